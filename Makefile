@@ -1,0 +1,53 @@
+# Every target makes what it needs: a virtual environment in .venv with the package installed from this checkout.
+# It wants Python 3.11+, Java 17+ and the network once, for pip and for Spark's packages.
+#
+#   make demo                              the main job on a private PostgreSQL, shown live and proved at the end
+#   make test                              lint, types, tests
+#   make test PYTEST_ARGS='-k slot -x'     some of the tests
+#   make bench                             the benchmarks' table
+#   make lint                              lint and types only
+#   make demo PYTHON=python3.12            with another Python (remove .venv first)
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format clean
+
+help:
+	@sed -n '4,9s/^#   //p' Makefile
+
+demo: $(VENV)/.demo
+	$(BIN)/pgbridge demo
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+# A stamp for each set of dependencies; `test` holds `demo`'s.
+$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	@echo 'Installing into $(VENV); the first time this downloads some 500 MB.'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("pgbridge needs Python 3.11 or newer: make PYTHON=...")'
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	  [ "$${version:-0}" -ge 17 ] || { echo 'pgbridge needs Java 17 or newer, on the PATH or in JAVA_HOME' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

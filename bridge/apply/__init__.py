@@ -1,0 +1,1 @@
+"""From transactions to Delta commits."""

@@ -1,0 +1,148 @@
+"""Commits to Delta tables: each stamped with its batch, so that Delta itself refuses it a second time.
+
+Only what is public in PySpark and Delta, and SQL where Spark Connect has no other way without extra jars.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+
+from bridge.apply.target import quoted, table_properties
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from protocol.lsn import Lsn
+
+_TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStamp:
+    """What every commit of a batch carries.
+
+    Attributes:
+        txn_app_id: Delta's application id: server, subscription, incarnation and epoch.
+        start_lsn: The batch's start.
+        end_lsn: The batch's end; Delta's transaction version. A commit with a version that the table already
+            has for the application id is left out by Delta.
+    """
+
+    txn_app_id: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+
+    @property
+    def user_metadata(self) -> str:
+        """The stamp for people, in `DESCRIBE HISTORY`'s userMetadata."""
+        origin = {"origin": self.txn_app_id, "start_lsn": str(self.start_lsn), "end_lsn": str(self.end_lsn)}
+        return json.dumps({"pgbridge": origin})
+
+
+@contextmanager
+def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
+    """Stamp every commit that the session makes within, from any thread. The session must be the caller's own."""
+    settings = {
+        _TXN_APP_ID: stamp.txn_app_id,
+        _TXN_VERSION: str(int(stamp.end_lsn)),
+        _USER_METADATA: stamp.user_metadata,
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+def schema_of(spark: SparkSession, path: str) -> StructType | None:
+    """The Delta table's columns; None when nothing lies at the path.
+
+    Raises:
+        TargetError: What lies there is not a Delta table.
+    """
+    try:
+        return spark.read.format("delta").load(path).schema
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        if condition in {"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}:
+            return None
+        if condition in {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"}:
+            raise TargetError(
+                f"{path} is there, but is not a Delta table",
+                hint="move it out of the way, or give the subscription another warehouse",
+            ) from error
+        raise
+
+
+def create(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Make an empty Delta table."""
+    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(schema.fieldNames()).items())
+    spark.sql(
+        f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta"
+        + (f" TBLPROPERTIES ({properties})" if properties else "")
+    ).collect()
+
+
+def append(rows: DataFrame, path: str) -> None:
+    """Add rows whose columns have the target's names."""
+    rows.write.format("delta").mode("append").save(path)
+
+
+def overwrite(rows: DataFrame, path: str, *, user_metadata: str | None = None) -> None:
+    """Replace the table's rows, in one commit; its columns stay."""
+    writer = rows.write.format("delta").mode("overwrite")
+    if user_metadata is not None:
+        writer = writer.option("userMetadata", user_metadata)
+    writer.save(path)
+
+
+def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> None:
+    """Apply effects (see `bridge.apply.net_effect`) in one commit.
+
+    Args:
+        effects: At most one effect for each row of the target.
+        path: The Delta table.
+        columns: The replicated columns' names, by position.
+        key: Positions of the key's columns.
+        toast: Positions of the columns that have an `unchanged_<i>`.
+    """
+    view = f"pgbridge_effects_{abs(hash(path)):x}"
+    effects.createOrReplaceTempView(view)
+    try:
+        effects.sparkSession.sql(merge_statement(view, path, columns, key, toast)).collect()
+    finally:
+        effects.sparkSession.catalog.dropTempView(view)
+
+
+def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> str:
+    """The MERGE of `merge`. A key's columns are never NULL in a row, so `=` finds it, and NULL matches none."""
+    condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
+
+    def new(i: int) -> str:
+        if i in toast:
+            return f"CASE WHEN s.unchanged_{i} THEN t.{quoted(columns[i])} ELSE s.new_{i} END"
+        return f"s.new_{i}"
+
+    update = ", ".join(f"t.{quoted(name)} = {new(i)}" for i, name in enumerate(columns))
+    names = ", ".join(quoted(name) for name in columns)
+    values = ", ".join(f"s.new_{i}" for i in range(len(columns)))
+    return (
+        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} "
+        "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"
+    )

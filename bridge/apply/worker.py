@@ -1,0 +1,125 @@
+"""Applies batches: one Delta commit a table, all tables of a batch in parallel, then the catalog, then the server.
+
+The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
+with the batch's end, and the origin moves only when all of them are there. A batch that a crash cut short is
+formed again with the same boundaries, and Delta leaves out what it already has.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge import faults
+from bridge.apply import delta, moved
+from bridge.apply.net_effect import net_effect
+from bridge.apply.target import spark_schema
+from bridge.errors import ApplyContext, ApplyError
+from bridge.track.catalog import BatchIntent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.apply.batch import Batch, TableChanges
+    from bridge.track.catalog import Catalog
+
+_TABLES_AT_ONCE = 4
+"""Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
+
+_MESSAGE_CHARACTERS = 600
+
+
+class BatchApplier:
+    """Applies one subscription's batches, one at a time.
+
+    Args:
+        spark: A session of the subscription's own (see `delta.stamped`).
+        catalog: Where intents and the origin are.
+        subscription: The subscription's name.
+        origin_name: For error contexts.
+        txn_app_id: Delta's application id for the commits.
+    """
+
+    def __init__(
+        self, spark: SparkSession, catalog: Catalog, *, subscription: str, origin_name: str, txn_app_id: str
+    ) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._subscription = subscription
+        self._origin_name = origin_name
+        self._txn_app_id = txn_app_id
+
+    def apply(self, batch: Batch) -> None:
+        """Make the batch durable in its targets and in the catalog.
+
+        After it returns, the origin's LSN is the batch's `end_lsn`. After it raised, the intent stands: the same
+        batch has to be applied again.
+
+        Raises:
+            ApplyError: A table could not be committed. Whether others were does not matter: Delta knows.
+        """
+        self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        faults.reach("batch_begun")
+        stamp = delta.CommitStamp(self._txn_app_id, batch.start_lsn, batch.end_lsn)
+        if batch.tables:
+            with delta.stamped(self._spark, stamp), ThreadPoolExecutor(_TABLES_AT_ONCE, "apply") as pool:
+                commits = [pool.submit(self._commit, batch, changes) for changes in batch.tables]
+            for commit in commits:
+                commit.result()
+        faults.reach("batch_committed")
+        self._catalog.finish_batch(self._subscription, batch.end_lsn)
+
+    def _commit(self, batch: Batch, changes: TableChanges) -> None:
+        try:
+            apply_table(self._spark, changes)
+        except (PySparkException, Py4JError) as error:
+            relation = changes.target.qualified_name
+            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
+            raise ApplyError(summary(error), context) from error
+        faults.reach("table_committed")
+
+
+def apply_table(spark: SparkSession, changes: TableChanges) -> None:
+    """Commit one table's changes: nothing, an append, an overwrite, or a MERGE."""
+    names = [column.name for column in changes.columns]
+    types = [column.type.arrow for column in changes.columns]
+    toast = [i for i in range(len(names)) if f"unchanged_{i}" in changes.changes.column_names]
+    path = changes.target.path
+    if changes.inserts_only and not (changes.truncated and changes.key):
+        if changes.truncated:
+            delta.overwrite(_rows(_frame(spark, changes.changes), names), path)
+        elif len(changes.changes):
+            delta.append(_rows(_frame(spark, changes.changes), names), path)
+        return
+    if moved.is_needed(changes.changes):
+        effects = _frame(spark, moved.fold(changes.changes, changes.key, types))
+        toast = [i for i in toast if f"unchanged_{i}" in effects.columns]
+    else:
+        effects = net_effect(_frame(spark, changes.changes), changes.key, toast)
+    if changes.truncated:
+        # The target is empty, so what is not born in the batch has nothing to act on.
+        delta.overwrite(_rows(effects.filter((F.col("action") == "put") & F.col("born")), names), path)
+    else:
+        delta.merge(effects, path, names, changes.key, toast)
+
+
+def summary(error: Exception) -> str:
+    """What Spark says of an error, without its stack traces."""
+    text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
+    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
+
+
+def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table as a DataFrame, with the schema spelled out: inferred, timestamps would lose their kind."""
+    schema = spark_schema([(field.name, field.type) for field in table.schema])
+    return spark.createDataFrame(table, schema)
+
+
+def _rows(frame: DataFrame, names: list[str]) -> DataFrame:
+    """The new rows under the target's column names."""
+    return frame.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(names)))

@@ -1,0 +1,188 @@
+"""The command line: each command a few lines over what does the work; only those that need Spark load it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from bridge import __version__, config, log
+from bridge.errors import BridgeError, ConfigError
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.lock import is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bridge.config import Config
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Keep Delta Lake tables equal to published PostgreSQL tables.",
+)
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="The configuration file.", metavar="FILE")]
+Name = Annotated[str, typer.Argument(metavar="SUB", help="The subscription's name.")]
+DEFAULT_FILE = Path("pgbridge.toml")
+
+_TEMPLATE = """\
+# pgbridge: which PostgreSQL publications to follow, and where their Delta tables go.
+# Paths are relative to this file.
+state_dir = "state"                # what is applied up to where; keep it with the warehouse
+
+[spark]
+master = "local[*]"                # or spark://…, yarn, k8s://…, sc://… (Spark Connect)
+
+[subscription.{name}]
+connection = {connection}
+publications = [{publications}]
+warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
+
+# PostgreSQL's subscription options, with their defaults:
+# slot_name = "{slot_name}"        # made on the server at the first start
+# create_slot = true               # false: use an existing slot as it stands
+# copy_data = true                 # copy the rows that are there already
+# binary = true                    # transfer values in binary form where possible
+# disable_on_error = false
+"""
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"pgbridge {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    *,
+    connection: Annotated[str, typer.Option(help="libpq connection string or URI of the publisher.")],
+    publication: Annotated[list[str], typer.Option(help="A publication to subscribe to; may be repeated.")],
+    warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables.")],
+    name: Annotated[str, typer.Option(help="The subscription's name.")] = "",
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Write a short commented configuration file."""
+    if config_file.exists():
+        raise ConfigError(f"{config_file} is there already", hint="remove it, or name another file with --config")
+    name = name or publication[0].lower().replace(" ", "_")
+    text = _TEMPLATE.format(
+        name=name,
+        slot_name=name,
+        connection=json.dumps(connection, ensure_ascii=False),
+        publications=", ".join(json.dumps(item, ensure_ascii=False) for item in publication),
+        warehouse=json.dumps(warehouse, ensure_ascii=False),
+        example=f"{warehouse.rstrip('/')}/public/t1",
+    )
+    config_file.write_text(text, encoding="utf-8")
+    try:
+        config.load(config_file)
+    except ConfigError:
+        config_file.unlink()
+        raise
+    typer.echo(f"wrote {config_file}; start with: pgbridge run --config {config_file}")
+
+
+@app.command()
+def run(
+    *,
+    until_caught_up: Annotated[
+        bool, typer.Option(help="End once everything the publisher had flushed at the start is applied.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Run all enabled subscriptions; SIGTERM stops after the batch under way."""
+    from bridge.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
+
+    log.configure()
+    raise typer.Exit(Daemon(config.load(config_file), until_caught_up=until_caught_up).run())
+
+
+@app.command()
+def status(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status document instead of tables.")] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show subscriptions, their positions, their tables and the last error."""
+    from bridge import status as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+
+    def show(settings: Config, catalog: Catalog, *, running: bool) -> None:
+        document = report.collect(settings, catalog, running=running)
+        if as_json:
+            typer.echo(json.dumps(document, indent=2))
+        else:
+            Console().print(report.render(document))
+
+    _with_catalog(config_file, show)
+
+
+@app.command()
+def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Let a subscription run: at once if the daemon does, else at its next start."""
+    _set_enabled(config_file, name, enabled=True)
+
+
+@app.command()
+def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Stop a subscription after the batch under way; its slot goes on holding WAL on the server."""
+    _set_enabled(config_file, name, enabled=False)
+
+
+@app.command()
+def demo(
+    *,
+    directory: Annotated[Path, typer.Option(help="Where the demo's Delta tables go.")] = Path("demo"),
+    seconds: Annotated[float, typer.Option(help="How long the load runs.")] = 30.0,
+) -> None:
+    """Show the whole job on a private PostgreSQL: copy, stream, kill, restart, proof of equality."""
+    from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
+
+    raise typer.Exit(run_demo(directory, seconds))
+
+
+def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
+    def change(settings: Config, catalog: Catalog, *, running: bool) -> None:
+        if name not in settings.subscription:
+            known = ", ".join(f'"{known}"' for known in settings.subscription)
+            raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+        catalog.set_enabled(name, enabled=enabled)
+        when = "now" if running else "at the daemon's next start"
+        typer.echo(f'subscription "{name}" {"enabled" if enabled else "disabled"} ({when})')
+
+    _with_catalog(config_file, change)
+
+
+def _with_catalog(config_file: Path, use: Callable[..., None]) -> None:
+    """Open the configuration and its catalog, for a command that may meet a running daemon."""
+    settings = config.load(config_file)
+    catalog = Catalog(catalog_path(settings.state_dir))
+    try:
+        for subscription in settings.subscription.values():
+            catalog.register(subscription.name, enabled=subscription.enabled)
+        use(settings, catalog, running=is_running(settings.state_dir))
+    finally:
+        catalog.close()
+
+
+def main() -> None:
+    """The console script: errors of the bridge are told in words, not in stack traces."""
+    try:
+        app()
+    except BridgeError as error:
+        typer.echo(f"pgbridge: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Named points at which a test may kill or fail the daemon; nothing happens at them otherwise.
+
+A point stands where a crash would be worst. `FAULT_POINTS` lists all of them, so that tests can go through the
+list rather than through what somebody thought of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAULT_POINTS = (
+    "slot_created",  # the slot is on the server, the catalog does not know its consistent point
+    "table_copied",  # a table's rows are in Delta, the catalog still says it is being copied
+    "after_receive",  # a whole transaction was received, nothing else has happened
+    "batch_begun",  # the intent is in the catalog, nothing is committed
+    "table_committed",  # one table of a batch is committed, others may not be
+    "batch_committed",  # all tables are committed, the catalog does not know
+    "before_confirm",  # the catalog knows, the server does not
+)
+
+
+def _nothing(_point: str) -> None:
+    """What happens at a point unless a test says otherwise."""
+
+
+_action: Callable[[str], None] = _nothing
+
+
+def install(action: Callable[[str], None]) -> None:
+    """Have `action` called with the point's name, in the thread that reaches it."""
+    globals()["_action"] = action
+
+
+def reach(point: str) -> None:
+    """Mark a point."""
+    _action(point)

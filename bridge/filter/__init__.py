@@ -1,0 +1,1 @@
+"""What is published, and to which table."""

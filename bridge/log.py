@@ -1,0 +1,42 @@
+"""structlog, set up once: readable lines on a terminal, one JSON object a line elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+
+def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
+    """Send every event of the process to `stream` (standard error by default).
+
+    Each event has `timestamp` (UTC), `level`, `event`, and the keys bound on the way, `subscription` among
+    them. LSNs are logged as text.
+    """
+    stream = stream or sys.stderr
+    renderer: structlog.typing.Processor
+    if stream.isatty():
+        renderer = structlog.dev.ConsoleRenderer()
+        tail: list[structlog.typing.Processor] = [renderer]
+    else:
+        renderer = structlog.processors.JSONRenderer(default=str)
+        tail = [structlog.processors.format_exc_info, renderer]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *tail,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+
+
+def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogger:
+    """A logger, bound to a subscription's name where there is one."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger.bind(subscription=subscription) if subscription else logger

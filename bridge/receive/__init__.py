@@ -1,0 +1,1 @@
+"""The server's side: connections, catalog queries, the slot, the stream."""

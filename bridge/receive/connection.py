@@ -1,0 +1,97 @@
+"""Connections to the publisher: their fixed settings, and its errors in the bridge's words with what to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import conninfo as libpq
+
+from bridge.errors import ConfigError, PublisherError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SESSION_SETTINGS = {
+    # The text form of every value is fixed, whatever the role's or the database's defaults say.
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+    "client_encoding": "UTF8",
+    # A walsender or a long COPY must not be ended by timeouts meant for the application's sessions.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    # Names in the bridge's own statements mean what they say (CVE-2018-1058).
+    "search_path": "pg_catalog",
+}
+
+_CONNECT_TIMEOUT_S = 10
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+_BY_SQLSTATE: dict[str, tuple[str, bool]] = {
+    # SQLSTATE: (what to do, whether a retry without anybody's help may succeed)
+    "28000": (
+        "check the server's pg_hba.conf: the role needs an entry for this database (replication = database)",
+        False,
+    ),
+    "28P01": ("check the password in the connection string, ~/.pgpass or the service file", False),
+    "3D000": ("check dbname in the connection string", False),
+    "42501": ("run on the server: ALTER ROLE … REPLICATION; and GRANT SELECT on the published tables", False),
+    "53300": (
+        "run on the server: ALTER SYSTEM SET max_wal_senders = …; or max_connections; then restart it",
+        True,
+    ),
+    "53400": ("run on the server: ALTER SYSTEM SET max_replication_slots = …; then restart it", False),
+    "55006": ("another process holds the slot; it is released when that process ends", True),
+}
+_WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
+
+
+def connect(conninfo: str, *, application_name: str, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a connection, in autocommit, with the bridge's settings.
+
+    Args:
+        conninfo: The subscription's connection string; its own parameters win over ours.
+        application_name: What pg_stat_activity and synchronous_standby_names see.
+        replication: Open a walsender (logical: it serves SQL as well).
+
+    Raises:
+        ConfigError: The connection string cannot be read.
+        PublisherError: The server cannot be reached or refuses; `retry` says which.
+    """
+    try:
+        parameters: dict[str, Any] = dict(libpq.conninfo_to_dict(conninfo))
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(f"connection: not a libpq connection string or URI ({str(error).strip()})") from error
+    settings = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items() if name != "client_encoding")
+    defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
+    parameters = {**defaults, **parameters, "client_encoding": SESSION_SETTINGS["client_encoding"]}
+    parameters["options"] = f"{parameters.get('options') or ''} {settings}".strip()
+    if replication:
+        parameters["replication"] = "database"
+    try:
+        return psycopg.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        raise translated(error, "cannot connect to the publisher") from error
+
+
+def translated(error: psycopg.Error, doing: str) -> PublisherError:
+    """A server's error as ours: what was being done, the server's words, and what to do about it."""
+    hint, retry = _BY_SQLSTATE.get(error.sqlstate or "", ("", False))
+    if "wal_level" in str(error):
+        hint = _WAL_LEVEL_HINT
+    if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
+        retry = True  # the connection failed or was lost, or the server is stopping or starting
+    if error.diag.message_hint and not hint:
+        hint = error.diag.message_hint
+    return PublisherError(f"{doing}: {str(error).strip()}", hint=hint, retry=retry)
+
+
+def dictionaries(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """The rows of a result, each as column name -> value."""
+    names = [column.name for column in cursor.description or ()]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))

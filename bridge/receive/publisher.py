@@ -1,0 +1,240 @@
+"""What the publisher's catalog says: its version and WAL, the published tables, their columns and types.
+
+The stream itself never consults this: pgoutput describes its relations as of the LSN of the change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+from psycopg import sql as psql
+
+import sql
+from bridge.errors import PublisherError
+from bridge.receive.connection import connect, dictionaries, translated
+from protocol.lsn import Lsn
+from protocol.types import BUILTIN, TypeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+LOWEST_VERSION = 140000
+_ORIGIN_VERSION = 160000
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedColumn:
+    """A published column, as the server's catalog has it now."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    in_primary_key: bool
+    in_replica_identity_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as the subscription's publications, taken together, publish it.
+
+    Attributes:
+        relkind: r, or p for a partitioned table published as its root.
+        replica_identity: d, n, f or i (`pg_class.relreplident`).
+        columns: The published columns, in the order of attnum.
+        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
+    """
+
+    relid: int
+    namespace: str
+    name: str
+    relkind: str
+    replica_identity: str
+    columns: tuple[PublishedColumn, ...]
+    row_filters: tuple[str, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def identifier(self) -> psql.Identifier:
+        """The quoted name, for statements."""
+        return psql.Identifier(self.namespace, self.name)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the primary key's columns, as far as they are published."""
+        return tuple(column.name for column in self.columns if column.in_primary_key)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """A row of pg_replication_slots."""
+
+    plugin: str
+    slot_type: str
+    database: str | None
+    active: bool
+    active_pid: int | None
+    confirmed_flush_lsn: Lsn | None
+    wal_status: str | None
+
+
+class Publisher:
+    """An open, ordinary connection to the publisher.
+
+    Raises:
+        PublisherError: From the constructor and every method, when the server cannot answer; on opening also
+            when its version or its wal_level cannot serve a subscription.
+    """
+
+    def __init__(self, conninfo: str, *, application_name: str) -> None:
+        self.connection = connect(conninfo, application_name=application_name)
+        facts = self._one("server")
+        self.version: int = facts["server_version_num"]
+        if self.version < LOWEST_VERSION:
+            self.close()
+            raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; 14 is the lowest served")
+        if facts["wal_level"] != "logical":
+            self.close()
+            raise PublisherError(
+                f'the publisher\'s wal_level is "{facts["wal_level"]}", not "logical"',
+                hint="run on the server: ALTER SYSTEM SET wal_level = logical; then restart it",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _all(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        try:
+            cursor = self.connection.execute(sql.load(statement), parameters)  # type: ignore[arg-type]  # from sql/
+            return list(dictionaries(cursor))
+        except psycopg.Error as error:
+            raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
+
+    def _one(self, statement: str) -> dict[str, Any]:
+        return self._all(statement)[0]
+
+    @property
+    def database(self) -> str:
+        """The database of the connection."""
+        return self.connection.info.dbname
+
+    def flush_lsn(self) -> Lsn:
+        """Where the server's WAL is flushed to now (replayed to, on a standby)."""
+        return Lsn.parse(self._one("server")["flush_lsn"])
+
+    def slot(self, slot_name: str) -> SlotStatus | None:
+        """The slot's status; None when there is no such slot."""
+        rows = self._all("slot_status", {"slot_name": slot_name})
+        if not rows:
+            return None
+        row = rows[0]
+        confirmed = row["confirmed_flush_lsn"]
+        return SlotStatus(
+            row["plugin"],
+            row["slot_type"],
+            row["database"],
+            row["active"],
+            row["active_pid"],
+            Lsn.parse(confirmed) if confirmed else None,
+            row["wal_status"],
+        )
+
+    def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
+        """The tables of the publications taken together, by name.
+
+        Raises:
+            PublisherError: A publication does not exist, or two publish one table with different column lists.
+        """
+        names = {"publications": list(publications)}
+        if missing := [row["name"] for row in self._all("missing_publications", names)]:
+            listed = ", ".join(f'"{name}"' for name in missing)
+            raise PublisherError(
+                f"publication {listed} does not exist on the publisher",
+                hint=f"run in the database of the connection: CREATE PUBLICATION {psql_name(missing[0])} FOR TABLE …;",
+            )
+        version = min(self.version // 10000, 16)
+        rows = self._all(f"publication_tables_{version}", names)
+        columns = self._columns({row["relid"] for row in rows})
+        entries: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            entries.setdefault(row["relid"], []).append(row)
+        tables = [_table(same, columns.get(relid, [])) for relid, same in entries.items()]
+        return sorted(tables, key=lambda table: (table.namespace, table.name))
+
+    def _columns(self, relids: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
+        columns: dict[int, list[dict[str, Any]]] = {}
+        for row in self._all("table_columns", {"relids": sorted(relids)}):
+            columns.setdefault(row["relid"], []).append(row)
+        return columns
+
+    def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
+        """What is needed to decode values of these types.
+
+        Returns:
+            All built-in types, and those asked for with everything they are made of, by oid.
+        """
+        unknown = sorted(set(oids) - BUILTIN.keys())
+        if not unknown:
+            return dict(BUILTIN)
+        rows = self._all("types", {"oids": unknown})
+        return {**BUILTIN, **{row["oid"]: TypeInfo(**row) for row in rows}}
+
+
+def psql_name(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _table(entries: list[dict[str, Any]], columns: list[dict[str, Any]]) -> PublishedTable:
+    """Combine one table's entries in several publications, as PostgreSQL's subscriber does (tablesync.c)."""
+    first = entries[0]
+    published = [_published(entry["columns"], columns) for entry in entries]
+    if any(names != published[0] for names in published):
+        raise PublisherError(
+            f'cannot use different column lists for table "{first["namespace"]}.{first["name"]}" '
+            "in different publications",
+            hint="give the table the same column list in every publication of the subscription",
+        )
+    filters = [entry["row_filter"] for entry in entries]
+    unfiltered = any(text is None for text in filters)
+    return PublishedTable(
+        first["relid"],
+        first["namespace"],
+        first["name"],
+        first["relkind"],
+        first["relreplident"],
+        tuple(
+            PublishedColumn(
+                column["name"],
+                column["type_oid"],
+                column["typmod"],
+                column["in_primary_key"],
+                column["in_replica_identity_index"],
+            )
+            for column in columns
+            if column["name"] in published[0]
+        ),
+        () if unfiltered else tuple(dict.fromkeys(filters)),
+    )
+
+
+def _published(names: list[str] | None, columns: list[dict[str, Any]]) -> frozenset[str]:
+    """A publication's columns of a table; without a list, all but the generated ones."""
+    if names is not None:
+        return frozenset(names)
+    return frozenset(column["name"] for column in columns if not column["generated"])

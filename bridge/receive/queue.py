@@ -1,0 +1,132 @@
+"""Whole transactions on their way from the receiver to the apply worker, bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.lsn import Lsn
+    from protocol.transactions import Transaction
+
+_TRANSACTION_OVERHEAD_BYTES = 500
+"""What a transaction weighs beside its rows, so that a million empty ones count as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """When a batch is full: whichever comes first. The transaction that reaches a limit is still in it."""
+
+    max_rows: int
+    max_bytes: int
+    max_age_s: float
+
+
+class TransactionQueue:
+    """Between two threads: one puts transactions, the other takes batches.
+
+    Args:
+        max_bytes: `full` says yes above this; a transaction larger than it still passes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._transactions: deque[tuple[Transaction, float]] = deque()
+        self._bytes = 0
+        self._rows = 0
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+
+    def put(self, transaction: Transaction) -> None:
+        """Hand over a transaction; never blocks (see `wait_for_room`)."""
+        with self._changed:
+            self._transactions.append((transaction, time.monotonic()))
+            self._bytes += transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES
+            self._rows += len(transaction.rows)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """The receiver is at its end: `take` raises `error` once what came before it is taken."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let a waiting `take` look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for_room(self, timeout_s: float) -> bool:
+        """Wait until the queue is below its limit; False when it is not after the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._bytes < self._max_bytes, timeout_s)
+
+    def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Transaction]:
+        """The transactions of the next batch, in commit order; empty when none came in time.
+
+        Waits until a limit is reached: with lag, batches are as large as the limits allow; without, a batch
+        holds what came within `max_age_s` of its first transaction (or, `full_only`, goes on growing).
+
+        Raises:
+            BaseException: What `fail` was given, when the queue is empty.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                ready_at = self._transactions[0][1] + limits.max_age_s if self._transactions else deadline
+                full = self._rows >= limits.max_rows or self._bytes >= min(limits.max_bytes, self._max_bytes)
+                if self._transactions and (full or (not full_only and (now >= ready_at or self._failure))):
+                    return self._pop(limits)
+                if not self._transactions and self._failure is not None:
+                    raise self._failure
+                if now >= deadline:
+                    return []
+                self._changed.wait((deadline if full_only else min(ready_at, deadline)) - now)
+
+    def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Transaction] | None:
+        """The transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
+
+        Args:
+            end_lsn: The batch's end.
+            passed_lsn: Up to where everything has been put.
+            timeout_s: How long to wait for the rest of them.
+
+        Returns:
+            The transactions (none, if the stream no longer has them); None when more may come.
+
+        Raises:
+            BaseException: What `fail` was given, when more is needed.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._failure or passed_lsn() >= end_lsn, timeout_s):
+                return None
+            if passed_lsn() < end_lsn and self._failure is not None:
+                raise self._failure
+            taken = []
+            while self._transactions and self._transactions[0][0].end_lsn <= end_lsn:
+                taken.append(self._popleft())
+            self._changed.notify_all()
+            return taken
+
+    def _pop(self, limits: BatchLimits) -> list[Transaction]:
+        taken: list[Transaction] = []
+        rows = size = 0
+        while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
+            transaction = self._popleft()
+            rows += len(transaction.rows)
+            size += transaction.rows_bytes
+            taken.append(transaction)
+        self._changed.notify_all()
+        return taken
+
+    def _popleft(self) -> Transaction:
+        transaction, _ = self._transactions.popleft()
+        self._bytes -= transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES
+        self._rows -= len(transaction.rows)
+        return transaction

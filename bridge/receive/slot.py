@@ -1,0 +1,132 @@
+"""The logical replication slot: made with an exported snapshot, dropped, and judged before it is streamed from.
+
+Source: the documentation's "Streaming Replication Protocol"; CREATE_REPLICATION_SLOT in PostgreSQL's
+repl_gram.y (the form with bare keywords, which every version from 10 on reads).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+
+from bridge.errors import PublisherError, SlotMoved
+from bridge.receive.connection import connect, translated
+from protocol.lsn import Lsn
+from protocol.walsender import quote_identifier
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.receive.publisher import SlotStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An exported snapshot and the LSN it stands for.
+
+    Attributes:
+        name: For SET TRANSACTION SNAPSHOT; None when none was exported.
+        consistent_point: Transactions that commit before it are in the snapshot; all others come by the stream.
+    """
+
+    name: str | None
+    consistent_point: Lsn
+
+
+class ReplicationConnection:
+    """A walsender connection that manages slots. A snapshot it exported lives until its next command or its end.
+
+    Raises:
+        PublisherError: From the constructor and every method, when the server refuses.
+    """
+
+    def __init__(self, conninfo: str, *, application_name: str) -> None:
+        self.connection = connect(conninfo, application_name=application_name, replication=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    def _run(self, command: str, doing: str) -> list[tuple[Any, ...]]:
+        try:
+            cursor = self.connection.execute(command.encode())
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise translated(error, doing) from error
+
+    def system_identifier(self) -> str:
+        """The cluster's identifier: the same over restarts and on standbys, another after initdb."""
+        return str(self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0][0])
+
+    def create_slot(self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True) -> Snapshot:
+        """Make a logical slot for pgoutput; it returns once the slot has a consistent point.
+
+        A temporary slot goes with this connection.
+        """
+        kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+        export = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
+        command = f"CREATE_REPLICATION_SLOT {quote_identifier(slot_name)} {kind} pgoutput {export}"
+        row = self._run(command, f'cannot create replication slot "{slot_name}"')[0]
+        return Snapshot(row[2], Lsn.parse(row[1]))
+
+    def drop_slot(self, slot_name: str) -> None:
+        """Drop a slot that nobody streams from, or wait until nobody does."""
+        self._run(
+            f"DROP_REPLICATION_SLOT {quote_identifier(slot_name)} WAIT",
+            f'cannot drop replication slot "{slot_name}"',
+        )
+
+
+def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, durable_lsn: Lsn | None) -> Lsn:
+    """Judge an existing slot before streaming from it.
+
+    Args:
+        slot_name: Its name, for messages.
+        status: What the server says of it.
+        database: The connection's database.
+        durable_lsn: The origin's LSN; None before the first time.
+
+    Returns:
+        Its confirmed_flush_lsn.
+
+    Raises:
+        SlotMoved: The slot has confirmed more than is durable here, so the changes between are lost to us.
+        PublisherError: There is no such slot, or it is not one this subscription can stream from.
+    """
+    if status is None:
+        raise PublisherError(
+            f'replication slot "{slot_name}" does not exist on the publisher',
+            hint="it was dropped: the tables must be copied again; remove the subscription's state to start afresh"
+            if durable_lsn is not None
+            else f"run on the server: SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput');",
+        )
+    if status.slot_type != "logical" or status.plugin != "pgoutput":
+        raise PublisherError(
+            f'replication slot "{slot_name}" is {status.slot_type} with plugin {status.plugin}, '
+            "not logical with pgoutput",
+            hint="set slot_name to another name",
+        )
+    if status.database != database:
+        raise PublisherError(
+            f'replication slot "{slot_name}" was made in database "{status.database}", not in "{database}"',
+            hint="set dbname in the connection, or slot_name",
+        )
+    if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
+        raise PublisherError(
+            f'replication slot "{slot_name}" is invalid: the server has removed WAL that it needs',
+            hint="the tables must be copied again: drop the slot and remove the subscription's state; "
+            "max_slot_wal_keep_size on the server sets how much WAL slots may hold",
+        )
+    if durable_lsn is not None and status.confirmed_flush_lsn > durable_lsn:
+        raise SlotMoved(
+            f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
+            f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
+            hint="the tables must be copied again: remove the subscription's state to start afresh",
+        )
+    return status.confirmed_flush_lsn

@@ -1,0 +1,76 @@
+"""The Spark session: one for the process, forked for each subscription."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REQUIRED = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A timestamp's text and its day are those of UTC, as on the wire.
+    "spark.sql.session.timeZone": "UTC",
+    # Dates before 1582 are PostgreSQL's, in the proleptic Gregorian calendar, without rebasing.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Values must fit or fail; never wrap, never become NULL.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+}
+"""What the bridge's results depend on; a user's setting of these is overridden."""
+
+DEFAULTS = {
+    "spark.app.name": "pgbridge",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    # Names differ in case on the wire; the target refuses two that differ only in it.
+    "spark.sql.caseSensitive": "true",
+    # A batch is small next to what Spark's defaults are made for: with them, planning takes longer than work.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
+    "spark.sql.debug.maxToStringFields": "200",
+}
+"""Settings that suit the bridge; the configuration's `[spark.conf]` wins over them."""
+
+
+def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
+    """Start Spark with Delta, or connect to a Spark Connect server (`master = "sc://…"`).
+
+    The first start on a machine fetches Delta's jars from Maven Central.
+    """
+    settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
+    builder = SparkSession.builder
+    if master.startswith("sc://"):
+        remote = builder.remote(master)
+        session = remote.create()
+        for key in (
+            "spark.sql.session.timeZone",
+            "spark.sql.ansi.enabled",
+            "spark.sql.storeAssignmentPolicy",
+        ):
+            session.conf.set(key, REQUIRED[key])
+        return session
+    builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    return session
+
+
+def fork(session: SparkSession) -> SparkSession:
+    """A session with settings and views of its own, on the same cluster."""
+    return session.newSession()
+
+
+def _text(value: str | float | bool) -> str:
+    """A setting as Spark's configuration has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

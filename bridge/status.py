@@ -1,0 +1,141 @@
+"""What `pgbridge status` shows: the catalog's view, and the server's where it answers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bridge.errors import BridgeError
+from bridge.receive.publisher import Publisher
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bridge.config import Config, Subscription
+    from bridge.track.catalog import Catalog
+
+_STATES = {
+    "i": "to be copied",
+    "d": "being copied",
+    "f": "copied",
+    "s": "following",
+    "r": "ready",
+}
+
+
+def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any]:
+    """The status document of the contract.
+
+    Args:
+        config: Whose subscriptions to show.
+        catalog: The state; a subscription that never ran is shown with what the file says.
+        running: A daemon holds the state directory.
+
+    Returns:
+        `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
+        `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
+        answer.
+    """
+    subscriptions = list(config.subscription.values())
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        servers = list(pool.map(_ask_server, subscriptions))
+    return {
+        "subscriptions": [
+            _one(subscription, catalog, *server, running=running)
+            for subscription, server in zip(subscriptions, servers, strict=True)
+        ]
+    }
+
+
+def _ask_server(subscription: Subscription) -> tuple[Lsn | None, Lsn | None]:
+    """The slot's confirmed_flush_lsn and the server's flush position, where they can be had."""
+    try:
+        with Publisher(subscription.connection, application_name=f"{subscription.name}_status") as publisher:
+            slot = publisher.slot(subscription.slot_name)
+            return (slot.confirmed_flush_lsn if slot else None), publisher.flush_lsn()
+    except BridgeError:
+        return None, None
+
+
+def _one(
+    subscription: Subscription, catalog: Catalog, confirmed: Lsn | None, flush: Lsn | None, *, running: bool
+) -> dict[str, Any]:
+    name = subscription.name
+    row = catalog.subscription(name)
+    remote = catalog.remote_lsn(name)
+    error = catalog.last_error(name)
+    enabled = row.enabled if row else subscription.enabled
+    state = row.state if row and running else "stopped"
+    return {
+        "name": name,
+        "enabled": enabled,
+        "state": state if enabled else "disabled",
+        "slot_name": subscription.slot_name,
+        "received_lsn": str(max(row.received_lsn, remote or Lsn(0))) if row and (row.received_lsn or remote) else None,
+        "remote_lsn": _text(remote),
+        "confirmed_flush_lsn": _text(confirmed),
+        "lag_bytes": max(0, flush - remote) if flush is not None and remote is not None else None,
+        "skip_lsn": _text(row.skip_lsn) if row else None,
+        "apply_error_count": row.apply_error_count if row else 0,
+        "sync_error_count": row.sync_error_count if row else 0,
+        "last_error": error
+        and {
+            "message": error.message,
+            "finish_lsn": _text(error.finish_lsn),
+            "relation": error.relation,
+            "time": datetime.fromtimestamp(error.time_s, UTC).isoformat(timespec="seconds"),
+        },
+        "tables": [{"name": rel.qualified_name, "state": rel.state, "path": rel.path} for rel in catalog.rels(name)],
+    }
+
+
+def _text(lsn: Lsn | None) -> str | None:
+    return None if lsn is None else str(lsn)
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """The same for people: one table of subscriptions, one of their Delta tables, and what went wrong."""
+    overview = Table(box=None, pad_edge=False)
+    for heading in (
+        "subscription",
+        "state",
+        "remote_lsn",
+        "received_lsn",
+        "confirmed_flush_lsn",
+        "lag",
+        "errors",
+    ):
+        overview.add_column(heading, justify="right" if heading in {"lag", "errors"} else "left")
+    tables = Table(box=None, pad_edge=False)
+    for heading in ("table", "state", "Delta table"):
+        tables.add_column(heading, overflow="fold")
+    problems = Text()
+    for entry in document["subscriptions"]:
+        errors = entry["apply_error_count"] + entry["sync_error_count"]
+        lsns = [entry[key] or "-" for key in ("remote_lsn", "received_lsn", "confirmed_flush_lsn")]
+        overview.add_row(entry["name"], entry["state"], *lsns, size_text(entry["lag_bytes"]), str(errors))
+        for table in entry["tables"]:
+            state = f"{table['state']} ({_STATES[table['state']]})"
+            tables.add_row(f"{entry['name']}: {table['name']}", state, table["path"])
+        if error := entry["last_error"]:
+            problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
+            problems.append(error["message"] + "\n")
+    return Group(overview, Text(), tables, problems)
+
+
+def size_text(size_bytes: int | None) -> str:
+    """A number of bytes for people, in PostgreSQL's units (pg_size_pretty)."""
+    if size_bytes is None:
+        return "-"
+    size = float(size_bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 10240:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.0f} TB"

@@ -1,0 +1,272 @@
+"""One subscription's life: make or find the slot, copy the tables, stream, apply; and again after an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
+
+from bridge import faults, log
+from bridge.apply.batch import BatchFormer
+from bridge.apply.loop import ApplyLoop, Stream
+from bridge.apply.worker import BatchApplier
+from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
+from bridge.receive.publisher import Publisher
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.sync.start import Start
+from bridge.sync.tablesync import TableSync
+from bridge.track.progress import Progress
+from protocol.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config import Subscription
+    from bridge.receive.publisher import PublishedTable
+    from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
+    from protocol.types import ColumnType
+    from protocol.walsender import PgoutputOptions
+
+_FIRST_PAUSE_S = 0.5
+_GIVE_UP_AFTER = 8
+"""Failures in a row without any progress, after which `run --until-caught-up` reports the subscription as failed."""
+
+
+class SubscriptionWorker:
+    """A thread that keeps one subscription going.
+
+    Args:
+        subscription: Its configuration.
+        spark: A session of its own.
+        catalog: The process's catalog.
+        until_caught_up: End once everything the publisher had flushed at the start is durable.
+
+    Attributes:
+        error: Why the worker ended, if it failed; only `until_caught_up` and errors of configuration end it.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        spark: SparkSession,
+        catalog: Catalog,
+        *,
+        until_caught_up: bool = False,
+    ) -> None:
+        self.subscription = subscription
+        self.error: Exception | None = None
+        self._spark = spark
+        self._catalog = catalog
+        self._until_caught_up = until_caught_up
+        self._target_lsn: Lsn | None = None
+        self._stop = threading.Event()
+        self._log = log.get(subscription.name)
+        self._failures = 0
+        self._copying = False
+        self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
+
+    @property
+    def disabled(self) -> bool:
+        """The subscription is not to run, by DISABLE or by disable_on_error."""
+        return not self._enabled()
+
+    def stop(self) -> None:
+        """End after the batch under way."""
+        self._stop.set()
+
+    @property
+    def _name(self) -> str:
+        return self.subscription.name
+
+    def _run(self) -> None:
+        try:
+            self._retrying()(self._live)
+        except Exception as error:  # noqa: BLE001 - kept for the daemon, which reports it
+            self.error = error
+        finally:
+            self._catalog.set_state(self._name, "stopped" if self._enabled() else "disabled")
+
+    def _retrying(self) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(self._failed),
+            wait=self._pause_s,
+            stop=stop_never,
+            sleep=self._stop.wait,
+            reraise=True,
+        )
+
+    def _pause_s(self, state: RetryCallState) -> float:
+        """Growing pauses, from the start again once something was applied; long ones where only a hand helps."""
+        error = state.outcome.exception() if state.outcome else None
+        if not getattr(error, "retry", True):
+            return self.subscription.retry_max_s
+        pause_s = min(self.subscription.retry_max_s, _FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
+        return pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that subscriptions do not knock in step
+
+    def _failed(self, error: BaseException) -> bool:
+        """Record an error; whether to try again."""
+        self._failures += 1
+        context = error.context if isinstance(error, ApplyError) else None
+        counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
+        self._catalog.record_error(
+            self._name,
+            str(error) or type(error).__name__,
+            counter=counter,
+            finish_lsn=context.finish_lsn if context else None,
+            relation=context.relation if context else None,
+        )
+        unexpected = not isinstance(error, BridgeError)
+        self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
+        if self._stop.is_set() or isinstance(error, ConfigError):
+            return False
+        if self.subscription.disable_on_error and not isinstance(error, PublisherError):
+            self._catalog.set_enabled(self._name, enabled=False)
+            self._log.warning("subscription disabled because of an error (disable_on_error)")
+            return False
+        if self._until_caught_up and (self._failures >= _GIVE_UP_AFTER or not getattr(error, "retry", True)):
+            return False
+        self._catalog.set_state(self._name, "error")
+        return True
+
+    def _live(self) -> None:
+        """From connecting to the end: returns when stopped, disabled or caught up."""
+        if self._stop.is_set() or not self._enabled():
+            return
+        self._catalog.set_state(self._name, "starting")
+        self._copying = False
+        with Publisher(self.subscription.connection, application_name=self._name) as publisher:
+            if self._until_caught_up and self._target_lsn is None:
+                self._target_lsn = publisher.flush_lsn()
+            published = {(t.namespace, t.name): t for t in publisher.tables(self.subscription.publications)}
+            sync = TableSync(self._spark, self.subscription, self._catalog, self._log)
+            self._copying = True
+            self._catalog.set_state(self._name, "copying")
+            system_identifier = Start(self.subscription, self._catalog, publisher, sync, published, self._log).run()
+            self._copying = False
+            subscribed = sync.follow(published, publisher)
+            former = BatchFormer(
+                self.subscription.origin_name,
+                subscribed,
+                self._resolver(publisher, published),
+                unrepresentable=self.subscription.unrepresentable,
+                ignored=self._ignoring(),
+            )
+            self._stream(former, publisher, system_identifier)
+
+    def _enabled(self) -> bool:
+        row = self._catalog.subscription(self._name)
+        return row is not None and row.enabled
+
+    # --- the stream -----------------------------------------------------------------------------------------------
+
+    def _stream(self, former: BatchFormer, publisher: Publisher, system_identifier: str) -> None:
+        remote_lsn = self._catalog.remote_lsn(self._name)
+        row = self._catalog.subscription(self._name)
+        if remote_lsn is None or row is None:  # pragma: no cover - _prepare has just written them
+            raise BridgeError("the subscription's state was removed while it ran")
+        limits = BatchLimits(
+            self.subscription.batch_max_rows,
+            self.subscription.batch_max_bytes,
+            self.subscription.batch_max_age_s,
+        )
+        queue = TransactionQueue(max_bytes=2 * self.subscription.batch_max_bytes)
+        progress = Progress(remote_lsn)
+        options = StreamOptions(self.subscription.slot_name, remote_lsn, self._pgoutput_options(publisher))
+        receiver = WalReceiver(
+            self.subscription.connection,
+            options,
+            queue,
+            progress,
+            application_name=self._name,
+            after_receive=lambda: faults.reach("after_receive"),
+        )
+        applier = BatchApplier(
+            self._spark,
+            self._catalog,
+            subscription=self._name,
+            origin_name=self.subscription.origin_name,
+            txn_app_id=f"pgbridge/{system_identifier}/{self._name}/{row.incarnation}/{row.epoch}",
+        )
+        try:
+            receiver.start()
+            self._log.info("streaming", start_lsn=str(remote_lsn), slot_name=self.subscription.slot_name)
+            stream = Stream(receiver, queue, progress)
+            loop = ApplyLoop(
+                self._name, stream, former, applier, self._catalog, limits=limits, control=self, log=self._log
+            )
+            loop.run()
+        finally:
+            receiver.stop()
+
+    def _pgoutput_options(self, publisher: Publisher) -> PgoutputOptions:
+        options: PgoutputOptions = {
+            "proto_version": 1,
+            "publication_names": self.subscription.publications,
+            "binary": self._binary,
+        }
+        if self.subscription.origin != "any":
+            if publisher.version < 160000:
+                raise PublisherError(
+                    f'origin = "none" needs PostgreSQL 16 on the publisher, which is {publisher.version // 10000}',
+                    hint='set origin = "any"',
+                )
+            options["origin"] = self.subscription.origin
+        return options
+
+    def _resolver(
+        self, publisher: Publisher, published: Mapping[tuple[str, str], PublishedTable]
+    ) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
+        """How columns' types are decoded; decides whether the stream may carry values in binary form."""
+        columns = [column for table in published.values() for column in table.columns]
+        catalog = publisher.types({column.type_oid for column in columns})
+        textual = {c.name for c in columns if not resolve(c.type_oid, c.typmod, catalog).binary}
+        self._binary = self.subscription.binary and not textual
+        if self.subscription.binary and textual:
+            self._log.info(
+                "values are transferred as text: binary form is not read for all types",
+                columns=sorted(textual),
+            )
+
+        def resolver(wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
+            if any(oid not in catalog for oid, _ in wanted):
+                catalog.update(publisher.types({oid for oid, _ in wanted}))
+            return [resolve(oid, typmod, catalog) for oid, typmod in wanted]
+
+        return resolver
+
+    def _ignoring(self) -> Callable[[str], None]:
+        """Warn once for each table that is published but not subscribed."""
+        seen: set[str] = set()
+
+        def ignored(relation: str) -> None:
+            if relation not in seen:
+                seen.add(relation)
+                self._log.warning("changes of a table that is not subscribed are ignored", relation=relation)
+
+        return ignored
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Somebody waits for the end of `run --until-caught-up`."""
+        return self._target_lsn is not None
+
+    def progressed(self) -> None:
+        """Something became durable: errors before it no longer count."""
+        self._failures = 0
+
+    def going_on(self, progress: Progress) -> bool:
+        """Whether the loop shall go on: not stopped, not disabled, not caught up."""
+        if self._stop.is_set():
+            return False
+        return self._target_lsn is None or progress.durable_lsn < self._target_lsn
+
+    def report(self, progress: Progress) -> bool:
+        """Write what `status` shows; False when the subscription was disabled meanwhile."""
+        self._catalog.set_state(self._name, "streaming", received_lsn=progress.received_lsn)
+        return self._enabled()

@@ -1,0 +1,1 @@
+"""The initial copy, and a subscription's start."""

@@ -1,0 +1,118 @@
+"""A subscription's start: an origin, a slot that fits it, and every table copied."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from bridge import faults
+from bridge.errors import PublisherError
+from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.config import Subscription
+    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.sync.tablesync import TableSync
+    from bridge.track.catalog import Catalog
+
+
+class Start:
+    """Brings a subscription to where it can stream. Can be cut short anywhere, and goes on from there."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        catalog: Catalog,
+        publisher: Publisher,
+        sync: TableSync,
+        published: Mapping[tuple[str, str], PublishedTable],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._subscription = subscription
+        self._catalog = catalog
+        self._publisher = publisher
+        self._sync = sync
+        self._published = published
+        self._log = log
+
+    def run(self) -> str:
+        """Make or check the slot, and copy what is to be copied.
+
+        Returns:
+            The server's system identifier.
+
+        Raises:
+            PublisherError: The server, or the slot, is not the one the state belongs to, or refuses.
+            TargetError: A table cannot be copied.
+        """
+        name = self._subscription.name
+        with ReplicationConnection(self._subscription.connection, application_name=name) as replication:
+            system_identifier = replication.system_identifier()
+            snapshot = None
+            if self._catalog.remote_lsn(name) is None:
+                snapshot = self._first(replication, system_identifier)
+            else:
+                self._check(system_identifier)
+            if any(self._sync.needs_copy(rel) for rel in self._catalog.rels(name)):
+                if snapshot is None or snapshot.name is None:
+                    # The slot's own snapshot is gone: a temporary one's comes with an LSN of its own, from which
+                    # on its tables follow the stream.
+                    snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
+                self._sync.copy(self._published, self._publisher, snapshot)
+        return system_identifier
+
+    def _check(self, system_identifier: str) -> None:
+        """The state is there: server and slot must be those it was made with."""
+        row = self._catalog.subscription(self._subscription.name)
+        if row is not None and row.system_identifier != system_identifier:
+            raise PublisherError(
+                f"the publisher is another server: its system identifier is {system_identifier}, "
+                f"the subscription's state is of {row.system_identifier}",
+                hint="check the connection string; a new server needs a new state_dir and warehouse",
+            )
+        check_slot(
+            self._subscription.slot_name,
+            self._publisher.slot(self._subscription.slot_name),
+            database=self._publisher.database,
+            durable_lsn=self._catalog.remote_lsn(self._subscription.name),
+        )
+
+    def _first(self, replication: ReplicationConnection, system_identifier: str) -> Snapshot:
+        """The slot is made, or with `create_slot = false` taken as it stands; the origin begins there."""
+        name, slot_name = self._subscription.name, self._subscription.slot_name
+        rels = self._sync.new_rels(self._published.values())
+        status = self._publisher.slot(slot_name)
+        if not self._subscription.create_slot:
+            lsn = check_slot(slot_name, status, database=self._publisher.database, durable_lsn=None)
+            snapshot = Snapshot(None, lsn)
+        else:
+            row = self._catalog.subscription(name)
+            made = (row.slot_name, row.slot_state, row.system_identifier) if row is not None else None
+            if status is not None and made != (slot_name, "creating", system_identifier):
+                raise PublisherError(
+                    f'replication slot "{slot_name}" already exists on the publisher, '
+                    "and this state directory does not know it",
+                    hint="set create_slot = false to go on from where it stands, or slot_name to another name; or, "
+                    f"if nothing needs it, run on the server: SELECT pg_drop_replication_slot('{slot_name}');",
+                )
+            if status is not None:
+                replication.drop_slot(slot_name)  # made by us just before a crash, and never streamed from
+            self._set_slot("creating", system_identifier)
+            snapshot = replication.create_slot(slot_name, export_snapshot=self._subscription.copy_data)
+            faults.reach("slot_created")
+            self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
+        self._set_slot("ready", system_identifier)
+        self._catalog.create_origin(name, snapshot.consistent_point, uuid.uuid4().hex[:12], rels)
+        return snapshot
+
+    def _set_slot(self, state: str, system_identifier: str) -> None:
+        self._catalog.set_slot(
+            self._subscription.name,
+            slot_name=self._subscription.slot_name,
+            slot_state=state,
+            system_identifier=system_identifier,
+        )

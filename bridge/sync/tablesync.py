@@ -1,0 +1,164 @@
+"""The initial copy: from published tables to Delta tables, under the snapshot of a slot.
+
+Table states are PostgreSQL's (pg_subscription_rel): i nothing done yet, d being copied, f copied, s copied and
+following the stream from its snapshot's LSN, r ready: the stream has passed that LSN. A table in d whose copy was
+cut short is copied again from the start; its Delta table is empty until one commit fills it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bridge import faults
+from bridge.apply import delta
+from bridge.apply.batch import Subscribed
+from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
+from bridge.errors import PublisherError, TargetError
+from bridge.sync.copy import read_table
+from bridge.track.catalog import RelRow
+from protocol.lsn import INVALID
+from protocol.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.config import Subscription
+    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.receive.slot import Snapshot
+    from bridge.track.catalog import Catalog
+    from protocol.types import TypeInfo
+
+FOLLOWS_STREAM = frozenset("sr")
+
+
+class TableSync:
+    """Brings a subscription's tables to where they follow the stream."""
+
+    def __init__(
+        self, spark: SparkSession, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger
+    ) -> None:
+        self._spark = spark
+        self._subscription = subscription
+        self._catalog = catalog
+        self._log = log
+
+    def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
+        """The rows of tables that the subscription has just taken up.
+
+        Raises:
+            TargetError: A target belongs to another subscription, or has columns that Delta cannot hold.
+        """
+        rels = []
+        for table in tables:
+            check_names(table.qualified_name, [column.name for column in table.columns])
+            path = table_path(self._subscription.warehouse, table.namespace, table.name)
+            if owner := self._catalog.owner_of(path, but=self._subscription.name):
+                raise TargetError(
+                    f'the Delta table at {path} is written by subscription "{owner}"',
+                    hint="give the subscriptions different warehouses, or publish the table to one of them only",
+                )
+            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path))
+        return rels
+
+    def needs_copy(self, rel: RelRow) -> bool:
+        """Whether a table's rows are still to be copied."""
+        return rel.state == "d" or (rel.state == "i" and self._subscription.copy_data)
+
+    def copy(self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot) -> None:
+        """Copy every table that needs it, under one snapshot.
+
+        After it, no table is in state i or d; each copied one has the snapshot's consistent point as its LSN.
+
+        Raises:
+            PublisherError: The server could not be read.
+            TargetError: A target is there already with rows in it, or cannot hold a value.
+        """
+        for rel in self._catalog.rels(self._subscription.name):
+            table = tables.get((rel.namespace, rel.name))
+            if table is not None and self.needs_copy(rel):
+                self._copy_table(rel, table, publisher, snapshot)
+
+    def _copy_table(self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot) -> None:
+        if snapshot.name is None:
+            raise PublisherError("a copy needs an exported snapshot")
+        types = publisher.types(column.type_oid for column in table.columns)
+        target = self._target(rel, table, types)
+        if rel.state == "i" and not self._spark.read.format("delta").load(rel.path).isEmpty():
+            raise TargetError(
+                f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
+                hint="move it away, or set copy_data = false to go on from what it holds",
+            )
+        name = self._subscription.name
+        self._catalog.put_rel(name, replace(rel, state="d"))
+        self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
+        rows = read_table(
+            self._spark,
+            table,
+            types,
+            conninfo=self._subscription.connection,
+            application_name=f"{name}_sync",
+            snapshot=snapshot.name,
+            unrepresentable=self._subscription.unrepresentable,
+        )
+        metadata = {"origin": self._subscription.origin_name, "copied_at_lsn": str(snapshot.consistent_point)}
+        delta.overwrite(rows, target.path, user_metadata=json.dumps({"pgbridge": metadata}))
+        faults.reach("table_copied")
+        self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
+        self._log.info("table copy finished", relation=rel.qualified_name)
+
+    def _target(self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo]) -> Target:
+        """The table's Delta table, made if it is not there, and checked."""
+        columns = [
+            TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
+        ]
+        schema = delta.schema_of(self._spark, rel.path)
+        if schema is None:
+            schema = spark_schema([(column.name, column.type.arrow) for column in columns])
+            delta.create(self._spark, rel.path, schema)
+        target = Target(rel.namespace, rel.name, rel.path, schema)
+        target.check(columns)
+        return target
+
+    def follow(
+        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
+    ) -> dict[tuple[str, str], Subscribed]:
+        """Let every copied table follow the stream.
+
+        Returns:
+            By (namespace, name), the tables that follow it, with their targets made and opened.
+
+        Raises:
+            TargetError: A target has vanished, is no Delta table, or lacks a column.
+        """
+        subscribed: dict[tuple[str, str], Subscribed] = {}
+        for rel in self._catalog.rels(self._subscription.name):
+            table = tables.get((rel.namespace, rel.name))
+            if self.needs_copy(rel):
+                continue
+            if rel.state != "i":
+                target = self._existing(rel)
+            elif table is not None:
+                types = publisher.types(column.type_oid for column in table.columns)
+                target = self._target(rel, table, types)
+            else:
+                continue
+            if rel.state not in FOLLOWS_STREAM:
+                self._catalog.put_rel(self._subscription.name, replace(rel, state="s"))
+            key = table.primary_key if table is not None else ()
+            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key)
+        return subscribed
+
+    def _existing(self, rel: RelRow) -> Target:
+        """The Delta table of a table that was copied: making it anew would lose its rows without a word."""
+        schema = delta.schema_of(self._spark, rel.path)
+        if schema is None:
+            raise TargetError(
+                f'the Delta table of "{rel.qualified_name}" at {rel.path} has vanished',
+                hint="bring it back (from a backup, or a mount that is missing), or start the subscription afresh",
+            )
+        return Target(rel.namespace, rel.name, rel.path, schema)

@@ -1,0 +1,1 @@
+"""What is durable, and where to go on."""

@@ -1,0 +1,275 @@
+"""Arrays -> Arrow lists, in both forms; what is in them is read by the reader of their elements.
+
+One-dimensional arrays only: of others the column can hold none. A lower bound other than 1 is lost.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.slices import (
+    PADDING,
+    Bools,
+    Bytes,
+    Ints,
+    MalformedValue,
+    Slices,
+    Unrepresentable,
+    BadValueError,
+    flat,
+    indices_of,
+    merge,
+    numbers_at,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from protocol.slices import Reader
+    from protocol.types import ColumnType
+
+MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
+
+_HEADER_BYTES: Final = 12  # dimensions, whether there are NULLs, element type
+_ONE_DIMENSION_BYTES: Final = 20  # and the number of elements, the lower bound
+_MAX_DIMENSIONS: Final = 6  # MAXDIM
+_LENGTH_BYTES: Final = 4
+_FEW_ARRAYS: Final = 16  # of fewer, a step of NumPy per element costs more than one of Python for each
+_LENGTH: Final = struct.Struct(">i")
+
+_QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
+_NULL: Final = int.from_bytes(b"NULL", "big")
+_BOUNDS: Final = re.compile(rb"(\[-?\d+:-?\d+\])+=")
+
+
+class _Elements(NamedTuple):
+    """The elements of several arrays: of array i those from offsets[i] to offsets[i + 1]."""
+
+    offsets: Ints
+    values: Slices
+    null: Bools
+
+
+def _lists(
+    found: _Elements, nulls: Bools | None, type_: ColumnType, policy: Unrepresentable, read_element: Reader
+) -> pa.Array:
+    """Make lists of the elements; what is wrong with an element is wrong with its array."""
+    offsets, values, null = found
+    element = type_.element
+    assert element is not None  # noqa: S101 - resolve gives every array its element
+    present = np.flatnonzero(~null)
+    items = pa.nulls(len(null), element.arrow)
+    if len(present):
+        some = values if len(present) == len(null) else values.select(present)
+        try:
+            items = merge([(present, read_element(some, element, policy))], len(null), element.arrow)
+        except BadValueError as fault:
+            place = int(present[fault.index])
+            fault.index = _owner(offsets, place)
+            fault.reason = f"element {place - offsets[fault.index] + 1}: {fault.reason}"
+            raise
+    mask = None if nulls is None else pa.array(nulls)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)
+
+
+def _owner(bounds: Ints, place: int) -> int:
+    """Which of the stretches between the bounds has this place in it."""
+    return int(np.searchsorted(bounds, place, side="right")) - 1
+
+
+def _counted(counts: Ints) -> Ints:
+    """How many came before each, and all of them at the end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+# Text form: array_out
+
+
+def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
+    """`{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
+    values = _without_bounds(values)
+    last = values.data[values.starts + values.lengths - 1]
+    wrong = (values.lengths < 2) | (values.data[values.starts] != _OPEN) | (last != _CLOSE)
+    if wrong.any():
+        raise _no_array(values, int(wrong.argmax()))
+    nested = values.data[values.starts + 1] == _OPEN
+    nulls = refuse(nested, policy, values.show, MORE_DIMENSIONS)
+    inside = Slices(values.data, values.starts + 1, np.where(nested, 0, values.lengths - 2))
+    bounds, content = flat(inside.gather())
+    try:
+        found = _split(bounds, content, ord(type_.delimiter))
+    except _NoElementsError as error:
+        raise _no_array(values, _owner(bounds, error.place)) from None
+    return _lists(found, nulls, type_, policy, read_element)
+
+
+def _no_array(values: Slices, index: int) -> MalformedValue:
+    return MalformedValue(index, f"{values.show(index)} is no array")
+
+
+def _without_bounds(values: Slices) -> Slices:
+    bounded = np.flatnonzero((values.data[values.starts] == ord("[")) & (values.lengths > 0))
+    if not len(bounded):
+        return values
+    starts, lengths = values.starts.copy(), values.lengths.copy()
+    for index in bounded.tolist():
+        bounds = _BOUNDS.match(values.raw(index))
+        if bounds is None:
+            raise _no_array(values, index)
+        starts[index] += bounds.end()
+        lengths[index] -= bounds.end()
+    return Slices(values.data, starts, lengths)
+
+
+class _NoElementsError(Exception):
+    """The text cannot be cut into elements; `place` is that of the fault in it."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+def _refuse_any(wrong: Bools, places: Ints | None = None) -> None:
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise _NoElementsError(first if places is None else int(places[first]))
+
+
+def _split(bounds: Ints, content: Bytes, delimiter: int) -> _Elements:
+    """Find the elements of all arrays at once, in the text between their braces.
+
+    `array_out` quotes an element that is empty, spells NULL, or has a brace, a quote, a backslash, the
+    delimiter or white space in it; within quotes, a backslash stands before each quote and backslash.
+    """
+    escapes = _escapes(content)
+    quote = content == _QUOTE
+    quote[escapes[escapes < len(content) - 1] + 1] = False
+    quotes = _counted(quote)
+    _refuse_any((quotes[bounds[1:]] - quotes[bounds[:-1]]) % 2 != 0, bounds[:-1])
+    unquoted = quotes[:-1] % 2 == 0
+    _refuse_any(unquoted[escapes], escapes)
+    _refuse_any(((content == _OPEN) | (content == _CLOSE)) & unquoted)
+
+    delimiters = np.flatnonzero((content == delimiter) & unquoted)
+    filled = bounds[1:] > bounds[:-1]
+    starts = np.sort(np.concatenate([bounds[:-1][filled], delimiters + 1]))
+    ends = np.sort(np.concatenate([bounds[1:][filled], delimiters]))
+    of_delimiter = np.searchsorted(bounds, delimiters, side="right") - 1
+    offsets = _counted(np.bincount(of_delimiter, minlength=len(filled)) + filled)
+
+    _refuse_any(ends == starts, np.where(np.isin(starts, delimiters), starts, starts - 1))
+    own_quotes = quotes[ends] - quotes[starts]
+    quoted = (own_quotes == 2) & quote[starts] & quote[ends - 1]
+    _refuse_any(~quoted & (own_quotes != 0), starts)
+
+    kept = ~quote
+    kept[escapes] = False
+    before = _counted(kept)
+    unescaped = np.zeros(int(before[-1]) + PADDING, np.uint8)
+    unescaped[: before[-1]] = content[kept]
+    values = Slices(unescaped, before[starts], before[ends] - before[starts])
+    null = ~quoted & (values.lengths == 4) & (values.numbers("u4") == _NULL)
+    return _Elements(offsets, values, null)
+
+
+def _escapes(content: Bytes) -> Ints:
+    """Indices of the backslashes that escape what follows them: in a run of backslashes every other one."""
+    places = np.flatnonzero(content == _BACKSLASH)
+    run_starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    run_start = np.repeat(run_starts, np.diff(run_starts, append=len(places)))
+    escaping: Ints = places[(np.arange(len(places)) - run_start) % 2 == 0]
+    return escaping
+
+
+# Binary form: array_send
+
+
+def read_binary(
+    values: Slices, type_: ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
+) -> pa.Array:
+    """A header, which must name the type element_oid, then each element with its length, -1 for NULL."""
+    header = values.blocks(_ONE_DIMENSION_BYTES).view(">i4").astype(np.int64)
+    dimensions, found_oid = header[:, 0], header[:, 2] & 0xFFFFFFFF
+    room = (values.lengths - _ONE_DIMENSION_BYTES) // _LENGTH_BYTES
+    one = dimensions == 1
+    wrong = (
+        (values.lengths < _HEADER_BYTES)
+        | (dimensions < 0)
+        | (dimensions > _MAX_DIMENSIONS)
+        | ((dimensions == 0) & (values.lengths != _HEADER_BYTES))
+        | (one & ((header[:, 3] < 0) | (header[:, 3] > room)))
+        | (found_oid != element_oid)
+    )
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise MalformedValue(
+            index,
+            f"array of {values.lengths[index]} bytes with {dimensions[index]} dimensions,"
+            f" {header[index, 3]} elements of type {found_oid[index]}, expected type {element_oid}",
+        )
+    nulls = refuse(dimensions > 1, policy, lambda i: f"\\x{values.raw(i)[:60].hex()}", MORE_DIMENSIONS)
+    offsets = _counted(np.where(one, header[:, 3], 0))
+    with indices_of(np.flatnonzero(one)):
+        starts, lengths = _find_elements(values.select(one), header[one, 3])
+    found = _Elements(offsets, Slices(values.data, starts, lengths), lengths < 0)
+    return _lists(found, nulls, type_, policy, read_element)
+
+
+def _find_elements(arrays: Slices, sizes: Ints) -> tuple[Ints, Ints]:
+    """Starts and lengths of the elements of one-dimensional arrays of these sizes."""
+    data = arrays.data
+    first = arrays.starts + _ONE_DIMENSION_BYTES
+    ends = arrays.starts + arrays.lengths
+    offsets = _counted(sizes)
+    # Arrays of a type of fixed width, without NULLs, need no walk: each length is found where it must be.
+    width = np.maximum(numbers_at(data, first, "i4"), 0).astype(np.int64)
+    stride = _LENGTH_BYTES + width
+    if (first + sizes * stride == ends).all():
+        strides = np.repeat(stride, sizes)
+        nth = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        starts = np.repeat(first, sizes) + nth * strides + _LENGTH_BYTES
+        lengths = numbers_at(data, starts - _LENGTH_BYTES, "i4").astype(np.int64)
+        if (lengths == strides - _LENGTH_BYTES).all():
+            return starts, lengths
+    return _walk(data, first, ends, sizes, offsets)
+
+
+def _walk(data: Bytes, places: Ints, ends: Ints, sizes: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+    """Step through all arrays at once, an element of each at a time, the longest arrays first."""
+    starts = np.empty(offsets[-1], np.int64)
+    lengths = np.empty(offsets[-1], np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    places, ends, sizes, slots = places[order], ends[order], sizes[order], offsets[:-1][order]
+    nth = 0
+    while (left := int(np.count_nonzero(sizes > nth))) >= _FEW_ARRAYS:
+        found = numbers_at(data, places[:left], "i4").astype(np.int64)
+        places[:left] += _LENGTH_BYTES
+        starts[slots[:left] + nth] = places[:left]
+        lengths[slots[:left] + nth] = found
+        places[:left] += np.maximum(found, 0)
+        wrong = (found < -1) | (places[:left] > ends[:left])
+        if wrong.any():
+            raise _overrun(int(order[wrong.argmax()]), nth)
+        nth += 1
+    buffer = data.data
+    for row in range(left):
+        place, end, slot = int(places[row]), int(ends[row]), int(slots[row])
+        for i in range(nth, int(sizes[row])):
+            (length,) = _LENGTH.unpack_from(buffer, place)
+            place += _LENGTH_BYTES
+            starts[slot + i], lengths[slot + i] = place, length
+            place += max(length, 0)
+            if length < -1 or place > end:
+                raise _overrun(int(order[row]), i)
+        places[row] = place
+    if (places != ends).any():
+        raise MalformedValue(int(order[(places != ends).argmax()]), "bytes after the array's last element")
+    return starts, lengths
+
+
+def _overrun(index: int, nth: int) -> MalformedValue:
+    return MalformedValue(index, f"element {nth + 1} has a length that its array has no room for")

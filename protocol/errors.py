@@ -1,0 +1,68 @@
+"""What can be wrong with bytes that came from a server.
+
+    ProtocolError
+      MalformedMessage      the bytes of one message do not have the form of its tag
+      UnexpectedMessage     a well-formed message in a place where the protocol has none
+      UnsupportedMessage    a tag, or a value's form, that no version we speak has
+      UnrepresentableValue  a value that is right in PostgreSQL and that the target's type cannot hold
+
+Decoding raises only these; anything else that escapes `protocol` is a bug.
+"""
+
+from __future__ import annotations
+
+
+class ProtocolError(Exception):
+    """Base of everything `protocol` raises about its input."""
+
+
+class MalformedMessage(ProtocolError):
+    """The bytes of a message do not have the form its tag promises.
+
+    Attributes:
+        tag: The message's (or value's) name or first byte, for people.
+        offset: Bytes from the message's start to where reading stopped.
+        reason: What was expected and what stood there.
+    """
+
+    def __init__(self, tag: str, offset: int, reason: str) -> None:
+        super().__init__(f"malformed {tag} message at offset {offset}: {reason}")
+        self.tag = tag
+        self.offset = offset
+        self.reason = reason
+
+
+class UnexpectedMessage(ProtocolError):
+    """A well-formed message that may not come in the present state.
+
+    Attributes:
+        tag: The message's name.
+        state: The state it came in.
+    """
+
+    def __init__(self, tag: str, state: str, detail: str = "") -> None:
+        super().__init__(f"unexpected {tag} message while {state}" + (f": {detail}" if detail else ""))
+        self.tag = tag
+        self.state = state
+
+
+class UnsupportedMessage(ProtocolError):
+    """A message tag or a value's form that this code does not speak."""
+
+
+class UnrepresentableValue(ProtocolError):
+    """A value that PostgreSQL holds and the target column's type cannot.
+
+    Attributes:
+        column: The column's name.
+        value: PostgreSQL's text output of the value, or its bytes in hexadecimal, shortened.
+        reason: Why the target's type cannot hold it.
+        row: Index of the row among those decoded together.
+    """
+
+    def __init__(self, column: str, value: str, reason: str, row: int = -1) -> None:
+        super().__init__(f'column "{column}": value {value!r} cannot be represented: {reason}')
+        self.column = column
+        self.value = value
+        self.reason = reason
+        self.row = row

@@ -1,0 +1,56 @@
+"""Log sequence numbers: positions in the WAL, as 64-bit byte offsets.
+
+Source: PostgreSQL documentation, "pg_lsn Type"; `src/backend/utils/adt/pg_lsn.c`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+_TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_LIMIT = 1 << 64
+
+
+class Lsn(int):
+    """A WAL position: an unsigned 64-bit integer that prints as PostgreSQL prints it.
+
+    Being an `int`, it compares, subtracts (bytes of WAL between two positions) and stores as one.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: int = 0) -> Self:
+        """Make an Lsn of an integer.
+
+        Raises:
+            ValueError: The value does not fit 64 unsigned bits.
+        """
+        if not 0 <= value < _LIMIT:
+            raise ValueError(f"LSN out of range: {value} is not an unsigned 64-bit integer")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `16/B374D848`, the form `pg_lsn` reads: two hexadecimal halves of at most 8 digits.
+
+        Raises:
+            ValueError: The text has another form.
+        """
+        match = _TEXT.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f'invalid LSN "{text}": expected two hexadecimal numbers, as in 16/B374D848')
+        return cls(int(match[1], 16) << 32 | int(match[2], 16))
+
+    def __str__(self) -> str:
+        return f"{int(self) >> 32:X}/{int(self) & 0xFFFFFFFF:X}"
+
+    def __repr__(self) -> str:
+        return f"Lsn({self})"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+INVALID = Lsn(0)
+"""`InvalidXLogRecPtr`: no position."""

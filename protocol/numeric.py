@@ -1,0 +1,204 @@
+"""Numerics in binary form -> decimals, or PostgreSQL's text of them.
+
+The form of `numeric_send`: four 16-bit numbers, then digits to base 10000. The first digit counts
+10000 ** weight, each further one 1/10000 of the one before; zeros at both ends are left out, so a value may
+have fewer digits than its weight and its display scale (digits after the decimal point) span.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.output import NUMERIC_NEG, NUMERIC_SPECIAL
+from protocol.slices import (
+    Bools,
+    Bytes,
+    Ints,
+    MalformedValue,
+    Slices,
+    TooLargeError,
+    Unrepresentable,
+    attempt,
+    numbers_at,
+    primitive,
+    read_selected,
+    refuse,
+)
+from protocol.text_values import NOT_A_DECIMAL
+
+if TYPE_CHECKING:
+    from protocol.types import ColumnType
+
+_HEADER_BYTES: Final = 8
+_MAX_DSCALE: Final = 0x3FFF
+_MAX_DIGIT: Final = 9999
+_INT64_PRECISION: Final = 18
+_MOST_DIGITS: Final = 6  # to base 10000: 18 decimal digits around a point touch no more
+_MAX_PLACE: Final = 5
+_SHOWN_BYTES: Final = 40
+_MAX_TEXT_BYTES: Final = 1 << 30  # of all values together; the server has no longer text (MaxAllocSize)
+
+_FOUR_CHARACTERS: Final = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
+_LEADING_ZEROS: Final = np.array(
+    [3 if n < 10 else 2 if n < 100 else 1 if n < 1000 else 0 for n in range(10_000)]
+)
+
+
+class _Header(NamedTuple):
+    ndigits: Ints
+    weight: Ints
+    sign: Ints
+    dscale: Ints
+
+    def of(self, which: Bools) -> _Header:
+        return _Header(*(field[which] for field in self))
+
+
+def _read_header(values: Slices) -> _Header:
+    fields = values.blocks(_HEADER_BYTES).view(">i2").astype(np.int64)
+    header = _Header(fields[:, 0], fields[:, 1], fields[:, 2] & 0xFFFF, fields[:, 3])
+    wrong = (
+        (header.ndigits < 0)
+        | (values.lengths != _HEADER_BYTES + 2 * header.ndigits)
+        | (header.dscale < 0)
+        | (header.dscale > _MAX_DSCALE)
+        | ((header.sign != 0) & ~np.isin(header.sign, (NUMERIC_NEG, *NUMERIC_SPECIAL)))
+    )
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise _no_numeric(values, index, "numeric")
+    return header
+
+
+def _no_numeric(values: Slices, index: int, label: str) -> MalformedValue:
+    return MalformedValue(index, f"\\x{values.raw(index)[:_SHOWN_BYTES].hex()} is no {label}")
+
+
+def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """Numerics of a precision and scale that decimal128 has."""
+    header = _read_header(values)
+    special = header.sign > NUMERIC_NEG
+    refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
+
+    def read(some: Slices) -> pa.Array:
+        of_some = header if len(some) == len(values) else header.of(~special)
+        if type_.arrow.precision <= _INT64_PRECISION:
+            return _decimals(some, of_some, type_.arrow)
+        texts = _texts(some, of_some)
+        return attempt(lambda t: t.cast(type_.arrow), texts, lambda i: f"{texts[i]} is no {type_.arrow}")
+
+    return read_selected(values, ~special, type_.arrow, read)
+
+
+class _Places(NamedTuple):
+    """What digits to base 10000 are worth in a column of one precision and scale of up to 18 digits.
+
+    By place, 0 for the last that the scale reaches into: what a digit there counts in units of the scale,
+    and the greatest digit that the precision allows. Of the digit in place 0 only a part is within the
+    scale, `below` of its units making up one of the scale's.
+    """
+
+    groups_after_point: int
+    below: int
+    worth: Ints
+    greatest: Ints
+
+
+@functools.cache
+def _places(precision: int, scale: int) -> _Places:
+    groups = -(-scale // 4)
+    below = 10 ** (4 * groups - scale)
+    most = 10**precision - 1
+    worth = [1] + [10 ** (4 * place) // below for place in range(1, _MAX_PLACE + 1)]
+    greatest = [_MAX_DIGIT] + [min(most // one, _MAX_DIGIT) for one in worth[1:]]
+    within = [one if one <= most else 0 for one in worth]
+    return _Places(groups, below, np.array(within, np.int64), np.array(greatest, np.int64))
+
+
+def _decimals(values: Slices, header: _Header, arrow: pa.DataType) -> pa.Array:
+    """Sum up digits times their worth; each term is below 10 ** 18, so 64 bits hold what they sum up to."""
+    places = _places(arrow.precision, arrow.scale)
+    digits = values.blocks(_HEADER_BYTES + 2 * _MOST_DIGITS).view(">i2")[:, _HEADER_BYTES // 2 :]
+    total = np.zeros(len(values), np.int64)
+    wrong = header.ndigits > _MOST_DIGITS
+    for i in range(min(int(header.ndigits.max()), _MOST_DIGITS)):
+        digit = digits[:, i].astype(np.int64)
+        digit[header.ndigits <= i] = 0
+        place = header.weight - i + places.groups_after_point
+        within = np.clip(place, 0, _MAX_PLACE)
+        wrong |= (digit < 0) | (digit > places.greatest[within]) | ((place != within) & (digit != 0))
+        if places.below > 1:
+            last = within == 0
+            whole = digit // places.below
+            wrong |= last & (whole * places.below != digit)
+            digit = np.where(last, whole, digit)
+        total += digit * places.worth[within]
+    wrong |= total >= 10**arrow.precision
+    if wrong.any():
+        raise _no_numeric(values, int(wrong.argmax()), f"numeric({arrow.precision},{arrow.scale})")
+    np.negative(total, out=total, where=header.sign == NUMERIC_NEG)
+    halves = np.empty((len(values), 2), np.int64)  # of 128 bits, the lower first
+    halves[:, 0] = total
+    halves[:, 1] = total >> 63
+    return primitive(arrow, halves)
+
+
+def read_numeric(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    """Any numerics, as the text of `numeric_out`."""
+    header = _read_header(values)
+    special = header.sign > NUMERIC_NEG
+    if not special.any():
+        return _texts(values, header)
+    finite = read_selected(values, ~special, pa.string(), lambda some: _texts(some, header.of(~special)))
+    names = [NUMERIC_SPECIAL.get(sign) for sign in header.sign.tolist()]
+    return pc.coalesce(finite, pa.array(names, pa.string()))
+
+
+def _texts(values: Slices, header: _Header) -> pa.Array:
+    """Write each value into a block of its own: a sign, groups of four digits, a point, more groups.
+
+    There is a group before the point at least. Of the block the part to be shown is taken: it starts with
+    the first group's first digit that is not zero, or its last; a minus sign is put in front of that.
+    """
+    before = np.maximum(header.weight, 0) + 1
+    groups = before + (header.dscale + 3) // 4
+    sizes = 2 + 4 * groups
+    if sizes.sum() > _MAX_TEXT_BYTES:
+        raise TooLargeError
+    blocks = np.cumsum(sizes) - sizes
+    points = blocks + 1 + 4 * before
+    text = np.zeros(int(sizes.sum()), np.uint8)
+    first_digits = _write_groups(values, header, text, blocks + 1, before, groups)
+    text[points] = ord(".")
+    negative = header.sign == NUMERIC_NEG
+    starts = blocks + 1 + _LEADING_ZEROS[first_digits] - negative
+    text[starts[negative]] = ord("-")
+    ends = points + np.where(header.dscale > 0, 1 + header.dscale, 0)
+    return Slices(text, starts, ends - starts).gather(pa.string())
+
+
+def _write_groups(
+    values: Slices, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints
+) -> Ints:
+    """Write the groups of all values, leaving room for the points, and return each value's first."""
+    owner = np.repeat(np.arange(len(values)), groups)
+    first = np.cumsum(groups) - groups
+    nth = np.arange(len(owner)) - first[owner]
+    # Groups the value has no digit for are zeros left out, in front (weight below 0) or at the end.
+    which = nth + (header.weight + 1 - before)[owner]
+    stored = np.flatnonzero((which >= 0) & (which < header.ndigits[owner]))
+    digit = np.zeros(len(owner), np.int64)
+    places = values.starts[owner[stored]] + 2 * which[stored]
+    digit[stored] = numbers_at(values.data, places, "i2", _HEADER_BYTES)
+    wrong = (digit < 0) | (digit > _MAX_DIGIT)
+    if wrong.any():
+        raise _no_numeric(values, int(owner[wrong.argmax()]), "numeric")
+    sliding = np.ndarray((len(text) - 3,), np.uint32, text, strides=(1,))
+    sliding[blocks[owner] + 4 * nth + (nth >= before[owner])] = _FOUR_CHARACTERS[digit]
+    first_digits: Ints = digit[first]
+    return first_digits

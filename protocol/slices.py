@@ -1,0 +1,303 @@
+"""Many values that lie in one buffer, and the steps by which every reader turns them into an Arrow array.
+
+A reader sees values only, no columns or messages, so it names a value it must refuse by its index among
+those it was given (`BadValueError`); `columns` and `copy`, which know the message, turn that into one of
+`errors`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.types import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+Unrepresentable = Literal["error", "null"]
+"""What becomes of a value that the column's type cannot hold: it is refused, or it is NULL."""
+
+PADDING = 64
+"""Bytes that lie behind the last value of a buffer, so that a read of a fixed width never leaves it."""
+
+_LITTLE_ENDIAN = sys.byteorder == "little"
+_SHOWN_BYTES = 60
+_ODD_COUNT = 1 << 16
+_ODD = pa.array(np.arange(1, 2 * _ODD_COUNT, 2, dtype=np.int32))
+
+
+class BadValueError(Exception):
+    """A value that cannot be read; `index` is its place among the values that were to be read."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = int(index)
+        self.reason = reason
+
+
+class MalformedValue(BadValueError):
+    """Its bytes do not have the form of its type."""
+
+
+class UnheldValue(BadValueError):
+    """It has its type's form, and the Arrow type cannot hold it; `text` shows it."""
+
+    def __init__(self, index: int, text: str, reason: str) -> None:
+        super().__init__(index, reason)
+        self.text = text
+
+
+class TooLargeError(Exception):
+    """The values together need more text than one Arrow array holds; fewer of them may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Values in the order in which they lie in a buffer, none overlapping another.
+
+    Attributes:
+        data: The buffer, shorter than 2 GiB, with PADDING bytes after the last value.
+        starts: Of each value the first byte's index in `data`.
+        lengths: In bytes.
+    """
+
+    data: Bytes
+    starts: Ints
+    lengths: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def select(self, which: Bools | Ints) -> Slices:
+        """Those of a mask, or of ascending indices."""
+        return Slices(self.data, self.starts[which], self.lengths[which])
+
+    def without_prefix(self, width: int) -> Slices:
+        """The values without their first bytes, which the caller has checked to be there."""
+        return Slices(self.data, self.starts + width, self.lengths - width)
+
+    def raw(self, index: int) -> bytes:
+        """One value's bytes."""
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])].tobytes()
+
+    def show(self, index: int) -> str:
+        """One value for a message: its text, or hexadecimal if it is none, shortened."""
+        return show(self.raw(index))
+
+    def expect_length(self, width: int, label: str) -> None:
+        """Raise MalformedValue unless every value has this many bytes."""
+        wrong = self.lengths != width
+        if wrong.any():
+            index = int(wrong.argmax())
+            raise MalformedValue(index, f"{label} of {self.lengths[index]} bytes, expected {width}")
+
+    def numbers(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
+        """The big-endian numbers that stand `offset` bytes into each value, in the machine's order."""
+        return numbers_at(self.data, self.starts, dtype, offset)
+
+    def blocks(self, width: int) -> Bytes:
+        """The first bytes of each value as the rows of a matrix; what follows a shorter value comes along."""
+        sliding = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
+        return sliding[self.starts].view(np.uint8).reshape(len(self), width)
+
+    def gather(self, arrow: pa.DataType | None = None) -> pa.Array:
+        """The bytes as a binary array, or as a string array that the caller validates."""
+        arrow = pa.binary() if arrow is None else arrow
+        count = len(self)
+        # One array over the whole buffer, its elements gap, value, gap, value ...: taking every other one
+        # copies the values in C++, an order of magnitude faster than NumPy can with an index per byte.
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0] = 0
+        offsets[1::2] = self.starts
+        np.add(self.starts, self.lengths, out=offsets[2::2], casting="unsafe")
+        everything = pa.Array.from_buffers(
+            arrow, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+        odd = _ODD if count <= _ODD_COUNT else pa.array(np.arange(1, 2 * count, 2, dtype=np.int32))
+        return pc.take(everything, odd.slice(0, count), boundscheck=False)
+
+    def text(self) -> pa.Array:
+        """The bytes as a string array; raises MalformedValue if one is not UTF-8."""
+        gathered = self.gather()
+        return attempt(
+            lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8"
+        )
+
+
+Reader = Callable[[Slices, ColumnType, Unrepresentable], pa.Array]
+"""Makes an array of the type's Arrow type of as many values, none of them NULL in PostgreSQL."""
+
+
+def numbers_at(data: Bytes, places: Ints, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
+    """The big-endian numbers at some places of a buffer, in the machine's order."""
+    size = np.dtype(dtype).itemsize
+    sliding: npt.NDArray[Any] = np.ndarray(
+        (len(data) - offset - size + 1,), dtype, data, offset=offset, strides=(1,)
+    )
+    found = sliding[places]
+    return found.byteswap(inplace=True) if _LITTLE_ENDIAN and size > 1 else found
+
+
+def show(raw: bytes) -> str:
+    """Bytes for a message: their text, or hexadecimal if they are none, shortened."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = "\\x" + raw[:_SHOWN_BYTES].hex()
+    if not text.isprintable():
+        text = "\\x" + raw[:_SHOWN_BYTES].hex()
+    return text if len(text) <= _SHOWN_BYTES and len(raw) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "..."
+
+
+def flat(strings: pa.Array) -> tuple[Ints, Bytes]:
+    """The offsets (one more than values) and the bytes of a binary or string array without nulls."""
+    if not len(strings):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    _, offsets_buffer, bytes_buffer = strings.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    content = np.frombuffer(bytes_buffer, np.uint8) if bytes_buffer else np.zeros(0, np.uint8)
+    return (offsets - offsets[0]).astype(np.int64), content[offsets[0] : offsets[-1]]
+
+
+def strings_of(offsets: npt.NDArray[np.integer], content: Bytes, arrow: pa.DataType) -> pa.Array:
+    """A binary or string array of its offsets (one more than values) and bytes."""
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(content))]
+    return pa.Array.from_buffers(arrow, len(offsets) - 1, buffers)
+
+
+def primitive(arrow: pa.DataType, values: npt.NDArray[Any], nulls: Bools | None = None) -> pa.Array:
+    """An Arrow array over NumPy values that have its layout in memory."""
+    validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(values)])
+
+
+def attempt(step: Callable[[pa.Array], pa.Array], values: pa.Array, reason: Callable[[int], str]) -> pa.Array:
+    """A step over an array; if Arrow refuses it, MalformedValue names the first value that it is for."""
+    try:
+        return step(values)
+    except pa.ArrowInvalid:
+        low, high = 0, len(values)  # the first failing value is in [low, high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                step(values.slice(low, middle - low))
+                low = middle
+            except pa.ArrowInvalid:
+                high = middle
+        raise MalformedValue(low, reason(low)) from None
+
+
+def refuse(
+    refused: Bools, policy: Unrepresentable, text_of: Callable[[int], str], reason: str
+) -> Bools | None:
+    """The values to make NULL (None: none of them), or UnheldValue for the first if that is the policy."""
+    if not refused.any():
+        return None
+    if policy == "error":
+        index = int(refused.argmax())
+        raise UnheldValue(index, text_of(index), reason)
+    return refused
+
+
+def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType) -> pa.Array:
+    """An array with each part's values at the part's indices, NULL elsewhere."""
+    parts = [(indices, values) for indices, values in parts if len(indices)]
+    if not parts:
+        return pa.nulls(count, arrow)
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
+    source = np.full(count, -1, np.int64)
+    filled = 0
+    for indices, values in parts:
+        source[indices] = np.arange(filled, filled + len(values))
+        filled += len(values)
+    joined = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
+    where = pa.array(source, mask=source < 0) if filled < count else pa.array(source)
+    return pc.take(joined, where, boundscheck=False)
+
+
+def read_selected(
+    values: Slices, which: Bools, arrow: pa.DataType, read: Callable[[Slices], pa.Array]
+) -> pa.Array:
+    """An array of what `read` makes of the values of a mask, NULL elsewhere."""
+    if which.all():
+        return read(values)
+    indices = np.flatnonzero(which)
+    with indices_of(indices):
+        found = read(values.select(indices)) if len(indices) else None
+    return merge([] if found is None else [(indices, found)], len(values), arrow)
+
+
+@contextmanager
+def indices_of(indices: Ints) -> Generator[None, None, None]:
+    """Give faults inside, which count among selected values, the indices they were selected by."""
+    try:
+        yield
+    except BadValueError as fault:
+        fault.index = int(indices[fault.index])
+        raise
+
+
+def per_distinct(values: Slices, output: Callable[[bytes], str], label: str) -> pa.Array:
+    """A string array by a function of one value's bytes, called once for each distinct value.
+
+    Raises:
+        MalformedValue: The function raised ValueError.
+    """
+    encoded = values.gather().dictionary_encode()
+    texts = []
+    for code, raw in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            texts.append(output(raw))
+        except ValueError as error:
+            index = int(np.argmax(encoded.indices.to_numpy() == code))
+            raise MalformedValue(index, f"{label} \\x{raw[:_SHOWN_BYTES].hex()}: {error}") from None
+    return pc.take(pa.array(texts, pa.string()), encoded.indices, boundscheck=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Messages in one buffer, with PADDING behind the last.
+
+    Attributes:
+        starts: Of each message its first byte in `data`, and `ends` what follows its last.
+    """
+
+    data: Bytes
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, messages: Sequence[bytes | bytearray | memoryview]) -> Joined:
+        """Copy the messages into one buffer."""
+        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
+        data = np.frombuffer(b"".join([*messages, bytes(PADDING)]), np.uint8)
+        ends = np.cumsum(lengths)
+        return cls(data, ends - lengths, ends)
+
+    def stretches(self, rows: Ints) -> Iterator[slice]:
+        """Cut ascending message indices into stretches that are worked on at a time.
+
+        One is at least a message, and otherwise no more than STRETCH_ROWS of them and STRETCH_BYTES of buffer.
+        """
+        starts, ends = self.starts[rows], self.ends[rows]
+        first = 0
+        while first < len(rows):
+            fitting = int(np.searchsorted(ends, starts[first] + STRETCH_BYTES, side="right"))
+            last = max(first + 1, min(fitting, first + STRETCH_ROWS))
+            yield slice(first, last)
+            first = last

@@ -1,0 +1,179 @@
+"""Values in text form -> Arrow arrays, by kind.
+
+The text is what PostgreSQL's output functions write with DateStyle ISO, IntervalStyle postgres,
+extra_float_digits 1, bytea_output hex and TimeZone UTC. Other forms that its input functions would read are
+malformed here. Strings are taken as they come: their text is the value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.slices import (
+    Bools,
+    Bytes,
+    MalformedValue,
+    Reader,
+    Slices,
+    Unrepresentable,
+    attempt,
+    flat,
+    primitive,
+    read_selected,
+    refuse,
+    strings_of,
+)
+from protocol.types import ColumnType, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
+NOT_A_DECIMAL: Final = "the column holds finite numbers only"
+
+# First and last date in days since 1970-01-01, and the same in microseconds.
+MIN_DAYS, MAX_DAYS = -719_162, 2_932_896
+MIN_USECS, MAX_USECS = MIN_DAYS * 86_400_000_000, (MAX_DAYS + 1) * 86_400_000_000 - 1
+
+_DATE: Final = rb"-?infinity|\d{4,7}-\d\d-\d\d( BC)?"
+_TIMESTAMP: Final = rb"-?infinity|\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?%s( BC)?"
+_FORM: Final[Mapping[Kind, re.Pattern[bytes]]] = {
+    Kind.DATE: re.compile(_DATE),
+    Kind.TIMESTAMP: re.compile(_TIMESTAMP % b""),
+    Kind.TIMESTAMPTZ: re.compile(_TIMESTAMP % rb"[+-]\d\d(:\d\d)?"),
+}
+
+_NIBBLES: Final = np.full(256, 0xFF, np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
+_NIBBLES[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
+
+
+def read_string(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    """Any type whose column is a string."""
+    return values.text()
+
+
+def read_bool(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    """`t` or `f`."""
+    first = values.data[values.starts]
+    wrong = (values.lengths != 1) | ((first != ord("t")) & (first != ord("f")))
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise MalformedValue(index, f"{values.show(index)} is no boolean")
+    return pa.array(first == ord("t"))
+
+
+def read_integer(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    """Decimal digits with an optional minus sign."""
+    numbers = _cast_digits(values, type_)
+    if type_.kind is Kind.OID:
+        outside = pc.or_(pc.less(numbers, 0), pc.greater(numbers, 0xFFFFFFFF)).to_numpy(zero_copy_only=False)
+        if outside.any():
+            index = int(outside.argmax())
+            raise MalformedValue(index, f"{values.show(index)} is no oid")
+    return numbers
+
+
+def read_float(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    """The shortest digits that name the number, `NaN`, `Infinity` or `-Infinity`."""
+    return _cast(values.gather(pa.string()), values, type_)
+
+
+def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """Digits with as many after the point as the type has; `NaN`, and infinities from no known server."""
+    first = values.data[values.starts]
+    special = (values.lengths == 3) & (first == ord("N")) | (values.lengths >= 8) & (
+        (first == ord("I")) | (values.data[values.starts + 1] == ord("I"))
+    )
+    for index in np.flatnonzero(special).tolist():
+        if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
+            raise MalformedValue(index, f"{values.show(index)} is no numeric")
+    refuse(special, policy, values.show, NOT_A_DECIMAL)
+    return read_selected(values, ~special, type_.arrow, lambda some: _cast_digits(some, type_))
+
+
+def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    r"""`\x` and two lower-case hexadecimal digits for each byte."""
+    wrong = (values.lengths < 2) | (values.lengths % 2 != 0) | (values.numbers("u2") != 0x5C78)
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise MalformedValue(index, f"{values.show(index)} is no bytea in hexadecimal form")
+    offsets, digits = flat(values.without_prefix(2).gather())
+    nibbles = _NIBBLES[digits]
+    if (bad := nibbles == 0xFF).any():
+        index = int(np.searchsorted(offsets, bad.argmax(), side="right")) - 1
+        raise MalformedValue(index, f"{values.show(index)} has a character that is no hexadecimal digit")
+    content: Bytes = np.bitwise_or(nibbles[0::2] << np.uint8(4), nibbles[1::2])
+    return strings_of(offsets // 2, content, pa.binary())
+
+
+def read_date(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """`YYYY-MM-DD`; only dates of other years, and infinities, are longer or shorter."""
+    return _read_temporal(values, values.lengths == 10, type_, policy)
+
+
+def read_timestamp(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """`YYYY-MM-DD HH:MM:SS[.ffffff]`, and `+00` or another zone if it is a timestamptz."""
+    four_digits = values.data[values.starts + 4] == ord("-")
+    before_christ = values.data[values.starts + values.lengths - 1] == ord("C")
+    return _read_temporal(values, four_digits & ~before_christ & (values.lengths >= 19), type_, policy)
+
+
+def _read_temporal(values: Slices, plain: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """Arrow reads the plain ones; the others must be right in PostgreSQL and none fits the column."""
+    for index in np.flatnonzero(~plain).tolist():
+        if not _FORM[type_.kind].fullmatch(values.raw(index)):
+            raise MalformedValue(index, f"{values.show(index)} is no {type_.label}")
+    refuse(~plain, policy, values.show, OUTSIDE_YEARS)
+    return read_selected(values, plain, type_.arrow, lambda some: _read_plain(some, type_, policy))
+
+
+def _read_plain(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    found = _cast(values.gather(pa.string()), values, type_)
+    days = type_.kind is Kind.DATE
+    width: type[np.int32 | np.int64] = np.int32 if days else np.int64
+    numbers = np.frombuffer(found.buffers()[1], width, len(found))
+    # Arrow reads a year 0, and a zone may move a timestamp out of the years that its text shows.
+    outside = (numbers < (MIN_DAYS if days else MIN_USECS)) | (numbers > (MAX_DAYS if days else MAX_USECS))
+    nulls = refuse(outside, policy, values.show, OUTSIDE_YEARS)
+    return found if nulls is None else primitive(type_.arrow, numbers, nulls)
+
+
+def _cast_digits(values: Slices, type_: ColumnType) -> pa.Array:
+    strings = values.gather(pa.string())
+    offsets, characters = flat(strings)
+    # Arrow also reads plus signs, exponents and 0x; digits, '-' and '.' lie together, with only '/' between,
+    # which it does not read.
+    if len(characters) and (characters.min() < ord("-") or characters.max() > ord("9")):
+        first = int(((characters < ord("-")) | (characters > ord("9"))).argmax())
+        index = int(np.searchsorted(offsets, first, side="right")) - 1
+        raise MalformedValue(index, f"{values.show(index)} is no {type_.label}")
+    return _cast(strings, values, type_)
+
+
+def _cast(strings: pa.Array, values: Slices, type_: ColumnType) -> pa.Array:
+    return attempt(
+        lambda some: some.cast(type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}"
+    )
+
+
+READERS: Final[Mapping[Kind, Reader]] = {
+    Kind.BOOL: read_bool,
+    Kind.INT2: read_integer,
+    Kind.INT4: read_integer,
+    Kind.INT8: read_integer,
+    Kind.OID: read_integer,
+    Kind.FLOAT4: read_float,
+    Kind.FLOAT8: read_float,
+    Kind.DECIMAL: read_decimal,
+    Kind.BYTEA: read_bytea,
+    Kind.DATE: read_date,
+    Kind.TIMESTAMP: read_timestamp,
+    Kind.TIMESTAMPTZ: read_timestamp,
+}
+"""Those of the kinds that do not become strings, but for arrays."""

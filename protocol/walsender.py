@@ -1,0 +1,199 @@
+"""The streaming replication protocol around pgoutput: CopyData contents, and the command that starts them.
+
+Source: PostgreSQL documentation, "Streaming Replication Protocol"; `src/backend/replication/walsender.c`.
+LSNs are `Lsn`; times are microseconds since 2000-01-01 00:00 UTC. Nothing here decides what may be confirmed:
+a status update's LSNs are its maker's.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Required, TypedDict
+
+from protocol.buffer import Reader, Writer
+from protocol.errors import MalformedMessage, UnsupportedMessage
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_START_END_TIME = struct.Struct(">QQq")
+_END_TIME_REPLY = struct.Struct(">QqB")
+_WRITE_FLUSH_APPLY_TIME_REPLY = struct.Struct(">QQQqB")
+
+HEADER_BYTES = 25
+"""Length of XLogData before its payload: `w`, wal_start, wal_end, send_time."""
+
+
+@dataclass(frozen=True, slots=True)
+class XLogData:
+    """One message of the output plugin.
+
+    In logical replication `wal_start` and `wal_end` are the same LSN, or both 0 for a message that another one
+    of the same change follows (Relation and Type before a row, Begin before Origin).
+    """
+
+    wal_start: Lsn
+    wal_end: Lsn
+    send_time_us: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeepalive:
+    """How far the walsender has read the WAL; `reply_requested` asks for a status update at once."""
+
+    wal_end: Lsn
+    send_time_us: int
+    reply_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyStatusUpdate:
+    """What the subscriber has: each LSN is the position after the last byte it speaks for.
+
+    The slot's confirmed_flush_lsn moves to `flush_lsn`: the server may forget everything before it.
+    """
+
+    write_lsn: Lsn
+    flush_lsn: Lsn
+    apply_lsn: Lsn
+    send_time_us: int
+    reply_requested: bool = False
+
+
+def decode_copy_data(data: bytes | memoryview) -> XLogData | PrimaryKeepalive:
+    """Decode what a walsender put into one CopyData.
+
+    Raises:
+        MalformedMessage: It is not exactly one message of its tag's form.
+        UnsupportedMessage: It has another tag than `w` and `k`.
+    """
+    match bytes(data[:1]):
+        case b"w":
+            return decode_xlog_data(data)
+        case b"k":
+            return decode_primary_keepalive(data)
+        case b"":
+            raise MalformedMessage("CopyData", 0, "an empty message has no tag")
+        case tag:
+            raise UnsupportedMessage(f"no message of a logical walsender has the tag {tag!r}")
+
+
+def decode_xlog_data(data: bytes | memoryview) -> XLogData:
+    """Read `w`, wal_start, wal_end, send_time, and all that remains as payload."""
+    r = _reader(data, b"w", "XLogData")
+    wal_start, wal_end, send_time_us = r.unpack(_START_END_TIME)
+    return XLogData(Lsn(wal_start), Lsn(wal_end), send_time_us, r.take(r.remaining))
+
+
+def encode_xlog_data(m: XLogData) -> bytes:
+    """Write what `decode_xlog_data` reads."""
+    w = Writer("XLogData", b"w")
+    w.pack(_START_END_TIME, m.wal_start, m.wal_end, m.send_time_us)
+    w.raw(m.payload)
+    return w.getvalue()
+
+
+def decode_primary_keepalive(data: bytes | memoryview) -> PrimaryKeepalive:
+    """Read `k`, wal_end, send_time, 1 if a reply is requested at once and else 0."""
+    r = _reader(data, b"k", "PrimaryKeepalive")
+    wal_end, send_time_us, reply = r.unpack(_END_TIME_REPLY)
+    reply_requested = _flag(r, reply)
+    r.finish()
+    return PrimaryKeepalive(Lsn(wal_end), send_time_us, reply_requested)
+
+
+def encode_primary_keepalive(m: PrimaryKeepalive) -> bytes:
+    """Write what `decode_primary_keepalive` reads."""
+    w = Writer("PrimaryKeepalive", b"k")
+    w.pack(_END_TIME_REPLY, m.wal_end, m.send_time_us, 1 if m.reply_requested else 0)
+    return w.getvalue()
+
+
+def decode_standby_status_update(data: bytes | memoryview) -> StandbyStatusUpdate:
+    """Read `r`, write, flush and apply LSN, send_time, 1 if the server shall answer at once and else 0."""
+    r = _reader(data, b"r", "StandbyStatusUpdate")
+    write_lsn, flush_lsn, apply_lsn, send_time_us, reply = r.unpack(_WRITE_FLUSH_APPLY_TIME_REPLY)
+    reply_requested = _flag(r, reply)
+    r.finish()
+    return StandbyStatusUpdate(Lsn(write_lsn), Lsn(flush_lsn), Lsn(apply_lsn), send_time_us, reply_requested)
+
+
+def encode_standby_status_update(m: StandbyStatusUpdate) -> bytes:
+    """Write what `decode_standby_status_update` reads."""
+    w = Writer("StandbyStatusUpdate", b"r")
+    reply = 1 if m.reply_requested else 0
+    w.pack(_WRITE_FLUSH_APPLY_TIME_REPLY, m.write_lsn, m.flush_lsn, m.apply_lsn, m.send_time_us, reply)
+    return w.getvalue()
+
+
+def _reader(data: bytes | memoryview, tag: bytes, name: str) -> Reader:
+    if bytes(data[:1]) != tag:
+        raise MalformedMessage(name, 0, f"expected the tag {tag!r}, got {bytes(data[:1])!r}")
+    return Reader(data, name, 1)
+
+
+def _flag(r: Reader, byte: int) -> bool:
+    if byte > 1:
+        r.fail(f"reply requested is {byte}, neither 0 nor 1")
+    return byte == 1
+
+
+class PgoutputOptions(TypedDict, total=False):
+    """The options of pgoutput; one that is left out is not sent, so that older servers can be spoken to.
+
+    Attributes:
+        proto_version: 1; 2 for streaming (PostgreSQL 14); 3 for two_phase (15); 4 for parallel (16).
+        publication_names: At least one.
+        binary: Values by their types' send functions where there is one (14).
+        streaming: In-progress transactions: none, sent, or sent with what parallel apply needs (14, 16).
+        two_phase: Prepared transactions at PREPARE TRANSACTION; the slot must have been made for it (15).
+        origin: `none` leaves out what has a replication origin (16).
+        messages: Send pg_logical_emit_message's messages (14).
+    """
+
+    proto_version: Required[int]
+    publication_names: Required[Sequence[str]]
+    binary: bool
+    streaming: Literal["off", "on", "parallel"]
+    two_phase: bool
+    origin: Literal["any", "none"]
+    messages: bool
+
+
+def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) -> str:
+    """Write the START_REPLICATION command for a logical slot of pgoutput.
+
+    Args:
+        slot_name: Quoted as an identifier of `repl_scanner.l`, so that its case is kept.
+        start_lsn: Where to start. The server starts at the slot's confirmed_flush_lsn if that is further, and
+            0/0 leaves the choice to it.
+        options: What pgoutput shall send.
+
+    Raises:
+        ValueError: There is no publication, or a name is empty or holds a NUL.
+    """
+    publication_names = options["publication_names"]
+    if not publication_names:
+        raise ValueError("no publication names: a subscription needs at least one")
+    texts = {
+        "proto_version": str(options["proto_version"]),
+        "publication_names": ",".join(_identifier(name) for name in publication_names),
+    }
+    for option, value in options.items():
+        texts.setdefault(option, str(value).lower() if isinstance(value, bool) else str(value))
+    settings = ", ".join(f"{option} {_literal(text)}" for option, text in texts.items())
+    return f"START_REPLICATION SLOT {_identifier(slot_name)} LOGICAL {start_lsn} ({settings})"
+
+
+def _identifier(name: str) -> str:
+    if not name or "\0" in name:
+        raise ValueError(f"invalid name {name!r}: it is empty or contains a NUL")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    # The replication grammar has no escape but the doubled quote: a backslash is a backslash, E'' an error.
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,19 @@
+"""Every statement that is sent to a server, one a file, loaded by name.
+
+A file's header comment gives its parameters, the columns it returns and the lowest server version it runs on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+
+@cache
+def load(name: str) -> str:
+    """The text of `sql/<name>.sql`.
+
+    Raises:
+        FileNotFoundError: There is no such statement.
+    """
+    return resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,14 @@
+-- The tables of publications, one row for each table and publication it is in.
+-- Parameters: publications text[]
+-- Returns: relid oid, namespace, name, relkind, replica_identity text, columns text[] (NULL: all), row_filter text
+-- Lowest version: 15 (row filters and column lists)
+SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relreplident::text,
+       CASE WHEN gpt.attrs IS NOT NULL
+            THEN ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (gpt.attrs))
+       END AS columns,
+       pg_get_expr(gpt.qual, gpt.relid) AS row_filter
+  FROM pg_publication p
+       CROSS JOIN LATERAL pg_get_publication_tables(p.pubname) AS gpt
+       JOIN pg_class c ON c.oid = gpt.relid
+       JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = ANY (%(publications)s::text[])

@@ -1,0 +1,14 @@
+-- The columns of tables, with the keys they belong to.
+-- Parameters: relids oid[]
+-- Returns: relid oid, attnum int2, name text, type_oid oid, typmod int4, generated text ('', 's', 'v'),
+--          in_primary_key bool, in_replica_identity_index bool; ordered by relid, attnum
+-- Lowest version: 12 (generated columns)
+SELECT a.attrelid AS relid, a.attnum, a.attname AS name, a.atttypid AS type_oid, a.atttypmod AS typmod,
+       a.attgenerated::text AS generated,
+       coalesce(a.attnum = ANY (pk.indkey), false) AS in_primary_key,
+       coalesce(a.attnum = ANY (ri.indkey), false) AS in_replica_identity_index
+  FROM pg_attribute a
+       LEFT JOIN pg_index pk ON pk.indrelid = a.attrelid AND pk.indisprimary
+       LEFT JOIN pg_index ri ON ri.indrelid = a.attrelid AND ri.indisreplident
+ WHERE a.attrelid = ANY (%(relids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ ORDER BY a.attrelid, a.attnum

@@ -1,0 +1,35 @@
+"""One SparkSession for the whole run: starting it costs more than most tests that use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session as the daemon makes it, on two threads, with its working files in a temporary folder.
+
+    Tests put their Delta tables below their own `tmp_path`, and leave the session's settings as they were.
+    """
+    folder = tmp_path_factory.mktemp("spark")
+    # a run without Spark does not pay for its import
+    from bridge.session import start
+
+    session = start(
+        "local[2]",
+        {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        },
+    )
+    yield session
+    session.stop()

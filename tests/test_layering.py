@@ -1,0 +1,225 @@
+"""Who may know what: the architecture as rules on imports, read from the source by `ast`.
+
+An import counts wherever it stands. One under TYPE_CHECKING counts except where a rule says otherwise: who
+only hands a Spark session on may say so in a signature.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("bridge", "protocol", "sql")
+
+
+class Rule(NamedTuple):
+    """Modules in `scope` but not in `exempt` use none of `names`, or, with `only`, no other packages.
+
+    A name covers what is below it: `datetime` also `datetime.datetime.now`. Patterns are of `fnmatch`, where
+    `*` goes over slashes.
+    """
+
+    scope: tuple[str, ...]
+    names: frozenset[str]
+    why: str
+    exempt: tuple[str, ...] = ()
+    only: bool = False
+    in_types: bool = True  # whether imports under TYPE_CHECKING count
+
+
+_STDLIB = frozenset(sys.stdlib_module_names)
+_IO = frozenset(
+    {
+        "asyncio", "io", "logging", "multiprocessing", "os", "pathlib", "select", "selectors",
+        "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
+        "time",
+    }
+)  # fmt: skip
+_PURE = frozenset(
+    {
+        "__future__", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
+        "itertools", "typing", "protocol",
+    }
+)  # fmt: skip
+_CLOCK = frozenset(
+    {f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")}
+)
+
+RULES = (
+    Rule(
+        ("protocol/*",),
+        (_STDLIB - _IO) | {"numpy", "pyarrow", "protocol"},
+        "protocol/ turns bytes into values: no I/O, no psycopg, no Spark, no log",
+        only=True,
+    ),
+    Rule(
+        ("protocol/*", "bridge/track/progress.py", "bridge/track/skip.py"),
+        _CLOCK,
+        "no clock: time comes in as a value",
+    ),
+    Rule(
+        ("bridge/track/progress.py", "bridge/track/skip.py"),
+        _PURE,
+        "what to confirm and what to skip are pure decisions",
+        only=True,
+    ),
+    Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
+    Rule(
+        ("bridge/*",),
+        frozenset({"psycopg"}),
+        "the server is spoken to by receive/ and the copy",
+        exempt=("bridge/receive/*", "bridge/sync/*", "bridge/demo/*"),
+        in_types=False,
+    ),
+    Rule(
+        ("bridge/*",),
+        frozenset({"pyspark", "delta"}),
+        "Spark and Delta are the business of the session, the filter's translation, apply/ and the copy",
+        exempt=(
+            "bridge/session.py",
+            "bridge/filter/row_filter.py",
+            "bridge/apply/*",
+            "bridge/sync/*",
+            "bridge/demo/*",
+        ),
+        in_types=False,
+    ),
+    Rule(
+        ("bridge/*", "protocol/*", "sql/*"),
+        frozenset({"sys.argv", "os.environ", "os.environb", "os.getenv", "os.putenv", "signal"}),
+        "arguments, environment and signals are for the shell around the daemon",
+        exempt=("bridge/cli.py", "bridge/daemon.py", "bridge/__main__.py", "bridge/demo/*"),
+    ),
+    Rule(
+        ("bridge/*", "protocol/*", "sql/*"),
+        frozenset({"bridge.demo"}),
+        "the demo stands on top; only its command starts it",
+        exempt=("bridge/cli.py", "bridge/demo/*"),
+    ),
+    Rule(
+        ("bridge/*", "protocol/*", "sql/*"),
+        frozenset({"tests", "benchmarks"}),
+        "sources do not need their tests",
+    ),
+)
+
+
+def modules() -> list[str]:
+    """All source files, as paths from the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for top in SOURCES for path in (ROOT / top).rglob("*.py"))
+
+
+class WithoutTypes(ast.NodeTransformer):
+    """Takes out what only a type checker runs."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """Leave `pass` in the place of `if TYPE_CHECKING: …`."""
+        return ast.Pass() if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
+
+
+def uses(path: str, source: str, *, in_types: bool) -> set[str]:
+    """Dotted names of all that a module imports, and of the attributes that it takes from its imports."""
+    tree = ast.parse(source)
+    if not in_types:
+        WithoutTypes().visit(tree)
+    package = path.split("/")[:-1]
+    imported: set[str] = set()
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                imported.add(name.name)
+                aliases[name.asname or name.name.split(".")[0]] = (
+                    name.name if name.asname else name.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            for name in node.names:
+                imported.add(f"{module}.{name.name}")
+                aliases[name.asname or name.name] = f"{module}.{name.name}"
+    taken = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            parts = ast.unparse(node).split(".")
+            if parts[0] in aliases:
+                taken.add(".".join([aliases[parts[0]], *parts[1:]]))
+    return imported | taken
+
+
+def violations(path: str, source: str) -> list[str]:
+    """What a module does against the rules, a line each."""
+    found = []
+    for rule in RULES:
+        if any(fnmatch(path, glob) for glob in rule.exempt) or not any(
+            fnmatch(path, glob) for glob in rule.scope
+        ):
+            continue
+        for name in sorted(uses(path, source, in_types=rule.in_types)):
+            parts = name.split(".")
+            covered = any(".".join(parts[:length]) in rule.names for length in range(1, len(parts) + 1))
+            if covered is not rule.only:
+                found.append(f"{path} uses {name}: {rule.why}")
+    return found
+
+
+@pytest.mark.parametrize("path", modules())
+def test_module_keeps_to_its_layer(path):
+    assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("protocol/lsn.py", "import psycopg"),
+        ("protocol/lsn.py", "import structlog"),
+        ("protocol/lsn.py", "from time import monotonic"),
+        ("protocol/lsn.py", "import bridge.errors"),
+        ("protocol/lsn.py", "if TYPE_CHECKING:\n    import bridge.errors"),
+        ("protocol/lsn.py", "from datetime import datetime\nx = datetime.now()"),
+        ("protocol/lsn.py", "import datetime as dt\nx = dt.datetime.now(dt.UTC)"),
+        ("bridge/config.py", "import psycopg.conninfo"),
+        ("bridge/apply/worker.py", "from psycopg import sql"),
+        ("bridge/filter/routing.py", "def f():\n    import pyspark.sql"),
+        ("bridge/cli.py", "from delta import DeltaTable"),
+        ("bridge/log.py", "import os\nx = os.environ['HOME']"),
+        ("bridge/log.py", "from os import environ"),
+        ("bridge/log.py", "import sys\nx = sys.argv[1]"),
+        ("bridge/receive/walreceiver.py", "import signal"),
+        ("bridge/track/progress.py", "import sqlite3"),
+        ("bridge/track/skip.py", "from bridge.track import catalog"),
+        ("bridge/track/skip.py", "from . import catalog"),
+        ("bridge/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
+        ("bridge/session.py", "from tests import fix_spark"),
+        ("sql/__init__.py", "import psycopg"),
+    ],
+)
+def test_violation_is_seen(path, source):
+    """Each rule bites: without this, a rule with a misspelt pattern would pass for ever."""
+    assert violations(path, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        (
+            "protocol/columns.py",
+            "import numpy as np\nimport pyarrow.compute\nfrom protocol import lsn\nimport struct",
+        ),
+        ("protocol/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
+        ("bridge/receive/slot.py", "import psycopg"),
+        ("bridge/apply/delta.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
+        ("bridge/daemon.py", "import signal\nimport os\nx = os.environ"),
+        ("bridge/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
+        ("bridge/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),
+        ("bridge/track/progress.py", "from dataclasses import dataclass\nfrom protocol.lsn import Lsn"),
+    ],
+)
+def test_what_is_allowed_passes(path, source):
+    assert violations(path, source) == []

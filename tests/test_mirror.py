@@ -1,0 +1,68 @@
+"""tests/ is the mirror of the sources: `bridge/track/skip.py` is tested by `tests/bridge/track/test_skip.py`.
+
+Who changes a module knows which tests to run, and a module without tests is seen at once. Tests of several
+modules together have folders of their own (tests/oracle, tests/faults, …), which this test leaves alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("bridge", "protocol", "sql")
+
+UNTESTED: dict[str, str] = {
+    "bridge/__main__.py": "only calls bridge.cli.main; the command's tests run it as a process",
+}
+"""Modules that need no test file, and why. An `__init__.py` without functions and classes needs no entry."""
+
+UNMIRRORED: dict[str, str] = {}
+"""Test files that stand for no module, and why."""
+
+
+def mirror_of(module: str) -> str:
+    """The path of a module's test file; an `__init__.py` with code has `test_init.py`."""
+    path = Path(module)
+    return str(Path("tests") / path.with_name(f"test_{path.stem.strip('_')}.py"))
+
+
+def modules() -> set[str]:
+    """The source files that have something to test."""
+    paths = {path.relative_to(ROOT) for top in SOURCES for path in (ROOT / top).rglob("*.py")}
+    return {str(path) for path in paths if path.name != "__init__.py" or defines_something(ROOT / path)}
+
+
+def defines_something(path: Path) -> bool:
+    """Whether a file has a function or a class."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(isinstance(node, kinds) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def present() -> set[str]:
+    """The test files in the mirrored folders."""
+    folders = (ROOT / "tests" / top for top in SOURCES)
+    return {str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("test_*.py")}
+
+
+def test_every_module_has_its_test_file():
+    missing = {mirror_of(module) for module in modules() - UNTESTED.keys()} - present()
+    assert missing == set()
+
+
+def test_every_test_file_has_its_module():
+    orphans = present() - {mirror_of(module) for module in modules()} - UNMIRRORED.keys()
+    assert orphans == set()
+
+
+def test_exceptions_are_still_needed():
+    assert UNTESTED.keys() <= modules()
+    assert not {mirror_of(module) for module in UNTESTED} & present()
+    assert UNMIRRORED.keys() <= present()
+
+
+def test_names_are_mirrored():
+    """The rule itself, on its three cases."""
+    assert mirror_of("bridge/track/skip.py") == "tests/bridge/track/test_skip.py"
+    assert mirror_of("sql/__init__.py") == "tests/sql/test_init.py"
+    assert mirror_of("bridge/__main__.py") == "tests/bridge/test_main.py"

@@ -1,0 +1,79 @@
+"""The recorded vectors, as the tests read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DIRECTORY = Path(__file__).parent
+FILES = sorted(path for path in DIRECTORY.glob("pg*/*.jsonl") if path.stem != "copy_data")
+COPY_DATA_FILES = sorted(DIRECTORY.glob("pg*/copy_data.jsonl"))
+
+_RUN = re.compile(rb"(.)\1{99,}", re.DOTALL)
+_PACKED_RUN = re.compile(r"\((..)\*(\d+)\)")
+_QUOTED = r"""('[^']+'|"[^"]+")"""
+_SHOWN = (
+    (re.compile(rf"Value\(kind=<ValueKind\.[A-Z_]+: b'(.)'>, data=b(?:''|{_QUOTED})\)"), r"\1\2"),
+    (re.compile(rf"Column\(name={_QUOTED}, type_oid=(\d+), typmod=(-?\d+), is_key=False\)"), r"\1 \2 \3"),
+    (re.compile(rf"Column\(name={_QUOTED}, type_oid=(\d+), typmod=(-?\d+), is_key=True\)"), r"\1 \2 \3 key"),
+    (re.compile(r", [a-z_]+=None"), ""),
+)
+
+
+class Vector(NamedTuple):
+    """One recorded message; `record` says what the fields mean."""
+
+    sql: str
+    wal_start: Lsn
+    data: bytes
+    in_stream: bool
+    decoded: str
+
+
+def name_of(path: Path) -> str:
+    """A file's name in pytest's reports: pg18/rows_text_v1."""
+    return f"{path.parent.name}/{path.stem}"
+
+
+def vectors(path: Path) -> Iterator[Vector]:
+    """Read a file of messages."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        item = json.loads(line)
+        wal_start = Lsn.parse(item.get("wal_start", "0/0"))
+        yield Vector(
+            item.get("sql", ""), wal_start, unpacked(item["hex"]), item.get("in_stream", False), item["decoded"]
+        )
+
+
+def packed(data: bytes) -> str:
+    """Return hexadecimal text in which 100 or more equal bytes stand as (6e*2100)."""
+    parts = []
+    start = 0
+    for run in _RUN.finditer(data):
+        parts += [data[start : run.start()].hex(), f"({run[1].hex()}*{len(run[0])})"]
+        start = run.end()
+    return "".join(parts) + data[start:].hex()
+
+
+def unpacked(text: str) -> bytes:
+    """Read what `packed` writes."""
+    return bytes.fromhex(_PACKED_RUN.sub(lambda run: run[1] * int(run[2]), text))
+
+
+def shown(message: object) -> str:
+    """Return a message's repr, shorter.
+
+    Values are n, u, t'text' and b'binary', columns 'name' type_oid typmod [key], runs as in `packed`, and what
+    is None is left out.
+    """
+    text = repr(message)
+    for pattern, short in _SHOWN:
+        text = pattern.sub(short, text)
+    return re.sub(r"(.)\1{99,}", lambda run: f"({run[1]}*{len(run[0])})", text)

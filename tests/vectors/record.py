@@ -1,0 +1,235 @@
+"""Records what a running server's walsender sends, as vectors for the tests of `protocol`.
+
+    python -m tests.vectors.record "host=/tmp port=54718 user=postgres dbname=postgres" tests/vectors/pg18
+
+The user must be a superuser; the server needs wal_level = logical and max_prepared_transactions > 1. Each
+scenario gets a database and a slot of its own, both dropped at its end, and one file, `<scenario>.jsonl`, with
+a line for each message:
+
+    sql        with the first message of each step: the step
+    wal_start  XLogData's LSN, of the change or for Commit and its like the transaction's end, if it is not 0/0
+    hex        the message, as `load.packed` writes it
+    in_stream  true between Stream Start and Stream Stop, else left out
+    decoded    what `protocol.pgoutput.decode` made of it, as `load.shown` shows it
+
+`copy_data.jsonl` holds the CopyData messages of one scenario whole, keepalives included, by hex and repr.
+
+`scenarios/*.sql` hold the SQL. What follows a line `-- setup` runs before the slot is made. What follows
+`-- step` is one simple query; all go over one connection, so that a transaction may span steps. `-- fill`
+stands for changes to a table that is not published, enough to make a server begin streaming that has no
+debug_logical_replication_streaming (before PostgreSQL 16).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import select
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+
+from protocol.lsn import INVALID, Lsn
+from protocol.pgoutput import decode
+from protocol.walsender import (
+    StandbyStatusUpdate,
+    XLogData,
+    decode_copy_data,
+    encode_standby_status_update,
+    start_replication,
+)
+from tests.vectors.load import packed, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from protocol.walsender import PgoutputOptions
+
+NAME = "pgbridge_vectors"
+"""Of the database and of the slot."""
+
+TIMEOUT_S = 20.0
+"""How long the walsender may take for a step's WAL; it takes milliseconds."""
+
+FILL = "INSERT INTO filler SELECT g, repeat('x', 200) FROM generate_series(1, 400) g;"
+"""Over 64 kB, the least logical_decoding_work_mem."""
+
+# Nothing is confirmed, and each update asks for a keepalive, which says how far the walsender has come.
+ASK = encode_standby_status_update(StandbyStatusUpdate(INVALID, INVALID, INVALID, 0, reply_requested=True))
+
+Connection = psycopg.Connection[Any]
+Line = dict[str, object]
+
+
+class Scenario(NamedTuple):
+    """A file of vectors: the SQL and the options it is read with; `from_version` is PostgreSQL's lowest."""
+
+    name: str
+    sql: str
+    options: PgoutputOptions
+    from_version: int = 15
+
+
+def _options(version: int, *publications: str) -> PgoutputOptions:
+    return {"proto_version": version, "publication_names": publications or ("pub",)}
+
+
+_V1 = _options(1)
+_FILTERS = _options(1, "pub_filter", "pub_list", "pub_root")
+_STREAMING: PgoutputOptions = {**_options(2), "streaming": "on"}
+_TWO_PHASE: PgoutputOptions = {**_options(3), "two_phase": True}
+_PARALLEL: PgoutputOptions = {**_options(4), "streaming": "parallel", "binary": True, "origin": "any"}
+
+SCENARIOS = (
+    Scenario("rows_text_v1", "rows", _V1),
+    Scenario("rows_binary_v1", "rows", {**_V1, "binary": True}),
+    Scenario("types_text_v1", "types", _V1),
+    Scenario("types_binary_v1", "types", {**_V1, "binary": True}),
+    Scenario("identity_v1", "identity", _options(1, "pub", "pub_insert")),
+    Scenario("truncate_v1", "truncate", _V1),
+    Scenario("messages_v1", "messages", {**_V1, "messages": True}),
+    Scenario("origin_v1", "origin", _V1),
+    Scenario("publication_v1", "publication", _FILTERS),
+    Scenario("generated_v1", "generated", _V1, from_version=18),
+    Scenario("origin_stream_v2", "origin", _STREAMING),
+    Scenario("stream_v2", "stream", {**_STREAMING, "messages": True}),
+    Scenario("two_phase_v3", "two_phase", _TWO_PHASE),
+    Scenario("stream_two_phase_v3", "stream_two_phase", {**_TWO_PHASE, "streaming": "on"}),
+    Scenario("parallel_v4", "stream", {**_PARALLEL, "messages": True}, from_version=16),
+)
+
+
+def record(conninfo: str, directory: Path) -> None:
+    """Run every scenario the server's version knows and write the files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        version = admin.info.server_version
+        for scenario in SCENARIOS:
+            if version >= scenario.from_version * 10000:
+                messages, copy_data = _run(admin, conninfo, scenario)
+                _write(directory / f"{scenario.name}.jsonl", messages)
+                if scenario.name == "messages_v1":
+                    _write(directory / "copy_data.jsonl", copy_data)
+    (directory / "version.txt").write_text(f"{version}\n", encoding="utf-8")
+
+
+def _write(path: Path, lines: list[Line]) -> None:
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
+
+
+def _run(admin: Connection, conninfo: str, scenario: Scenario) -> tuple[list[Line], list[Line]]:
+    text = (Path(__file__).parent / "scenarios" / f"{scenario.sql}.sql").read_text(encoding="utf-8")
+    setup, *steps = text.removeprefix("-- setup\n").split("-- step\n")
+    streaming = "streaming" in scenario.options
+    immediate = streaming and admin.info.server_version >= 160000
+    fill = FILL if streaming and not immediate else ""
+    messages: list[Line] = []
+    copy_data: list[Line] = []
+    in_stream = False
+    with _database(admin, conninfo) as writer:
+        writer.execute(setup)
+        with (
+            _slot(admin, conninfo, scenario),
+            _walsender(conninfo, scenario, immediate=immediate) as walsender,
+        ):
+            for step in steps:
+                sql = step.replace("-- fill\n", fill).strip()
+                writer.execute(sql)
+                for data in _drain(admin, walsender):
+                    outer = decode_copy_data(data)
+                    copy_data.append({"hex": packed(data), "decoded": repr(outer)})
+                    if isinstance(outer, XLogData):
+                        in_stream = in_stream and outer.payload[:1] != b"E"
+                        messages.append(_line(sql, outer, in_stream=in_stream))
+                        in_stream = in_stream or outer.payload[:1] == b"S"
+                        sql = ""
+    return messages, copy_data
+
+
+def _line(sql: str, data: XLogData, *, in_stream: bool) -> Line:
+    line: Line = {"sql": sql} if sql else {}
+    if data.wal_start:
+        line["wal_start"] = str(data.wal_start)
+    line["hex"] = packed(data.payload)
+    if in_stream:
+        line["in_stream"] = True
+    line["decoded"] = shown(decode(data.payload, in_stream=in_stream))
+    return line
+
+
+@contextlib.contextmanager
+def _database(admin: Connection, conninfo: str) -> Generator[Connection]:
+    admin.execute(f"CREATE DATABASE {NAME}")
+    try:
+        with psycopg.connect(conninfo, dbname=NAME, autocommit=True) as writer:
+            yield writer
+    finally:
+        admin.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
+
+
+@contextlib.contextmanager
+def _slot(admin: Connection, conninfo: str, scenario: Scenario) -> Generator[None]:
+    two_phase = scenario.options.get("two_phase", False)
+    with psycopg.connect(conninfo, dbname=NAME, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, %s)", (NAME, two_phase))
+    try:
+        yield
+    finally:
+        # The walsender notices only in its own time that its client is gone.
+        for attempts_left in reversed(range(200)):
+            try:
+                admin.execute("SELECT pg_drop_replication_slot(%s)", (NAME,))
+                break
+            except psycopg.errors.ObjectInUse:
+                if not attempts_left:
+                    raise
+                time.sleep(TIMEOUT_S / 200)
+
+
+@contextlib.contextmanager
+def _walsender(conninfo: str, scenario: Scenario, *, immediate: bool) -> Generator[Connection]:
+    settings = "-c logical_decoding_work_mem=64kB"
+    if immediate:
+        settings += " -c debug_logical_replication_streaming=immediate"
+    parameters: dict[str, Any] = {"replication": "database", "options": settings, "client_encoding": "UTF8"}
+    connection = psycopg.connect(conninfo, dbname=NAME, autocommit=True, **parameters)
+    # Not "with connection": its end would send a COMMIT into the stream.
+    with contextlib.closing(connection):
+        connection.execute(start_replication(NAME, INVALID, scenario.options))
+        yield connection
+
+
+def _drain(admin: Connection, walsender: Connection) -> Iterator[bytes]:
+    """Give what the walsender sends for the WAL written until now, which a checkpoint flushes."""
+    row = admin.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    admin.execute("CHECKPOINT")
+    target = Lsn.parse(row[0] if row else "")
+    deadline = time.monotonic() + TIMEOUT_S
+    reached = INVALID
+    while reached < target:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the walsender has come to {reached}, not to {target}")
+        walsender.pgconn.put_copy_data(ASK)
+        walsender.pgconn.flush()
+        select.select([walsender.pgconn.socket], [], [], 0.1)
+        walsender.pgconn.consume_input()
+        while (copied := walsender.pgconn.get_copy_data(1))[0] > 0:
+            data = bytes(copied[1])
+            yield data
+            message = decode_copy_data(data)
+            if not isinstance(message, XLogData):
+                reached = message.wal_end
+        if copied[0] < 0:
+            raise ConnectionError(walsender.pgconn.error_message.decode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("conninfo", help="of a superuser")
+    parser.add_argument("directory", type=Path, help="where the files go")
+    arguments = parser.parse_args()
+    record(arguments.conninfo, arguments.directory)

@@ -1,0 +1,31 @@
+-- setup
+CREATE TABLE filtered (id int PRIMARY KEY, price int, secret text);
+ALTER TABLE filtered REPLICA IDENTITY FULL;
+CREATE TABLE listed (id int PRIMARY KEY, a int, b int);
+CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE leaf (v text, id int PRIMARY KEY);
+ALTER TABLE root ATTACH PARTITION leaf FOR VALUES FROM (0) TO (10);
+CREATE PUBLICATION pub_filter FOR TABLE filtered WHERE (price > 10);
+CREATE PUBLICATION pub_list FOR TABLE listed (id, b);
+CREATE PUBLICATION pub_root FOR TABLE root WITH (publish_via_partition_root = true);
+
+-- step
+INSERT INTO filtered VALUES (1, 5, 's'), (2, 20, 's');
+
+-- step
+UPDATE filtered SET price = 30 WHERE id = 1;
+UPDATE filtered SET price = 1 WHERE id = 2;
+UPDATE filtered SET price = 40 WHERE id = 1;
+DELETE FROM filtered;
+
+-- step
+INSERT INTO listed VALUES (1, 2, 3);
+UPDATE listed SET a = 5;
+UPDATE listed SET id = 2;
+DELETE FROM listed;
+
+-- step
+INSERT INTO root VALUES (1, 'v');
+UPDATE root SET v = 'w';
+DELETE FROM root;
+TRUNCATE root;

@@ -1,0 +1,28 @@
+-- setup
+CREATE TABLE parent (id int PRIMARY KEY);
+CREATE TABLE child (id int PRIMARY KEY REFERENCES parent, n serial);
+CREATE TABLE alone (id int);
+CREATE TABLE part (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10);
+CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM (10) TO (20);
+CREATE PUBLICATION pub FOR ALL TABLES;
+
+-- step
+TRUNCATE alone;
+
+-- step
+INSERT INTO parent VALUES (1);
+INSERT INTO child VALUES (1);
+TRUNCATE parent CASCADE;
+
+-- step
+TRUNCATE child, alone RESTART IDENTITY;
+
+-- step
+BEGIN;
+INSERT INTO part VALUES (1), (11);
+TRUNCATE part;
+COMMIT;
+
+-- step
+TRUNCATE parent, child, alone RESTART IDENTITY CASCADE;
