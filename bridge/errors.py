@@ -6,6 +6,7 @@
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
       TargetError           a Delta table is not what it must be
+      SyncError             a table's copy was cut short: it starts again
       ApplyError            a batch or transaction could not be applied: nothing of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened: look before retrying
 
@@ -64,6 +65,12 @@ class SlotMoved(PublisherError):
 
 class TargetError(BridgeError):
     """A Delta table is missing, foreign, or has not the columns it needs."""
+
+
+class SyncError(BridgeError):
+    """A table's copy did not come to its end; the next try starts it again."""
+
+    retry = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from delta import configure_spark_with_delta_pip
@@ -58,6 +60,10 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
         ):
             session.conf.set(key, REQUIRED[key])
         return session
+    if master.startswith("local"):
+        # The initial copy's readers import this package: they run under the Python that runs it. PySpark takes
+        # this from the environment only.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -97,9 +97,13 @@ class SubscriptionWorker:
             retry=retry_if_exception(self._failed),
             wait=self._pause_s,
             stop=stop_never,
-            sleep=self._stop.wait,
+            sleep=self._sleep,
             reraise=True,
         )
+
+    def _sleep(self, seconds: float) -> None:
+        """A pause that `stop` ends."""
+        self._stop.wait(seconds)
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Growing pauses, from the start again once something was applied; long ones where only a hand helps."""

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from protocol.slices import (
     PADDING,
+    BadValueError,
     Bools,
     Bytes,
     Ints,
     MalformedValue,
     Slices,
     Unrepresentable,
-    BadValueError,
     flat,
     indices_of,
     merge,

@@ -8,37 +8,24 @@ here; a property test compares the two.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol import readers
-from protocol.errors import MalformedMessage, UnrepresentableValue, UnsupportedMessage
-from protocol.slices import (
-    BadValueError,
-    Bools,
-    Bytes,
-    Ints,
-    Joined,
-    Slices,
-    TooLargeError,
-    UnheldValue,
-    Unrepresentable,
-    merge,
-    numbers_at,
-)
+from protocol.errors import MalformedMessage
+from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
+from protocol.stretches import Column, Joined, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Sequence
 
     from protocol.messages import Relation
     from protocol.types import ColumnType
 
 INSERT, UPDATE, DELETE = b"IUD"
-_NAMES: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}  # as logicalrep_message_type
+TAG_NAMES: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}  # as logicalrep_message_type
 _KEY, _OLD, _NEW = b"KON"
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _KNOWN_KINDS: Final = np.isin(np.arange(256), [_NULL, _UNCHANGED, _TEXT, _BINARY])
@@ -46,6 +33,8 @@ _COUNTED_KINDS: Final = np.isin(np.arange(256), [_TEXT, _BINARY])
 
 _XID_BYTES: Final = 4
 _RELATION_BYTES: Final = 4
+_TUPLE_HEADER_BYTES: Final = 3  # the mark, the number of columns
+_VALUE_HEADER_BYTES: Final = 5  # the kind, the length
 
 
 class RowMessages:
@@ -72,26 +61,22 @@ class RowMessages:
         skip_bytes: int = 0,
         in_stream: bool = False,
     ) -> None:
-        self._joined = Joined.of(messages)
-        data, starts = self._joined.data, self._joined.starts + skip_bytes
+        self._joined = Joined.of(messages, skip_bytes)
+        data, starts = self._joined.data, self._joined.starts
         self._body = 1 + (_XID_BYTES if in_stream else 0) + _RELATION_BYTES
-        short = starts + self._body > self._joined.ends
-        if short.any():
-            index = int(short.argmax())
-            length = int(self._joined.ends[index] - starts[index])
-            raise MalformedMessage("row", max(length, 0), f"message {index} of the run ends here")
-        self._starts = starts
+        lengths = self._joined.ends - starts
+        if (lengths < self._body).any():
+            index = int((lengths < self._body).argmax())
+            raise MalformedMessage("row", max(int(lengths[index]), 0), f"message {index} of the run ends here")
         self.tags: Bytes = data[starts]
         unknown = (self.tags != INSERT) & (self.tags != UPDATE) & (self.tags != DELETE)
         if unknown.any():
             tag = chr(self.tags[unknown.argmax()])
             raise MalformedMessage("row", 0, f"{tag!r} is none of the tags I, U and D")
-        self.relation_ids: npt.NDArray[np.uint32] = numbers_at(
-            data, starts, "u4", self._body - _RELATION_BYTES
-        )
+        self.relation_ids: npt.NDArray[np.uint32] = numbers_at(data, starts, "u4", self._body - _RELATION_BYTES)
         self.xids: npt.NDArray[np.uint32] | None = numbers_at(data, starts, "u4", 1) if in_stream else None
         if self.xids is not None and not self.xids.all():
-            tag = _NAMES[int(self.tags[(self.xids == 0).argmax()])]
+            tag = TAG_NAMES[int(self.tags[(self.xids == 0).argmax()])]
             raise MalformedMessage(tag, 1, "invalid transaction ID 0")
 
     def __len__(self) -> int:
@@ -132,21 +117,150 @@ class RowMessages:
         chosen = np.arange(len(self)) if rows is None else rows
         if (self.relation_ids[chosen] != relation.relation_id).any():
             raise ValueError(f"rows of other relations than {relation.relation_id}")
-        columns = _Columns([c.name for c in relation.columns], list(types), unrepresentable)
-        parts: list[_Part] = []
-        waiting = list(self._joined.stretches(chosen))[::-1]
-        while waiting:
-            stretch = waiting.pop()
-            try:
-                parts.append(_decode(self._messages(chosen[stretch], stretch.start), columns))
-            except TooLargeError:
-                middle = (stretch.start + stretch.stop) // 2
-                if middle == stretch.start:
-                    raise
-                waiting += [slice(middle, stretch.stop), slice(stretch.start, middle)]
-        return _table(parts, columns.types)
+        columns = [
+            Column(column.name, type_, unrepresentable) for column, type_ in zip(relation.columns, types, strict=True)
+        ]
+        parts = self._joined.decode_in_stretches(
+            chosen,
+            lambda index: TAG_NAMES[int(self.tags[index])],
+            lambda stretch, some: _decode(stretch, self.tags[some], self._body, columns),
+        )
+        return _table(parts, columns)
 
-    def _messages(self, rows: Ints, first_row: int) -> _Messages:
-        begin = int(self._joined.starts[rows[0]])
-        starts, ends = self._starts[rows] - begin, self._joined.ends[rows] - begin
-        return _Messages(self._joined.data[begin:], starts, ends, self.tags[rows], self._body, first_row)
+
+class _Part(NamedTuple):
+    """What one stretch decodes to, a row for each message; `old` and `unchanged` by column, where needed."""
+
+    op: Bytes
+    old_mark: Bytes
+    new: list[pa.Array]
+    old: list[pa.Array] | None
+    unchanged: dict[int, Bools]
+
+
+def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column]) -> _Part:
+    positions = stretch.starts + body
+    every = np.arange(len(stretch))
+    stretch.check(positions < stretch.ends, every, positions, "expected a tuple, nothing remains")
+    marks = stretch.data[positions]
+    has_old = (marks == _KEY) | (marks == _OLD)
+    fine = np.where(tags == INSERT, marks == _NEW, has_old | ((tags == UPDATE) & (marks == _NEW)))
+    stretch.check(fine, every, positions, "unexpected mark of a tuple")
+    old = None
+    if has_old.any():
+        owners = np.flatnonzero(has_old)
+        tuples = _Tuples(stretch, owners, positions[owners], len(columns))
+        old = [tuples.read(column, unchanged=None) for column in columns]
+        positions[owners] = tuples.positions
+        deleted = np.flatnonzero(tags == DELETE)
+        stretch.check_end(deleted, positions[deleted])
+        updated = np.flatnonzero(has_old & (tags == UPDATE))
+        marked = (positions[updated] < stretch.ends[updated]) & (stretch.data[positions[updated]] == _NEW)
+        stretch.check(marked, updated, positions[updated], "expected a tuple marked N")
+    unchanged: dict[int, Bools] = {}
+    owners = np.flatnonzero(tags != DELETE)
+    tuples = _Tuples(stretch, owners, positions[owners], len(columns))
+    new = []
+    for i, column in enumerate(columns):
+        new.append(tuples.read(column, found := np.zeros(len(stretch), np.bool_)))
+        if found.any():
+            unchanged[i] = found
+    stretch.check_end(owners, tuples.positions)
+    return _Part(tags, np.where(has_old, marks, np.uint8(0)), new, old, unchanged)
+
+
+class _Tuples:
+    """Tuples, at most one in each message of a stretch, read column by column.
+
+    Args:
+        owners: Indices of the messages that have one.
+        positions: Of the marks in front of the tuples.
+
+    Attributes:
+        positions: Where reading goes on, in each message.
+    """
+
+    def __init__(self, stretch: Stretch, owners: Ints, positions: Ints, columns: int) -> None:
+        self._stretch = stretch
+        self._owners = owners
+        self._ends = stretch.ends[owners]
+        self.positions = positions + _TUPLE_HEADER_BYTES
+        stretch.check(self.positions <= self._ends, owners, positions, "the message ends in its tuple's header")
+        counts = numbers_at(stretch.data, positions, "u2", 1)
+        stretch.check(counts == columns, owners, positions, f"expected a tuple of {columns} columns")
+
+    def read(self, column: Column, unchanged: Bools | None) -> pa.Array:
+        """The next column's values by message, NULL in those that have no tuple or no value.
+
+        `unchanged` is set for messages with an unchanged TOAST value; where it is None they may have none.
+        """
+        stretch, count = self._stretch, len(self._stretch)
+        if not len(self._owners):
+            return pa.nulls(count, column.type.arrow)
+        # One read has the kind and the length: where a value has none, what is read there is not used.
+        words = numbers_at(stretch.data, self.positions, "u8")
+        kinds = (words >> np.uint64(56)).astype(np.uint8)
+        lengths = ((words >> np.uint64(24)) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        kind = int(kinds[0])
+        alike = kind in {_TEXT, _BINARY} and (kinds == kind).all()
+        if alike:
+            starts = self.positions + _VALUE_HEADER_BYTES
+        else:
+            counted = _COUNTED_KINDS[kinds]
+            lengths[~counted] = 0
+            starts = self.positions + np.where(counted, _VALUE_HEADER_BYTES, 1)
+        following = starts + lengths
+        # A negative length reads as one of 2 GiB and more; what lies within the message was read within it.
+        fits = following <= self._ends
+        stretch.check(fits, self._owners, self.positions, f'the value of column "{column.name}" does not end here')
+        values = Slices(stretch.data, starts, lengths)
+        if alike:
+            found = stretch.read(column, self._owners, values, binary=kind == _BINARY)
+            parts = [(self._owners, found)]
+        else:
+            parts = self._read_mixed(column, kinds, values, unchanged)
+        self.positions = following
+        return merge(parts, count, column.type.arrow)
+
+    def _read_mixed(
+        self, column: Column, kinds: Bytes, values: Slices, unchanged: Bools | None
+    ) -> list[tuple[Ints, pa.Array]]:
+        stretch, owners = self._stretch, self._owners
+        known = _KNOWN_KINDS[kinds]
+        stretch.check(known, owners, self.positions, f'unknown kind of value in column "{column.name}"')
+        if unchanged is not None:
+            unchanged[owners] = kinds == _UNCHANGED
+        else:
+            reason = f'unchanged TOAST in an old tuple, column "{column.name}"'
+            stretch.check(kinds != _UNCHANGED, owners, self.positions, reason)
+        parts = []
+        for kind in (_TEXT, _BINARY):
+            which = np.flatnonzero(kinds == kind)
+            if len(which):
+                some = values.select(which)
+                parts.append((owners[which], stretch.read(column, owners[which], some, binary=kind == _BINARY)))
+        return parts
+
+
+def _table(parts: Sequence[_Part], columns: Sequence[Column]) -> pa.Table:
+    """One table of all stretches, with the columns that any of them needs."""
+    sizes = [len(part.op) for part in parts]
+    fields = [pa.field("op", pa.uint8(), nullable=False), pa.field("old", pa.uint8(), nullable=False)]
+    arrays: list[list[pa.Array]] = [[pa.array(p.op) for p in parts], [pa.array(p.old_mark) for p in parts]]
+    for i, column in enumerate(columns):
+        fields.append(pa.field(f"new_{i}", column.type.arrow))
+        arrays.append([part.new[i] for part in parts])
+    if any(part.old is not None for part in parts):
+        for i, column in enumerate(columns):
+            arrow = column.type.arrow
+            fields.append(pa.field(f"old_{i}", arrow))
+            arrays.append(
+                [part.old[i] if part.old else pa.nulls(size, arrow) for part, size in zip(parts, sizes, strict=True)]
+            )
+    for i in sorted({i for part in parts for i in part.unchanged}):
+        fields.append(pa.field(f"unchanged_{i}", pa.bool_(), nullable=False))
+        arrays.append(
+            [pa.array(part.unchanged.get(i, np.zeros(size, np.bool_))) for part, size in zip(parts, sizes, strict=True)]
+        )
+    chunked = [pa.chunked_array(chunks, field.type) for chunks, field in zip(arrays, fields, strict=True)]
+    return pa.Table.from_arrays(chunked, schema=pa.schema(fields))

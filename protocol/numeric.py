@@ -43,10 +43,9 @@ _MAX_PLACE: Final = 5
 _SHOWN_BYTES: Final = 40
 _MAX_TEXT_BYTES: Final = 1 << 30  # of all values together; the server has no longer text (MaxAllocSize)
 
+_KNOWN_SIGNS: Final = np.isin(np.arange(1 << 16), [0, NUMERIC_NEG, *NUMERIC_SPECIAL])
 _FOUR_CHARACTERS: Final = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
-_LEADING_ZEROS: Final = np.array(
-    [3 if n < 10 else 2 if n < 100 else 1 if n < 1000 else 0 for n in range(10_000)]
-)
+_LEADING_ZEROS: Final = np.array([3 if n < 10 else 2 if n < 100 else 1 if n < 1000 else 0 for n in range(10_000)])
 
 
 class _Header(NamedTuple):
@@ -67,7 +66,7 @@ def _read_header(values: Slices) -> _Header:
         | (values.lengths != _HEADER_BYTES + 2 * header.ndigits)
         | (header.dscale < 0)
         | (header.dscale > _MAX_DSCALE)
-        | ((header.sign != 0) & ~np.isin(header.sign, (NUMERIC_NEG, *NUMERIC_SPECIAL)))
+        | ~_KNOWN_SIGNS[header.sign]
     )
     if wrong.any():
         index = int(wrong.argmax())
@@ -130,7 +129,7 @@ def _decimals(values: Slices, header: _Header, arrow: pa.DataType) -> pa.Array:
         digit = digits[:, i].astype(np.int64)
         digit[header.ndigits <= i] = 0
         place = header.weight - i + places.groups_after_point
-        within = np.clip(place, 0, _MAX_PLACE)
+        within = np.minimum(np.maximum(place, 0), _MAX_PLACE)
         wrong |= (digit < 0) | (digit > places.greatest[within]) | ((place != within) & (digit != 0))
         if places.below > 1:
             last = within == 0
@@ -182,9 +181,7 @@ def _texts(values: Slices, header: _Header) -> pa.Array:
     return Slices(text, starts, ends - starts).gather(pa.string())
 
 
-def _write_groups(
-    values: Slices, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints
-) -> Ints:
+def _write_groups(values: Slices, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints) -> Ints:
     """Write the groups of all values, leaving room for the points, and return each value's first."""
     owner = np.repeat(np.arange(len(values)), groups)
     first = np.cumsum(groups) - groups

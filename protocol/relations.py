@@ -42,12 +42,16 @@ class RelationCache:
         Returns:
             True if its definition differs from what `get` gave before, or there was none.
         """
-        known = self._find(relation.relation_id, stream_xid)
+        differs = self.differs(relation, stream_xid)
         relation = replace(relation, xid=None)
         announced = self._session if stream_xid is None else self._streams.setdefault(stream_xid, {})
         self._count += 1
         announced[relation.relation_id] = _Announced(self._count, relation)
-        return relation != known
+        return differs
+
+    def differs(self, relation: Relation, stream_xid: int | None = None) -> bool:
+        """Whether an announcement would change what `get` gives, or begin it."""
+        return replace(relation, xid=None) != self._find(relation.relation_id, stream_xid)
 
     def get(self, relation_id: int, stream_xid: int | None = None) -> Relation:
         """Return the definition that a row's OID stands for.

@@ -69,7 +69,7 @@ class Slices:
     """Values in the order in which they lie in a buffer, none overlapping another.
 
     Attributes:
-        data: The buffer, shorter than 2 GiB, with PADDING bytes after the last value.
+        data: The buffer; the last value ends before 2 GiB, and PADDING bytes are behind it.
         starts: Of each value the first byte's index in `data`.
         lengths: In bytes.
     """
@@ -124,18 +124,14 @@ class Slices:
         offsets[0] = 0
         offsets[1::2] = self.starts
         np.add(self.starts, self.lengths, out=offsets[2::2], casting="unsafe")
-        everything = pa.Array.from_buffers(
-            arrow, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        )
+        everything = pa.Array.from_buffers(arrow, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)])
         odd = _ODD if count <= _ODD_COUNT else pa.array(np.arange(1, 2 * count, 2, dtype=np.int32))
         return pc.take(everything, odd.slice(0, count), boundscheck=False)
 
     def text(self) -> pa.Array:
         """The bytes as a string array; raises MalformedValue if one is not UTF-8."""
         gathered = self.gather()
-        return attempt(
-            lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8"
-        )
+        return attempt(lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8")
 
 
 Reader = Callable[[Slices, ColumnType, Unrepresentable], pa.Array]
@@ -145,9 +141,7 @@ Reader = Callable[[Slices, ColumnType, Unrepresentable], pa.Array]
 def numbers_at(data: Bytes, places: Ints, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
     """The big-endian numbers at some places of a buffer, in the machine's order."""
     size = np.dtype(dtype).itemsize
-    sliding: npt.NDArray[Any] = np.ndarray(
-        (len(data) - offset - size + 1,), dtype, data, offset=offset, strides=(1,)
-    )
+    sliding: npt.NDArray[Any] = np.ndarray((len(data) - offset - size + 1,), dtype, data, offset=offset, strides=(1,))
     found = sliding[places]
     return found.byteswap(inplace=True) if _LITTLE_ENDIAN and size > 1 else found
 
@@ -201,9 +195,7 @@ def attempt(step: Callable[[pa.Array], pa.Array], values: pa.Array, reason: Call
         raise MalformedValue(low, reason(low)) from None
 
 
-def refuse(
-    refused: Bools, policy: Unrepresentable, text_of: Callable[[int], str], reason: str
-) -> Bools | None:
+def refuse(refused: Bools, policy: Unrepresentable, text_of: Callable[[int], str], reason: str) -> Bools | None:
     """The values to make NULL (None: none of them), or UnheldValue for the first if that is the policy."""
     if not refused.any():
         return None
@@ -230,9 +222,7 @@ def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType
     return pc.take(joined, where, boundscheck=False)
 
 
-def read_selected(
-    values: Slices, which: Bools, arrow: pa.DataType, read: Callable[[Slices], pa.Array]
-) -> pa.Array:
+def read_selected(values: Slices, which: Bools, arrow: pa.DataType, read: Callable[[Slices], pa.Array]) -> pa.Array:
     """An array of what `read` makes of the values of a mask, NULL elsewhere."""
     if which.all():
         return read(values)
@@ -267,37 +257,3 @@ def per_distinct(values: Slices, output: Callable[[bytes], str], label: str) -> 
             index = int(np.argmax(encoded.indices.to_numpy() == code))
             raise MalformedValue(index, f"{label} \\x{raw[:_SHOWN_BYTES].hex()}: {error}") from None
     return pc.take(pa.array(texts, pa.string()), encoded.indices, boundscheck=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Messages in one buffer, with PADDING behind the last.
-
-    Attributes:
-        starts: Of each message its first byte in `data`, and `ends` what follows its last.
-    """
-
-    data: Bytes
-    starts: Ints
-    ends: Ints
-
-    @classmethod
-    def of(cls, messages: Sequence[bytes | bytearray | memoryview]) -> Joined:
-        """Copy the messages into one buffer."""
-        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-        data = np.frombuffer(b"".join([*messages, bytes(PADDING)]), np.uint8)
-        ends = np.cumsum(lengths)
-        return cls(data, ends - lengths, ends)
-
-    def stretches(self, rows: Ints) -> Iterator[slice]:
-        """Cut ascending message indices into stretches that are worked on at a time.
-
-        One is at least a message, and otherwise no more than STRETCH_ROWS of them and STRETCH_BYTES of buffer.
-        """
-        starts, ends = self.starts[rows], self.ends[rows]
-        first = 0
-        while first < len(rows):
-            fitting = int(np.searchsorted(ends, starts[first] + STRETCH_BYTES, side="right"))
-            last = max(first + 1, min(fitting, first + STRETCH_ROWS))
-            yield slice(first, last)
-            first = last

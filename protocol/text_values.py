@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from protocol.slices import (
     Bools,
-    Bytes,
     MalformedValue,
     Reader,
     Slices,
@@ -48,9 +47,9 @@ _FORM: Final[Mapping[Kind, re.Pattern[bytes]]] = {
     Kind.TIMESTAMPTZ: re.compile(_TIMESTAMP % rb"[+-]\d\d(:\d\d)?"),
 }
 
-_NIBBLES: Final = np.full(256, 0xFF, np.uint8)
-_NIBBLES[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
-_NIBBLES[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
+_NO_BYTE: Final = 0x100
+_BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecimal digits read as a number
+_BYTE_OF_PAIR[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
 
 
 def read_string(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -104,12 +103,12 @@ def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> p
         index = int(wrong.argmax())
         raise MalformedValue(index, f"{values.show(index)} is no bytea in hexadecimal form")
     offsets, digits = flat(values.without_prefix(2).gather())
-    nibbles = _NIBBLES[digits]
-    if (bad := nibbles == 0xFF).any():
-        index = int(np.searchsorted(offsets, bad.argmax(), side="right")) - 1
+    content = _BYTE_OF_PAIR[digits.view(np.uint16)]
+    if content.max(initial=0) == _NO_BYTE:
+        place = 2 * (content == _NO_BYTE).argmax()
+        index = int(np.searchsorted(offsets, place, side="right")) - 1
         raise MalformedValue(index, f"{values.show(index)} has a character that is no hexadecimal digit")
-    content: Bytes = np.bitwise_or(nibbles[0::2] << np.uint8(4), nibbles[1::2])
-    return strings_of(offsets // 2, content, pa.binary())
+    return strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
 def read_date(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -136,8 +135,7 @@ def _read_temporal(values: Slices, plain: Bools, type_: ColumnType, policy: Unre
 def _read_plain(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     found = _cast(values.gather(pa.string()), values, type_)
     days = type_.kind is Kind.DATE
-    width: type[np.int32 | np.int64] = np.int32 if days else np.int64
-    numbers = np.frombuffer(found.buffers()[1], width, len(found))
+    numbers = np.frombuffer(found.buffers()[1], "i4" if days else "i8", len(found))
     # Arrow reads a year 0, and a zone may move a timestamp out of the years that its text shows.
     outside = (numbers < (MIN_DAYS if days else MIN_USECS)) | (numbers > (MAX_DAYS if days else MAX_USECS))
     nulls = refuse(outside, policy, values.show, OUTSIDE_YEARS)
@@ -157,9 +155,7 @@ def _cast_digits(values: Slices, type_: ColumnType) -> pa.Array:
 
 
 def _cast(strings: pa.Array, values: Slices, type_: ColumnType) -> pa.Array:
-    return attempt(
-        lambda some: some.cast(type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}"
-    )
+    return attempt(lambda some: some.cast(type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}")
 
 
 READERS: Final[Mapping[Kind, Reader]] = {

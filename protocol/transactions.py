@@ -116,8 +116,15 @@ class TransactionAssembler:
             if isinstance(message, Relation | Truncate | LogicalMessage):
                 transaction.events.append((len(transaction.rows), message))
             elif isinstance(message, Origin):
+                _before_changes(transaction)
                 transaction.origin_name = message.name
         return None
+
+
+def _before_changes(transaction: Transaction) -> None:
+    """An Origin may stand before the transaction's first change only (apply_handle_origin)."""
+    if transaction.rows or any(isinstance(event, Truncate) for _, event in transaction.events):
+        raise UnexpectedMessage("Origin", State.IN_TRANSACTION.value, "the transaction has changed rows already")
 
 
 def _commit(transaction: Transaction, commit: Commit) -> Transaction:

@@ -180,15 +180,20 @@ def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) 
         raise ValueError("no publication names: a subscription needs at least one")
     texts = {
         "proto_version": str(options["proto_version"]),
-        "publication_names": ",".join(_identifier(name) for name in publication_names),
+        "publication_names": ",".join(quote_identifier(name) for name in publication_names),
     }
     for option, value in options.items():
         texts.setdefault(option, str(value).lower() if isinstance(value, bool) else str(value))
     settings = ", ".join(f"{option} {_literal(text)}" for option, text in texts.items())
-    return f"START_REPLICATION SLOT {_identifier(slot_name)} LOGICAL {start_lsn} ({settings})"
+    return f"START_REPLICATION SLOT {quote_identifier(slot_name)} LOGICAL {start_lsn} ({settings})"
 
 
-def _identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
+    """Quote a name for the replication grammar, which keeps what is between the quotes (`repl_scanner.l`).
+
+    Raises:
+        ValueError: It is empty or holds a NUL.
+    """
     if not name or "\0" in name:
         raise ValueError(f"invalid name {name!r}: it is empty or contains a NUL")
     return '"' + name.replace('"', '""') + '"'

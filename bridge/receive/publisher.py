@@ -120,7 +120,7 @@ class Publisher:
 
     def _all(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         try:
-            cursor = self.connection.execute(sql.load(statement), parameters)  # type: ignore[arg-type]  # from sql/
+            cursor = self.connection.execute(sql.load(statement), parameters)
             return list(dictionaries(cursor))
         except psycopg.Error as error:
             raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from protocol.copy import CopyDecoder, copy_expression
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bridge.apply.target import spark_schema
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
+from protocol.copy import CopyDecoder, copy_expression
 from protocol.errors import UnrepresentableValue
 from protocol.types import BUILTIN, TypeInfo, resolve
 
@@ -64,9 +64,16 @@ class CopySpec:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CopySpec:
         """Back from a data source's options."""
-        lists = {key: json.loads(options[key]) for key in ("queries", "columns", "types")}
-        texts = ("connection_secret", "application_name", "snapshot", "relation", "unrepresentable")
-        return cls(**{key: options[key] for key in texts}, **lists)
+        return cls(
+            options["connection_secret"],
+            options["application_name"],
+            options["snapshot"],
+            options["relation"],
+            json.loads(options["queries"]),
+            [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
+            json.loads(options["types"]),
+            options["unrepresentable"],
+        )
 
 
 class CopySource(DataSource):
@@ -99,7 +106,7 @@ class CopyReader(DataSourceReader):
         """One for each query."""
         return [InputPartition(query) for query in self._spec.queries]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Arrow batches, as documented
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Copy one partition's rows."""
         spec = self._spec
         connection = connect(spec.connection_secret, application_name=spec.application_name)

@@ -11,11 +11,14 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.batch import Subscribed
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
-from bridge.errors import PublisherError, TargetError
+from bridge.apply.worker import summary
+from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.copy import read_table
 from bridge.track.catalog import RelRow
 from protocol.lsn import INVALID
@@ -106,7 +109,10 @@ class TableSync:
             unrepresentable=self._subscription.unrepresentable,
         )
         metadata = {"origin": self._subscription.origin_name, "copied_at_lsn": str(snapshot.consistent_point)}
-        delta.overwrite(rows, target.path, user_metadata=json.dumps({"pgbridge": metadata}))
+        try:
+            delta.overwrite(rows, target.path, user_metadata=json.dumps({"pgbridge": metadata}))
+        except PySparkException as error:
+            raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info("table copy finished", relation=rel.qualified_name)

@@ -22,48 +22,58 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-_SCHEMA = """
-CREATE TABLE subscription (
-  name TEXT PRIMARY KEY,
-  enabled INTEGER NOT NULL,
-  configured_enabled INTEGER NOT NULL,   -- the file's value when it was last seen: a change of it takes effect
-  incarnation TEXT,                      -- made with the origin; part of Delta's txnAppId
-  epoch INTEGER NOT NULL DEFAULT 0,      -- moves on when a batch is undone
-  slot_name TEXT,
-  slot_state TEXT,                       -- creating | ready
-  system_identifier TEXT,
-  skip_lsn INTEGER,
-  state TEXT NOT NULL DEFAULT 'stopped',
-  received_lsn INTEGER NOT NULL DEFAULT 0,
-  apply_error_count INTEGER NOT NULL DEFAULT 0,
-  sync_error_count INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE TABLE subscription_rel (
-  subscription TEXT NOT NULL REFERENCES subscription(name),
-  namespace TEXT NOT NULL,
-  name TEXT NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('i','d','f','s','r')),
-  lsn INTEGER NOT NULL DEFAULT 0,        -- changes of transactions that commit before it are in the copy
-  path TEXT NOT NULL,
-  PRIMARY KEY (subscription, namespace, name)
-) STRICT;
-CREATE TABLE origin (
-  subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-  remote_lsn INTEGER NOT NULL            -- every transaction that ends at or before it is durable in Delta
-) STRICT;
-CREATE TABLE batch (                     -- the intent of the batch being applied: one a subscription
-  subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-  start_lsn INTEGER NOT NULL,
-  end_lsn INTEGER NOT NULL
-) STRICT;
-CREATE TABLE error (
-  subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-  message TEXT NOT NULL,
-  finish_lsn INTEGER,
-  relation TEXT,
-  time REAL NOT NULL
-) STRICT;
-"""
+_SCHEMA = (
+    """
+    CREATE TABLE subscription (
+      name TEXT PRIMARY KEY,
+      enabled INTEGER NOT NULL,
+      configured_enabled INTEGER NOT NULL,   -- the file's value when it was last seen: a change of it takes effect
+      incarnation TEXT,                      -- made with the origin; part of Delta's txnAppId
+      epoch INTEGER NOT NULL DEFAULT 0,      -- moves on when a batch is undone
+      slot_name TEXT,
+      slot_state TEXT,                       -- creating | ready
+      system_identifier TEXT,
+      skip_lsn INTEGER,
+      state TEXT NOT NULL DEFAULT 'stopped',
+      received_lsn INTEGER NOT NULL DEFAULT 0,
+      apply_error_count INTEGER NOT NULL DEFAULT 0,
+      sync_error_count INTEGER NOT NULL DEFAULT 0
+    ) STRICT
+    """,
+    """
+    CREATE TABLE subscription_rel (
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('i','d','f','s','r')),
+      lsn INTEGER NOT NULL DEFAULT 0,        -- changes of transactions that commit before it are in the copy
+      path TEXT NOT NULL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE origin (
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      remote_lsn INTEGER NOT NULL            -- every transaction that ends at or before it is durable in Delta
+    ) STRICT
+    """,
+    """
+    CREATE TABLE batch (                     -- the intent of the batch being applied: one a subscription
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      start_lsn INTEGER NOT NULL,
+      end_lsn INTEGER NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE error (
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      message TEXT NOT NULL,
+      finish_lsn INTEGER,
+      relation TEXT,
+      time REAL NOT NULL
+    ) STRICT
+    """,
+)
 
 _BUSY_TIMEOUT_S = 30  # the command line and the daemon hold the write lock for milliseconds
 
@@ -157,7 +167,7 @@ class Catalog:
             if version > SCHEMA_VERSION:
                 raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
             if version == 0:
-                for statement in _SCHEMA.split(";"):
+                for statement in _SCHEMA:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -202,9 +212,21 @@ class Catalog:
         )
         if not rows:
             return None
-        row = rows[0]
-        skip = None if row[7] is None else Lsn(row[7])
-        return SubscriptionRow(row[0], bool(row[1]), *row[2:7], skip, row[8], Lsn(row[9]), *row[10:])
+        _, enabled, incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, received_lsn, *counts = rows[0]
+        skip_lsn = None if skip_lsn is None else Lsn(skip_lsn)
+        return SubscriptionRow(
+            name,
+            bool(enabled),
+            incarnation,
+            epoch,
+            slot_name,
+            slot_state,
+            system,
+            skip_lsn,
+            state,
+            Lsn(received_lsn),
+            *counts,
+        )
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
         """ALTER SUBSCRIPTION … ENABLE / DISABLE."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.lsn import Lsn
+from protocol.messages import Column, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,13 +20,6 @@ COPY_DATA_FILES = sorted(DIRECTORY.glob("pg*/copy_data.jsonl"))
 
 _RUN = re.compile(rb"(.)\1{99,}", re.DOTALL)
 _PACKED_RUN = re.compile(r"\((..)\*(\d+)\)")
-_QUOTED = r"""('[^']+'|"[^"]+")"""
-_SHOWN = (
-    (re.compile(rf"Value\(kind=<ValueKind\.[A-Z_]+: b'(.)'>, data=b(?:''|{_QUOTED})\)"), r"\1\2"),
-    (re.compile(rf"Column\(name={_QUOTED}, type_oid=(\d+), typmod=(-?\d+), is_key=False\)"), r"\1 \2 \3"),
-    (re.compile(rf"Column\(name={_QUOTED}, type_oid=(\d+), typmod=(-?\d+), is_key=True\)"), r"\1 \2 \3 key"),
-    (re.compile(r", [a-z_]+=None"), ""),
-)
 
 
 class Vector(NamedTuple):
@@ -62,18 +57,36 @@ def packed(data: bytes) -> str:
     return "".join(parts) + data[start:].hex()
 
 
+def copy_data(path: Path) -> Iterator[bytes]:
+    """Read a file of CopyData messages."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        yield unpacked(json.loads(line)["hex"])
+
+
 def unpacked(text: str) -> bytes:
     """Read what `packed` writes."""
     return bytes.fromhex(_PACKED_RUN.sub(lambda run: run[1] * int(run[2]), text))
 
 
-def shown(message: object) -> str:
+def shown(item: object) -> str:
     """Return a message's repr, shorter.
 
-    Values are n, u, t'text' and b'binary', columns 'name' type_oid typmod [key], runs as in `packed`, and what
-    is None is left out.
+    Values are n, u, t'text' and b'binary', columns 'name' type_oid typmod [key], LSNs as they print; runs are as in
+    `packed`, and what is None is left out.
     """
-    text = repr(message)
-    for pattern, short in _SHOWN:
-        text = pattern.sub(short, text)
+    match item:
+        case Value(kind, data):
+            text = kind.value.decode() + (repr(data)[1:] if data else "")
+        case Column(name, type_oid, typmod, is_key):
+            text = f"{name!r} {type_oid} {typmod}{' key' if is_key else ''}"
+        case tuple():
+            text = f"({', '.join(shown(part) for part in item)})"
+        case Lsn():
+            text = str(item)
+        case _ if dataclasses.is_dataclass(item):
+            values = ((field.name, getattr(item, field.name)) for field in dataclasses.fields(item))
+            shown_values = ", ".join(f"{name}={shown(value)}" for name, value in values if value is not None)
+            text = f"{type(item).__name__}({shown_values})"
+        case _:
+            text = repr(item)
     return re.sub(r"(.)\1{99,}", lambda run: f"({run[1]}*{len(run[0])})", text)

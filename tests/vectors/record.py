@@ -1,6 +1,6 @@
 """Records what a running server's walsender sends, as vectors for the tests of `protocol`.
 
-    python -m tests.vectors.record "host=/tmp port=54718 user=postgres dbname=postgres" tests/vectors/pg18
+    python -m tests.vectors.record "host=/tmp port=54718 user=postgres dbname=postgres" tests/vectors/pg18 [name...]
 
 The user must be a superuser; the server needs wal_level = logical and max_prepared_transactions > 1. Each
 scenario gets a database and a slot of its own, both dropped at its end, and one file, `<scenario>.jsonl`, with
@@ -12,7 +12,7 @@ a line for each message:
     in_stream  true between Stream Start and Stream Stop, else left out
     decoded    what `protocol.pgoutput.decode` made of it, as `load.shown` shows it
 
-`copy_data.jsonl` holds the CopyData messages of one scenario whole, keepalives included, by hex and repr.
+`copy_data.jsonl` holds the CopyData messages of messages_v1 whole, keepalives included.
 
 `scenarios/*.sql` hold the SQL. What follows a line `-- setup` runs before the slot is made. What follows
 `-- step` is one simple query; all go over one connection, so that a transaction may span steps. `-- fill`
@@ -57,6 +57,9 @@ TIMEOUT_S = 20.0
 FILL = "INSERT INTO filler SELECT g, repeat('x', 200) FROM generate_series(1, 400) g;"
 """Over 64 kB, the least logical_decoding_work_mem."""
 
+ODD_PUBLICATION = 'Odd, "pub" \'\\ €'
+"""Comes through START_REPLICATION only if each level of quoting is right."""
+
 # Nothing is confirmed, and each update asks for a keepalive, which says how far the walsender has come.
 ASK = encode_standby_status_update(StandbyStatusUpdate(INVALID, INVALID, INVALID, 0, reply_requested=True))
 
@@ -90,7 +93,7 @@ SCENARIOS = (
     Scenario("types_binary_v1", "types", {**_V1, "binary": True}),
     Scenario("identity_v1", "identity", _options(1, "pub", "pub_insert")),
     Scenario("truncate_v1", "truncate", _V1),
-    Scenario("messages_v1", "messages", {**_V1, "messages": True}),
+    Scenario("messages_v1", "messages", {**_options(1, ODD_PUBLICATION), "messages": True}),
     Scenario("origin_v1", "origin", _V1),
     Scenario("publication_v1", "publication", _FILTERS),
     Scenario("generated_v1", "generated", _V1, from_version=18),
@@ -98,17 +101,17 @@ SCENARIOS = (
     Scenario("stream_v2", "stream", {**_STREAMING, "messages": True}),
     Scenario("two_phase_v3", "two_phase", _TWO_PHASE),
     Scenario("stream_two_phase_v3", "stream_two_phase", {**_TWO_PHASE, "streaming": "on"}),
-    Scenario("parallel_v4", "stream", {**_PARALLEL, "messages": True}, from_version=16),
+    Scenario("parallel_v4", "parallel", {**_PARALLEL, "messages": True}, from_version=16),
 )
 
 
-def record(conninfo: str, directory: Path) -> None:
-    """Run every scenario the server's version knows and write the files."""
+def record(conninfo: str, directory: Path, names: list[str]) -> None:
+    """Run the scenarios named, or all that the server's version knows, and write the files."""
     directory.mkdir(parents=True, exist_ok=True)
     with psycopg.connect(conninfo, autocommit=True) as admin:
         version = admin.info.server_version
         for scenario in SCENARIOS:
-            if version >= scenario.from_version * 10000:
+            if version >= scenario.from_version * 10000 and scenario.name in (names or [scenario.name]):
                 messages, copy_data = _run(admin, conninfo, scenario)
                 _write(directory / f"{scenario.name}.jsonl", messages)
                 if scenario.name == "messages_v1":
@@ -137,11 +140,11 @@ def _run(admin: Connection, conninfo: str, scenario: Scenario) -> tuple[list[Lin
             _walsender(conninfo, scenario, immediate=immediate) as walsender,
         ):
             for step in steps:
-                sql = step.replace("-- fill\n", fill).strip()
-                writer.execute(sql)
+                writer.execute(step.replace("-- fill", fill))
+                sql = step.strip()
                 for data in _drain(admin, walsender):
                     outer = decode_copy_data(data)
-                    copy_data.append({"hex": packed(data), "decoded": repr(outer)})
+                    copy_data.append({"hex": data.hex()})
                     if isinstance(outer, XLogData):
                         in_stream = in_stream and outer.payload[:1] != b"E"
                         messages.append(_line(sql, outer, in_stream=in_stream))
@@ -231,5 +234,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("conninfo", help="of a superuser")
     parser.add_argument("directory", type=Path, help="where the files go")
+    parser.add_argument("names", nargs="*", help="of the scenarios to run; default: all")
     arguments = parser.parse_args()
-    record(arguments.conninfo, arguments.directory)
+    record(arguments.conninfo, arguments.directory, arguments.names)

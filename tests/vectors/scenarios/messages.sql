@@ -1,5 +1,6 @@
 -- setup
-CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t;
+CREATE TABLE t (id int PRIMARY KEY);
+CREATE PUBLICATION "Odd, ""pub"" '\ €" FOR TABLE t;
 
 -- step
 SELECT pg_logical_emit_message(false, 'free', 'content');

@@ -1,0 +1,104 @@
+"""pgbridge as a child process of the demo: started, killed, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from bridge.errors import BridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
+_LOG_LINES = 15
+
+# In the child's process group, which so keeps its number as long as we need it; outlives us when we are killed,
+# and then ends the group: Python, Spark's JVM and itself.
+_KEEPER = "read -r _; kill -s KILL 0"
+
+
+class Child:
+    """`pgbridge run` with a configuration file, in a process group of its own that Ctrl-C does not reach.
+
+    Args:
+        config_file: The configuration.
+        log: The file that its output is added to.
+        options: Options of `pgbridge run`.
+    """
+
+    def __init__(self, config_file: Path, log: Path, options: Sequence[str] = ()) -> None:
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bridge", "run", "--config", config_file, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+            )
+        self._keeper: subprocess.Popen[bytes] | None = subprocess.Popen(
+            ["/bin/sh", "-c", _KEEPER], stdin=subprocess.PIPE, process_group=self.pid
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process's id, and its process group's."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise when the process has ended.
+
+        Raises:
+            BridgeError: With its exit status and the end of its log.
+        """
+        if not self.running:
+            raise BridgeError(
+                f"pgbridge has ended, with status {self._process.returncode}; the end of {self._log}:\n{self.log_tail()}"
+            )
+
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
+
+    def kill(self) -> None:
+        """`kill -9` of this one process; its JVM notices by itself."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the end, which takes as long as the batch under way; returns the exit status."""
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait(_STOP_S)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the end, and return the exit status.
+
+        Raises:
+            BridgeError: It takes longer.
+        """
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BridgeError(
+                f"pgbridge (process {self.pid}) has not ended after {timeout_s:g} s;"
+                f" the end of {self._log}:\n{self.log_tail()}"
+            ) from None
+
+    def close(self) -> None:
+        """End everything that is left of it, at once."""
+        if self._keeper is not None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            self._keeper.communicate()
+            self._keeper = None

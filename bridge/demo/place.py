@@ -1,0 +1,112 @@
+"""The demo's folder: what it leaves behind, and the configuration file in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bridge.errors import BridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MARKER: Final = ".pgbridge-demo"
+"""Tells a folder of the demo's from anybody else's."""
+
+SUBSCRIPTIONS: Final = {"shop": "shop_pub", "vip": "vip_pub"}
+"""The demo's subscriptions, and the publication of each."""
+
+_CONFIG = """\
+# Written by `pgbridge demo`. Its private server is gone when the demo has ended; the Delta tables stay.
+state_dir = "state"
+
+[spark]
+master = "local[2]"
+
+[spark.conf]
+"spark.driver.memory" = "2g"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.local.dir" = {scratch}
+"spark.sql.warehouse.dir" = {scratch}
+
+# everything
+[subscription.shop]
+connection = {connection}
+publications = ["shop_pub"]
+warehouse = "lake/shop"
+
+# some rows and columns of one table: the publication has a row filter and a column list
+[subscription.vip]
+connection = {connection}
+publications = ["vip_pub"]
+warehouse = "lake/vip"
+"""
+
+
+class Place:
+    """Where the demo works.
+
+    Attributes:
+        directory: The folder, absolute.
+        config_file: pgbridge.toml.
+        lake: Below it are the Delta tables.
+        log: What the daemon wrote.
+        spark_log: What Spark wrote when the demo itself read the tables.
+        scratch: Spark's working files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.expanduser().absolute()
+        self.config_file = self.directory / "pgbridge.toml"
+        self.lake = self.directory / "lake"
+        self.log = self.directory / "daemon.log"
+        self.spark_log = self.directory / "spark.log"
+        self.scratch = self.directory / "scratch"
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Make the folder, or take it over from an earlier demo, whose results go; hold it against another demo.
+
+        Raises:
+            BridgeError: It has files that no demo made, another demo is at work in it, or it cannot be written.
+        """
+        marker = self.directory / MARKER
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not marker.exists() and any(self.directory.iterdir()):
+                raise BridgeError(
+                    f"{self.directory} is not empty, and no demo made it",
+                    hint="name a new folder: pgbridge demo --directory …",
+                )
+            file = marker.open("a", encoding="ascii")
+        except OSError as error:
+            raise BridgeError(f"the demo's folder {self.directory} cannot be used: {error}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BridgeError(f"another demo is at work in {self.directory}") from None
+            self._clear()
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _clear(self) -> None:
+        """Remove what a demo leaves, and nothing else that may have come into the folder since."""
+        for folder in (self.lake, self.directory / "state", self.scratch):
+            if folder.exists():
+                shutil.rmtree(folder)
+        for file in (self.config_file, self.log, self.spark_log):
+            file.unlink(missing_ok=True)
+
+    def write_config(self, connection: str) -> None:
+        """Write pgbridge.toml, with both subscriptions, for the server that this connection string names."""
+        # a JSON string is a TOML string
+        text = _CONFIG.format(connection=json.dumps(connection), scratch=json.dumps(str(self.scratch)))
+        self.config_file.write_text(text, encoding="utf-8")

@@ -1,0 +1,152 @@
+"""COPY ... TO STDOUT (FORMAT binary) -> Arrow: the initial copy's side of `columns`, with the same readers.
+
+The server sends a header, a row in each CopyData message, and a trailer. Up to version 18 the header comes in
+front of the first row (or of the trailer, if there is no row); one in a message of its own is read as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
+from protocol.slices import Slices, Unrepresentable, merge, numbers_at
+from protocol.stretches import Column, Joined, Stretch
+from protocol.types import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from protocol.types import ColumnType
+
+NAME: Final = "COPY BINARY"
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
+_FIXED_HEADER_BYTES: Final = len(_SIGNATURE) + 8  # and flags, and the length of what follows
+_CRITICAL_FLAGS: Final = 0xFFFF0000
+_TRAILER: Final = b"\xff\xff"  # as a row of -1 columns
+_COUNT_BYTES: Final = 2
+_LENGTH_BYTES: Final = 4
+
+
+class CopyDecoder:
+    """Decodes one COPY, given its CopyData messages in order, any number at a time.
+
+    Args:
+        types: Of each column; the query must have selected `copy_expression` of each.
+        names: The columns' names in the tables and in errors.
+        unrepresentable: What becomes of a value that its column's type cannot hold.
+    """
+
+    def __init__(
+        self,
+        types: Sequence[ColumnType],
+        names: Sequence[str],
+        *,
+        unrepresentable: Unrepresentable = "error",
+    ) -> None:
+        self._columns = [Column(name, type_, unrepresentable) for name, type_ in zip(names, types, strict=True)]
+        self._schema = pa.schema([pa.field(column.name, column.type.arrow) for column in self._columns])
+        self._started = False
+        self._ended = False
+
+    def decode(self, messages: Sequence[bytes | bytearray | memoryview]) -> pa.Table:
+        """Decode the next messages.
+
+        Returns:
+            A table with the columns' names and a row for each row in these messages.
+
+        Raises:
+            MalformedMessage: A message is not a row of so many columns, or a value not one of its type.
+            UnexpectedMessage: A message comes after the trailer.
+            UnrepresentableValue: A value cannot be held, and the policy is "error"; `row` counts from the
+                first row of this call.
+            UnsupportedMessage: The header has flags that change the format.
+        """
+        if not messages:
+            return self._schema.empty_table()
+        if self._ended:
+            raise UnexpectedMessage(NAME, "the copy has ended")
+        joined = Joined.of(messages)
+        rows = np.arange(len(messages))
+        if not self._started:
+            joined.starts[0] += _header_bytes(bytes(messages[0]))
+            self._started = True
+            if joined.starts[0] == joined.ends[0]:
+                rows = rows[1:]
+        if len(rows) and bytes(joined.data[joined.starts[-1] : joined.ends[-1]]) == _TRAILER:
+            self._ended = True
+            rows = rows[:-1]
+        batches = joined.decode_in_stretches(rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
+        return pa.Table.from_batches(batches, self._schema)
+
+    def finish(self) -> None:
+        """Check that the copy is whole.
+
+        Raises:
+            MalformedMessage: It has no trailer: it was cut off.
+        """
+        if not self._ended:
+            raise MalformedMessage(NAME, 0, "it ended without a trailer" if self._started else "it had no header")
+
+    def _decode(self, stretch: Stretch) -> pa.RecordBatch:
+        owners = np.arange(len(stretch))
+        positions = stretch.starts + _COUNT_BYTES
+        stretch.check(positions <= stretch.ends, owners, stretch.starts, "the row has no number of columns")
+        counts = numbers_at(stretch.data, stretch.starts, "i2")
+        expected = f"expected a row of {len(self._columns)} columns"
+        stretch.check(counts == len(self._columns), owners, stretch.starts, expected)
+        arrays = []
+        for column in self._columns:
+            lengths = numbers_at(stretch.data, positions, "i4").astype(np.int64)
+            starts = positions + _LENGTH_BYTES
+            following = starts + np.maximum(lengths, 0)
+            fits = (following <= stretch.ends) & (lengths >= -1)
+            stretch.check(fits, owners, positions, f'the value of column "{column.name}" does not end here')
+            present = owners if lengths.min() >= 0 else np.flatnonzero(lengths >= 0)
+            values = Slices(stretch.data, starts, lengths)
+            some = values if len(present) == len(owners) else values.select(present)
+            found = stretch.read(column, present, some, binary=True)
+            arrays.append(merge([(present, found)], len(owners), column.type.arrow))
+            positions = following
+        stretch.check_end(owners, positions)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _header_bytes(message: bytes) -> int:
+    """Length of the header at the start of a message: signature, flags, and an extension to be skipped."""
+    if len(message) < _FIXED_HEADER_BYTES or not message.startswith(_SIGNATURE):
+        raise MalformedMessage(NAME, 0, "the first message does not start with the header")
+    flags = int.from_bytes(message[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
+    if flags & _CRITICAL_FLAGS:
+        raise UnsupportedMessage(f"COPY BINARY with flags {flags:#010x}")
+    extension = int.from_bytes(message[len(_SIGNATURE) + 4 : _FIXED_HEADER_BYTES], "big", signed=True)
+    if not 0 <= extension <= len(message) - _FIXED_HEADER_BYTES:
+        raise MalformedMessage(NAME, _FIXED_HEADER_BYTES, f"a header extension of {extension} bytes")
+    return _FIXED_HEADER_BYTES + extension
+
+
+def decode_copy_binary(
+    messages: Sequence[bytes | bytearray | memoryview],
+    types: Sequence[ColumnType],
+    names: Sequence[str],
+    *,
+    unrepresentable: Unrepresentable = "error",
+) -> pa.Table:
+    """Decode a whole COPY at once: `CopyDecoder` with all its messages, whose errors it raises."""
+    decoder = CopyDecoder(types, names, unrepresentable=unrepresentable)
+    table = decoder.decode(messages)
+    decoder.finish()
+    return table
+
+
+def copy_expression(column_name: str, type_: ColumnType) -> str:
+    """What to select for a column, so that COPY BINARY sends its values in a form that is read.
+
+    That is the quoted column, cast to text (an array to text[]) if the type is not read in binary form.
+    """
+    quoted = '"' + column_name.replace('"', '""') + '"'
+    if type_.binary:
+        return quoted
+    return f"{quoted}::pg_catalog.text" + ("[]" if type_.kind is Kind.ARRAY else "")

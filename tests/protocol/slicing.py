@@ -1,0 +1,20 @@
+"""Values laid into a buffer as a message would have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from protocol.slices import PADDING, Slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def slices_of(values: Sequence[bytes], gap: bytes = b"\xffgap") -> Slices:
+    """The values, with other bytes before, between and after them."""
+    lengths = np.array([len(value) for value in values], np.int64)
+    starts = len(gap) * (np.arange(len(values)) + 1) + np.cumsum(lengths) - lengths
+    content = b"".join(gap + value for value in values) + gap + b"\xee" * PADDING
+    return Slices(np.frombuffer(content, np.uint8), starts, lengths)

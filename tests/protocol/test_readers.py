@@ -1,0 +1,61 @@
+"""The server as the oracle: what it sends, in text and in binary form, is read as its text output says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from protocol import readers
+from protocol.slices import UnheldValue
+from protocol.types import Kind
+from tests.protocol import reference
+from tests.protocol.samples import EXTENSION_SAMPLES, SAMPLES
+from tests.protocol.slicing import slices_of
+
+FORMS = {"text": readers.read_text, "binary": readers.read_binary}
+
+
+def expected_of(sent):
+    return [reference.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
+
+
+def check(sent):
+    """Both forms give the same array as the reference, value by value, and refuse what it cannot hold."""
+    expected = [value for value in expected_of(sent) if value is not None]
+    texts = [value for value in sent.texts if value is not None]
+    for form, values in (("text", sent.texts), ("binary", sent.binaries)):
+        present = [value for value in values if value is not None]
+        if form == "binary" and not sent.type.binary:
+            continue
+        found = FORMS[form](slices_of(present), sent.type, "null")
+        assert found.type == sent.type.arrow
+        found.validate(full=True)
+        assert reference.comparable(found.to_pylist()) == reference.comparable(map(reference.nulled, expected))
+        for index, (value, raw) in enumerate(zip(expected, present, strict=True)):
+            if reference.has_unrepresentable(value):
+                with pytest.raises(UnheldValue) as caught:
+                    FORMS[form](slices_of([raw]), sent.type, "error")
+                assert caught.value.index == 0
+                if sent.type.kind is not Kind.ARRAY:
+                    assert caught.value.text == texts[index].decode()
+        fine = [raw for value, raw in zip(expected, present, strict=True) if not reference.has_unrepresentable(value)]
+        strict = FORMS[form](slices_of(fine), sent.type, "error")
+        assert strict.null_count == 0
+        assert len(strict) == len(fine)
+
+
+@pytest.mark.parametrize("declaration", SAMPLES)
+def test_values_are_read_as_the_server_writes_them(samples, declaration):
+    check(samples.send(declaration, SAMPLES[declaration]))
+
+
+@pytest.mark.parametrize("declaration", EXTENSION_SAMPLES)
+def test_values_of_extensions_are_read_as_the_server_writes_them(samples, declaration):
+    extension, literals = EXTENSION_SAMPLES[declaration]
+    known = samples.connection.execute(
+        "SELECT FROM pg_available_extensions WHERE name = %s", (extension,)
+    ).fetchone()
+    if known is None:
+        pytest.skip(f"the server has no extension {extension}")
+    samples.connection.execute(f"CREATE EXTENSION IF NOT EXISTS {extension}")
+    check(samples.send(declaration, literals))
