@@ -10,9 +10,9 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bridge.errors import ConfigError
 
@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 NOT_YET: dict[tuple[str, Any], str] = {
     ("streaming", "on"): "streamed (in-progress) transactions are not decoded yet",
     ("two_phase", True): "prepared transactions are not decoded at PREPARE yet",
 }
 """Values that the contract has and this version refuses, rather than accept and ignore."""
+
+
+def default_slot_name(name: str) -> str:
+    """The subscription's name, with what a slot's name cannot have replaced."""
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
 class Subscription(BaseModel):
@@ -44,9 +50,9 @@ class Subscription(BaseModel):
 
     name: str
     connection: str
-    publications: tuple[str, ...] = Field(min_length=1)
+    publications: tuple[str, ...]
     warehouse: str
-    slot_name: str = ""
+    slot_name: str = ""  # what `default_slot_name` makes of the name
     create_slot: bool = True
     enabled: bool = True
     copy_data: bool = True
@@ -61,33 +67,62 @@ class Subscription(BaseModel):
     unrepresentable: Literal["error", "null"] = "error"
     batch_max_rows: int = Field(default=500_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
-    batch_max_age_s: float = Field(default=0.5, ge=0, strict=False)
-    retry_max_s: float = Field(default=60, gt=0, strict=False)
+    batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derived(cls, table: Any) -> Any:
+        return {"slot_name": default_slot_name(table["name"]), **table}
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError("a subscription's name has letters, digits and _, after the first character also . and -")
+        return name
 
     @field_validator("publications", mode="before")
     @classmethod
-    def _tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
+    def _publications(cls, value: Any) -> Any:
+        names = tuple(value) if isinstance(value, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"must be an array with the names of one or more publications, not {_toml(value)}")
+        if more := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"publication {_toml(more[0])} is named more than once")
+        return names
 
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError("a subscription's name has letters, digits, and _ . - after the first")
-        if not self.slot_name:
-            object.__setattr__(self, "slot_name", re.sub(r"[^a-z0-9_]", "_", self.name.lower()))
-        if not _SLOT_NAME.fullmatch(self.slot_name):
+    @field_validator("warehouse")
+    @classmethod
+    def _warehouse(cls, warehouse: str) -> str:
+        if not warehouse:
+            raise ValueError("must be a folder or a URI, not empty")
+        return warehouse
+
+    @field_validator("slot_name")
+    @classmethod
+    def _slot_name(cls, slot_name: str) -> str:
+        if not _SLOT_NAME.fullmatch(slot_name):
             raise ValueError(
-                f'slot_name "{self.slot_name}" is not allowed: lower case letters, digits and _ only, at most 63'
+                f"{_toml(slot_name)} is not allowed; a slot's name has lower case letters, digits and _, at most 63"
             )
-        for (key, value), why in NOT_YET.items():
-            if getattr(self, key) == value:
-                raise ValueError(f"{key} = {_toml(value)} is not available in this version: {why}")
-        if self.publication_definitions is not None:
+        return slot_name
+
+    @field_validator("streaming", "two_phase")
+    @classmethod
+    def _not_yet(cls, value: Any, info: ValidationInfo) -> Any:
+        if why := NOT_YET.get((info.field_name or "", value)):
+            raise ValueError(f"{_toml(value)} is not available in this version: {why}")
+        return value
+
+    @field_validator("publication_definitions")
+    @classmethod
+    def _no_definitions(cls, value: str | None) -> None:
+        if value is not None:
             raise ValueError(
-                "publication_definitions is not available in this version: "
+                "is not available in this version: "
                 "row filters and column lists are those of the publications on the server"
             )
-        return self
 
     @property
     def origin_name(self) -> str:
@@ -102,6 +137,20 @@ class Spark(BaseModel):
 
     master: str = "local[*]"
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _scalars(cls, conf: Any) -> Any:
+        for key, value in conf.items() if isinstance(conf, dict) else ():
+            if isinstance(value, dict):
+                raise ValueError(  # noqa: TRY004 - the kind that pydantic collects
+                    f'the names of settings stand in quotes, as in "spark.driver.memory", not {key}.…'
+                )
+            if not isinstance(value, str | int | float):
+                raise ValueError(  # noqa: TRY004 - the same
+                    f"{_toml(key)} must be a string, a number or a boolean, not {_toml(value)}"
+                )
+        return conf
 
 
 class Config(BaseModel):
@@ -136,32 +185,57 @@ def load(path: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     folder = path.resolve().parent
-    _fill(tree, folder)
     try:
+        _fill(tree, folder)
         return Config.model_validate(tree)
     except ValidationError as error:
         lines = [_explain(item) for item in error.errors()]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _fill(tree: dict[str, Any], folder: Path) -> None:
     """Give each subscription its name, and resolve relative paths; leaves wrong shapes to the validation."""
     state_dir = tree.get("state_dir", "state")
     if isinstance(state_dir, str):
-        tree["state_dir"] = folder / Path(state_dir).expanduser()
+        tree["state_dir"] = _resolved("state_dir", state_dir, folder)
     subscriptions = tree.get("subscription")
     for name, table in subscriptions.items() if isinstance(subscriptions, dict) else ():
         if isinstance(table, dict):
-            table.setdefault("name", name)
+            if "name" in table:
+                raise ValueError(f"subscription.{name}.name: unknown key; the name is the table's: [subscription.NAME]")
+            table["name"] = name
             warehouse = table.get("warehouse")
-            if isinstance(warehouse, str) and "://" not in warehouse:
-                table["warehouse"] = str(folder / Path(warehouse).expanduser())
+            if isinstance(warehouse, str) and warehouse and not _URI.match(warehouse):
+                table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))
+
+
+def _resolved(key: str, text: str, folder: Path) -> Path:
+    try:
+        return folder / Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{key}: {_toml(text)} has no home directory to begin with") from error
+
+
+_KINDS = {
+    "bool_type": "a boolean (true or false)",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "model_type": "a table",
+    "path_type": "a string",
+    "string_type": "a string",
+}
+"""pydantic's names of wrong types -> TOML's words."""
 
 
 def _explain(item: ErrorDetails) -> str:
     """One line for one fault: the key, what stands there, and what is allowed."""
     location = [str(part) for part in item["loc"]]
-    key = ".".join(location) or "the file"
+    if location[0] == "subscription" and location[2:] == ["name"]:
+        location.pop()  # no key of the file
+    key = ".".join(location)
     match item["type"]:
         case "missing":
             return f"{key}: this key is required"
@@ -177,8 +251,10 @@ def _explain(item: ErrorDetails) -> str:
             return f"{key}: {_toml(item['input'])} is not allowed; allowed values: {allowed}"
         case "value_error":
             return f"{key}: {item['msg'].removeprefix('Value error, ')}"
+        case kind if kind in _KINDS:
+            return f"{key}: must be {_KINDS[kind]}, not {_toml(item['input'])}"
         case _:
-            return f"{key}: {item['msg']}, not {_toml(item['input'])}"
+            return f"{key}: {item['msg'].replace('Input should', 'must')}, not {_toml(item['input'])}"
 
 
 def _toml(value: object) -> str:

@@ -235,15 +235,11 @@ def _encode_commit_prepared(w: Writer, m: CommitPrepared) -> None:
 
 
 def _decode_rollback_prepared(r: Reader) -> RollbackPrepared:
-    flags, prepare_end, rollback_end, prepare_time_us, rollback_time_us, xid = r.unpack(
-        _FLAGS_LSN_END_TIME_TIME_XID
-    )
+    flags, prepare_end, rollback_end, prepare_time_us, rollback_time_us, xid = r.unpack(_FLAGS_LSN_END_TIME_TIME_XID)
     known_bits(r, flags)
     prepare_end = _set_lsn(r, prepare_end, "prepare_end_lsn")
     rollback_end = _set_lsn(r, rollback_end, "rollback_end_lsn")
-    return RollbackPrepared(
-        flags, prepare_end, rollback_end, prepare_time_us, rollback_time_us, xid, r.cstring()
-    )
+    return RollbackPrepared(flags, prepare_end, rollback_end, prepare_time_us, rollback_time_us, xid, r.cstring())
 
 
 def _encode_rollback_prepared(w: Writer, m: RollbackPrepared) -> None:

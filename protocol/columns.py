@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.errors import MalformedMessage
+from protocol.errors import MalformedMessage, UnsupportedMessage
 from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
 from protocol.stretches import Column, Joined, Stretch
 
@@ -215,8 +215,7 @@ class _Tuples:
         stretch.check(fits, self._owners, self.positions, f'the value of column "{column.name}" does not end here')
         values = Slices(stretch.data, starts, lengths)
         if alike:
-            found = stretch.read(column, self._owners, values, binary=kind == _BINARY)
-            parts = [(self._owners, found)]
+            parts = [(self._owners, self._read_values(column, self._owners, values, kind))]
         else:
             parts = self._read_mixed(column, kinds, values, unchanged)
         self.positions = following
@@ -237,9 +236,15 @@ class _Tuples:
         for kind in (_TEXT, _BINARY):
             which = np.flatnonzero(kinds == kind)
             if len(which):
-                some = values.select(which)
-                parts.append((owners[which], stretch.read(column, owners[which], some, binary=kind == _BINARY)))
+                some = owners[which]
+                parts.append((some, self._read_values(column, some, values.select(which), kind)))
         return parts
+
+    def _read_values(self, column: Column, owners: Ints, values: Slices, kind: int) -> pa.Array:
+        if kind == _BINARY and not column.type.binary:
+            reason = f"a value of type {column.type.oid} in binary form, which is read from text only"
+            raise UnsupportedMessage(f'column "{column.name}": {reason}')
+        return self._stretch.read(column, owners, values, binary=kind == _BINARY)
 
 
 def _table(parts: Sequence[_Part], columns: Sequence[Column]) -> pa.Table:

@@ -6,7 +6,8 @@
       UnsupportedMessage    a tag, or a value's form, that no version we speak has
       UnrepresentableValue  a value that is right in PostgreSQL and that the target's type cannot hold
 
-Decoding raises only these; anything else that escapes `protocol` is a bug.
+Decoding raises only these; anything else that escapes it, whatever the bytes, is a bug. Encoding raises
+MalformedMessage for a value that its message cannot carry or that decoding would refuse.
 """
 
 from __future__ import annotations

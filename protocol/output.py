@@ -164,7 +164,7 @@ def _integer_text(layout: str) -> Callable[[bytes], str]:
     return lambda raw: str(_unpack(layout, raw)[0])
 
 
-_SUBTYPE_OUTPUT: Final[Mapping[Kind, Callable[[bytes], str]]] = {
+SUBTYPE_OUTPUT: Final[Mapping[Kind, Callable[[bytes], str]]] = {
     Kind.INT4: _integer_text(">i"),
     Kind.INT8: _integer_text(">q"),
     Kind.DECIMAL: numeric_text,
@@ -190,7 +190,7 @@ def range_text(raw: bytes, subtype: ColumnType) -> str:
         text = ""
         if not flags & (_EMPTY | infinite):
             bound, rest = _counted(rest)
-            text = _quoted(_SUBTYPE_OUTPUT[subtype.kind](bound))
+            text = _quoted(SUBTYPE_OUTPUT[subtype.kind](bound))
         bounds.append(text)
     if rest:
         raise ValueError(f"{len(rest)} bytes after the range")

@@ -1,3 +1,3 @@
 """Wiring only: the fixtures live in the `fix_*` plugins; README.md here says what they promise."""
 
-pytest_plugins = ("tests.fix_postgres", "tests.fix_spark")
+pytest_plugins = ("tests.fix_postgres", "tests.fix_spark", "tests.fix_bridge")

@@ -63,7 +63,8 @@ class Child:
         """
         if not self.running:
             raise BridgeError(
-                f"pgbridge has ended, with status {self._process.returncode}; the end of {self._log}:\n{self.log_tail()}"
+                f"pgbridge has ended, with status {self._process.returncode};"
+                f" the end of {self._log}:\n{self.log_tail()}"
             )
 
     def log_tail(self) -> str:

@@ -107,6 +107,10 @@ class Place:
 
     def write_config(self, connection: str) -> None:
         """Write pgbridge.toml, with both subscriptions, for the server that this connection string names."""
-        # a JSON string is a TOML string
-        text = _CONFIG.format(connection=json.dumps(connection), scratch=json.dumps(str(self.scratch)))
+        text = _CONFIG.format(connection=_toml(connection), scratch=_toml(str(self.scratch)))
         self.config_file.write_text(text, encoding="utf-8")
+
+
+def _toml(text: str) -> str:
+    """A string for TOML, which has JSON's escapes but no surrogates."""
+    return json.dumps(text, ensure_ascii=False)

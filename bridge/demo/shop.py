@@ -25,7 +25,7 @@ SCHEMA: Final = Path(__file__).with_name("shop.sql")
 """The shop's tables, first rows and publications."""
 
 _COUNTRIES = ("DE", "ES", "FR", "PT")
-_INTERESTS = ("books", "bikes", "plants", "tea", "it's, \"quoted\"", "azulejos", "茶")
+_INTERESTS = ("books", "bikes", "plants", "tea", 'it\'s, "quoted"', "azulejos", "茶")
 _EPOCH = dt.datetime(2026, 7, 1, tzinfo=dt.UTC)
 _ROLLED_BACK = 0.05  # the share of transactions that end in ROLLBACK
 _RECENT_ORDERS = 3000  # orders that still change

@@ -41,6 +41,7 @@ class TransactionQueue:
         self._rows = 0
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
+        self._boundless = False
 
     def put(self, transaction: Transaction) -> None:
         """Hand over a transaction; never blocks (see `wait_for_room`)."""
@@ -64,7 +65,7 @@ class TransactionQueue:
     def wait_for_room(self, timeout_s: float) -> bool:
         """Wait until the queue is below its limit; False when it is not after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._bytes < self._max_bytes, timeout_s)
+            return self._changed.wait_for(lambda: self._boundless or self._bytes < self._max_bytes, timeout_s)
 
     def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Transaction]:
         """The transactions of the next batch, in commit order; empty when none came in time.
@@ -92,6 +93,8 @@ class TransactionQueue:
     def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Transaction] | None:
         """The transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
 
+        Until they are all there the queue has no limit: the batch may have been formed under a larger one.
+
         Args:
             end_lsn: The batch's end.
             passed_lsn: Up to where everything has been put.
@@ -104,8 +107,11 @@ class TransactionQueue:
             BaseException: What `fail` was given, when more is needed.
         """
         with self._changed:
+            self._boundless = True
+            self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._failure or passed_lsn() >= end_lsn, timeout_s):
                 return None
+            self._boundless = False
             if passed_lsn() < end_lsn and self._failure is not None:
                 raise self._failure
             taken = []

@@ -151,15 +151,19 @@ class Catalog:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(path, error) from error
+        try:
+            _use_wal(self._db)
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._migrate()
-        except (OSError, sqlite3.Error) as error:
-            raise StateError(
-                f"state catalog {path} cannot be opened: {error}",
-                hint="state_dir must be a folder on a local disk that this user may write",
-            ) from error
+        except sqlite3.Error as error:
+            self._db.close()
+            raise _unusable(path, error) from error
+        except StateError:
+            self._db.close()
+            raise
 
     def _migrate(self) -> None:
         with self._transaction() as db:
@@ -177,10 +181,10 @@ class Catalog:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                self._db.rollback()  # nothing to do where SQLite itself has rolled back, as on a full disk
                 raise
-            self._db.execute("COMMIT")
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -368,3 +372,24 @@ class Catalog:
             return None
         message, finish_lsn, relation, time_s = rows[0]
         return ErrorRow(message, None if finish_lsn is None else Lsn(finish_lsn), relation, time_s)
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Set the journal mode; the busy timeout does not cover two processes that make the file at the same time."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _unusable(path: Path, error: Exception) -> StateError:
+    return StateError(
+        f"state catalog {path} cannot be opened: {error}",
+        hint="state_dir must be a folder on a local disk that this user may write",
+    )

@@ -9,7 +9,9 @@ import datetime as dt
 import math
 import re
 import struct
+import uuid
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from protocol.types import ColumnType, Kind
@@ -102,3 +104,81 @@ def comparable(values: Iterable[Any]) -> list[Any]:
         return value
 
     return [one(value) for value in values]
+
+
+def read_binary(data: bytes, type_: ColumnType) -> Any:
+    """A value in binary form as Python's, for the kinds that the generators of `rows` make."""
+    if type_.kind in _LAYOUTS:
+        return struct.unpack(_LAYOUTS[type_.kind], data)[0]
+    if type_.kind is Kind.TEXT:
+        return data.decode()
+    if type_.kind is Kind.JSONB:
+        assert data[0] == 1
+        return data[1:].decode()
+    if type_.kind is Kind.BYTEA:
+        return data
+    if type_.kind is Kind.UUID:
+        return str(uuid.UUID(bytes=data))
+    if type_.kind in {Kind.DECIMAL, Kind.NUMERIC}:
+        text = _numeric_text(data)
+        return read(text, type_)
+    if type_.kind is Kind.DATE:
+        (days,) = struct.unpack(">i", data)
+        return _shifted(dt.date(2000, 1, 1), days=days)
+    if type_.kind is Kind.TIMESTAMP:
+        (us,) = struct.unpack(">q", data)
+        return _shifted(dt.datetime(2000, 1, 1), microseconds=us)  # noqa: DTZ001 - it has no zone
+    if type_.kind is Kind.TIMESTAMPTZ:
+        (us,) = struct.unpack(">q", data)
+        return _shifted(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), microseconds=us)
+    assert type_.kind is Kind.ARRAY
+    assert type_.element is not None
+    return _read_array(data, type_.element)
+
+
+_LAYOUTS = {
+    Kind.BOOL: ">?",
+    Kind.INT2: ">h",
+    Kind.INT4: ">i",
+    Kind.INT8: ">q",
+    Kind.OID: ">I",
+    Kind.FLOAT4: ">f",
+    Kind.FLOAT8: ">d",
+}
+
+
+def _shifted(epoch: Any, **distance: int) -> Any:
+    try:
+        return epoch + dt.timedelta(**distance)
+    except OverflowError:
+        return UNREPRESENTABLE
+
+
+def _numeric_text(data: bytes) -> str:
+    count, weight, sign, dscale = struct.unpack_from(">hhHH", data)
+    if sign in {0xC000, 0xD000, 0xF000}:
+        return {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}[sign]
+    digits = struct.unpack_from(f">{count}h", data, 8)
+    total = sum(Fraction(digit) * Fraction(10000) ** (weight - i) for i, digit in enumerate(digits))
+    scaled = total * 10**dscale
+    assert scaled.denominator == 1
+    text = str(scaled.numerator).zfill(dscale + 1)
+    return ("-" if sign else "") + (f"{text[:-dscale]}.{text[-dscale:]}" if dscale else text)
+
+
+def _read_array(data: bytes, element: ColumnType) -> Any:
+    dimensions, _, _ = struct.unpack_from(">iiI", data)
+    if dimensions > 1:
+        return UNREPRESENTABLE
+    if dimensions == 0:
+        return []
+    (count,) = struct.unpack_from(">i", data, 12)
+    position = 20
+    elements = []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        elements.append(None if length < 0 else read_binary(data[position : position + length], element))
+        position += max(length, 0)
+    assert position == len(data)
+    return elements

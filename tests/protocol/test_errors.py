@@ -15,16 +15,10 @@ from protocol.errors import (
 
 
 def test_one_family():
+    """And one of its own: an "except ValueError" somewhere must not swallow it."""
     classes = {item for item in vars(errors).values() if isinstance(item, type)}
-    assert classes == {
-        ProtocolError,
-        MalformedMessage,
-        UnexpectedMessage,
-        UnsupportedMessage,
-        UnrepresentableValue,
-    }
+    assert classes >= {MalformedMessage, UnexpectedMessage, UnsupportedMessage, UnrepresentableValue}
     assert all(issubclass(item, ProtocolError) for item in classes)
-    # A family of its own: "except ValueError" somewhere must not swallow it.
     assert ProtocolError.__bases__ == (Exception,)
 
 

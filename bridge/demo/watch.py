@@ -1,0 +1,168 @@
+"""The demo's numbers: where the subscriptions stand, and how many rows there are on both sides.
+
+What is published is counted by the server, with the publication's row filter; what has arrived by adding up
+Delta's own log, which needs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from bridge import config, status
+from bridge.demo.place import SUBSCRIPTIONS
+from bridge.demo.published import published_tables
+from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from bridge.demo.published import PublishedTable
+    from bridge.track.catalog import BatchIntent
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table at one moment.
+
+    Attributes:
+        name: `schema.table`.
+        state: i, d, f, s or r (`pg_subscription_rel.srsubstate`); empty before the daemon has seen it.
+        published_rows: Rows of the table that the publication lets through.
+        delta_rows: Rows of the Delta table, None while there is none.
+        version: The Delta table's version, None while there is none.
+    """
+
+    name: str
+    state: str
+    published_rows: int
+    delta_rows: int | None
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionView:
+    """A subscription at one moment.
+
+    Attributes:
+        name: Its name.
+        state: As `pgbridge status` has it.
+        remote_lsn: Every transaction that ends at or before it is durable in Delta; None before there is a slot.
+        lag_bytes: WAL between it and the server's flush position, None where one of them is not known.
+        error: The last error's message, None when nothing stands.
+        tables: The published tables, by name.
+    """
+
+    name: str
+    state: str
+    remote_lsn: Lsn | None
+    lag_bytes: int | None
+    error: str | None
+    tables: tuple[TableView, ...]
+
+    @property
+    def copied(self) -> bool:
+        """Every table follows the stream."""
+        return bool(self.tables) and all(table.state in {"s", "r"} for table in self.tables)
+
+    def reached(self, lsn: Lsn) -> bool:
+        """All up to `lsn` is in the Delta tables."""
+        return self.remote_lsn is not None and self.remote_lsn >= lsn
+
+
+@dataclass
+class DeltaLog:
+    """The rows of a Delta table by its log, read on from where the last reading ended.
+
+    Attributes:
+        folder: The table's.
+        version: The last version read, -1 before the first.
+    """
+
+    folder: Path
+    version: int = -1
+    _files: dict[str, int] = field(default_factory=dict)
+
+    def rows(self) -> int | None:
+        """Rows of the newest version; None while there is no table."""
+        while (path := self.folder / "_delta_log" / f"{self.version + 1:020}.json").exists():
+            self._commit(path.read_text(encoding="utf-8"))
+            self.version += 1
+        return sum(self._files.values()) if self.version >= 0 else None
+
+    def _commit(self, text: str) -> None:
+        actions = [json.loads(line) for line in text.splitlines()]
+        for action in actions:
+            if "remove" in action:
+                self._files.pop(action["remove"]["path"], None)
+        for action in actions:
+            if "add" in action:
+                file = action["add"]
+                deleted = (file.get("deletionVector") or {}).get("cardinality", 0)
+                self._files[file["path"]] = json.loads(file["stats"])["numRecords"] - deleted
+
+
+class Watch:
+    """Looks at a running demo. Never disturbs it: the catalog is only read, the server only asked.
+
+    Args:
+        config_file: The demo's configuration.
+        conninfo: The shop's database.
+    """
+
+    def __init__(self, config_file: Path, conninfo: str) -> None:
+        self._config = config.load(config_file)
+        self._catalog = Catalog(catalog_path(self._config.state_dir))
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._published = {name: published_tables(self._connection, pub) for name, pub in SUBSCRIPTIONS.items()}
+        self._logs: dict[Path, DeltaLog] = {}
+
+    def close(self) -> None:
+        """Close the connection and the catalog."""
+        self._connection.close()
+        self._catalog.close()
+
+    def flush_lsn(self) -> Lsn:
+        """Where the server's WAL is flushed to."""
+        row = self._connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        return Lsn.parse(row[0] if row else "0/0")
+
+    def batch(self, subscription: str) -> BatchIntent | None:
+        """The batch that is being applied."""
+        return self._catalog.batch(subscription)
+
+    def look(self, *, running: bool) -> list[SubscriptionView]:
+        """All subscriptions now.
+
+        Args:
+            running: The daemon's process lives. Not found out here: that would take its lock for a moment.
+        """
+        document = status.collect(self._config, self._catalog, running=running)
+        return [self._view(entry) for entry in document["subscriptions"]]
+
+    def _view(self, entry: dict[str, Any]) -> SubscriptionView:
+        seen = {table["name"]: table for table in entry["tables"]}
+        remote_lsn = entry["remote_lsn"]
+        tables = []
+        for published in self._published[entry["name"]]:
+            state = seen.get(published.qualified_name, {}).get("state", "")
+            log = self._log(entry["name"], published)
+            delta_rows = log.rows()
+            version = log.version if log.version >= 0 else None
+            rows = published.count(self._connection)
+            tables.append(TableView(published.qualified_name, state, rows, delta_rows, version))
+        return SubscriptionView(
+            entry["name"],
+            entry["state"],
+            Lsn.parse(remote_lsn) if remote_lsn else None,
+            entry["lag_bytes"],
+            (entry["last_error"] or {}).get("message"),
+            tuple(tables),
+        )
+
+    def _log(self, subscription: str, table: PublishedTable) -> DeltaLog:
+        folder = Path(self._config.subscription[subscription].warehouse) / table.namespace / table.name
+        return self._logs.setdefault(folder, DeltaLog(folder))

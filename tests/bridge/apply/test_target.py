@@ -1,0 +1,88 @@
+"""Targets: Delta types for PostgreSQL's, paths, names, and the check of a relation against a table."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+
+from bridge.apply import target
+from bridge.apply.target import Target, TargetColumn
+from bridge.errors import TargetError
+from protocol.types import resolve
+
+CONTRACT = {
+    # pg_type oid, typmod: Delta's type, as CONTRACT.md has it
+    (16, -1): "boolean",
+    (21, -1): "smallint",
+    (23, -1): "int",
+    (20, -1): "bigint",
+    (26, -1): "bigint",
+    (700, -1): "float",
+    (701, -1): "double",
+    (1700, (12 << 16) + 2 + 4): "decimal(12,2)",
+    (1700, -1): "string",
+    (1700, (40 << 16) + 2 + 4): "string",
+    (25, -1): "string",
+    (2950, -1): "string",
+    (3802, -1): "string",
+    (17, -1): "binary",
+    (1082, -1): "date",
+    (1114, -1): "timestamp_ntz",
+    (1184, -1): "timestamp",
+    (1007, -1): "array<int>",
+    (1231, (5 << 16) + 1 + 4): "array<decimal(5,1)>",
+}
+
+
+@pytest.mark.parametrize(("declared", "delta"), CONTRACT.items())
+def test_delta_types_are_the_contracts(declared, delta):
+    assert target.spark_type(resolve(*declared).arrow).simpleString() == delta
+
+
+def test_every_column_may_be_null():
+    schema = target.spark_schema([("a", pa.int32()), ("b", pa.list_(pa.string()))])
+    expected = [StructField("a", IntegerType(), True), StructField("b", ArrayType(StringType(), True), True)]
+    assert schema == StructType(expected)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "path"),
+    [
+        ("public", "t1", "/lake/public/t1"),
+        ("public", "My Table", "/lake/public/My Table"),
+        ("a/b", "50%", "/lake/a%2Fb/50%25"),
+        ("public", "..", "/lake/public/%2E%2E"),
+        ("public", "_t.é", "/lake/public/_t.é"),
+    ],
+)
+def test_table_path(namespace, name, path):
+    assert target.table_path("/lake/", namespace, name) == path
+
+
+def test_different_tables_never_share_a_path():
+    names = ["a/b", "a%2Fb", "a%b", "a%25b", ".", "%2E", ".."]
+    assert len({target.table_path("w", "public", name) for name in names}) == len(names)
+
+
+def test_column_mapping_only_for_names_that_need_it():
+    assert target.table_properties(["id", "Preis_€", "a.b"]) == {}
+    assert target.table_properties(["id", "a b"]) == {"delta.columnMapping.mode": "name"}
+
+
+def test_names_that_differ_only_in_case_are_refused():
+    with pytest.raises(TargetError, match='columns "Id" and "ID" of table "public.t" differ only in case'):
+        target.check_names("public.t", ["Id", "a", "ID"])
+
+
+def column(name, oid):
+    """A replicated column."""
+    return TargetColumn(name, resolve(oid, -1))
+
+
+def test_check_finds_missing_columns_and_other_types_whatever_the_order():
+    schema = StructType([StructField("b", StringType()), StructField("a", LongType()), StructField("extra", LongType())])
+    table = Target("public", "t", "/lake/public/t", schema)
+    table.check([column("a", 20), column("b", 25)])
+    with pytest.raises(TargetError, match=r'relation "public.t" is missing replicated columns: "c", "d"'):
+        table.check([column("a", 20), column("c", 25), column("d", 25)])
+    with pytest.raises(TargetError, match='column "a" of target "public.t" is bigint, but the published values are int'):
+        table.check([column("a", 23)])

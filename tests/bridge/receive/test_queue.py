@@ -1,0 +1,318 @@
+"""Batches are whole transactions in order, within their limits; nothing is lost, whatever ends or stalls."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.errors import PublisherError
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.track.progress import Progress
+from protocol.lsn import Lsn
+from protocol.transactions import Transaction
+
+MANY = 1 << 40
+SOON_S = 0.05
+"""Long enough to see that something does not happen."""
+
+PATIENCE_S = 10.0
+"""How long a thread may take to do what it will do; never waited for when it works."""
+
+AT_ONCE = BatchLimits(MANY, MANY, 0)
+WHEN_FULL_2 = BatchLimits(2, MANY, PATIENCE_S)
+
+
+def transaction(number: int, rows: int = 1, row_bytes: int = 10) -> Transaction:
+    """The number-th transaction of a stream; it ends at 100 times its number."""
+    end_lsn = Lsn(100 * number)
+    messages = [bytes(row_bytes)] * rows
+    return Transaction(number, Lsn(end_lsn - 8), 0, end_lsn, list(messages), rows_bytes=rows * row_bytes)
+
+
+def queue_of(*transactions: Transaction, max_bytes: int = MANY) -> TransactionQueue:
+    queue = TransactionQueue(max_bytes)
+    for item in transactions:
+        queue.put(item)
+    return queue
+
+
+def numbers(taken: list[Transaction] | None) -> list[int] | None:
+    return None if taken is None else [item.xid for item in taken]
+
+
+def later(action, *arguments, after_s: float = SOON_S) -> threading.Timer:
+    """Do something in another thread, soon."""
+    timer = threading.Timer(after_s, action, arguments)
+    timer.start()
+    return timer
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_in_time():
+    started_s = time.monotonic()
+    assert queue_of().take(AT_ONCE, SOON_S) == []
+    assert time.monotonic() - started_s >= SOON_S
+
+
+def test_batch_ends_with_the_transaction_that_reaches_the_rows():
+    queue = queue_of(transaction(1, rows=3), transaction(2, rows=3), transaction(3, rows=1))
+    limits = BatchLimits(5, MANY, 0)
+    assert numbers(queue.take(limits, 0)) == [1, 2]
+    assert numbers(queue.take(limits, 0)) == [3]
+
+
+def test_batch_ends_with_the_transaction_that_reaches_the_bytes():
+    queue = queue_of(*(transaction(n, rows=1, row_bytes=1000) for n in range(1, 5)))
+    limits = BatchLimits(MANY, 2500, 0)
+    assert numbers(queue.take(limits, 0)) == [1, 2, 3]
+    assert numbers(queue.take(limits, 0)) == [4]
+
+
+def test_exact_limit_is_full():
+    queue = queue_of(transaction(1, rows=2), transaction(2, rows=2))
+    assert numbers(queue.take(WHEN_FULL_2, 0)) == [1]
+    assert numbers(queue.take(WHEN_FULL_2, 0)) == [2]
+
+
+def test_transaction_larger_than_every_limit_passes_alone():
+    queue = queue_of(transaction(1, rows=1000), transaction(2), max_bytes=100)
+    assert numbers(queue.take(BatchLimits(10, 100, PATIENCE_S), 0)) == [1]
+
+
+def test_waits_for_a_full_batch():
+    """With lag a batch is as large as its limits, not as small as what happens to be there."""
+    queue = queue_of(transaction(1))
+    timer = later(queue.put, transaction(2))
+    assert numbers(queue.take(WHEN_FULL_2, PATIENCE_S)) == [1, 2]
+    timer.join()
+
+
+def test_age_ends_the_wait():
+    """A lone transaction is taken once it is old enough, long before the timeout, and not earlier."""
+    queue = queue_of(transaction(1))
+    started_s = time.monotonic()
+    assert numbers(queue.take(BatchLimits(MANY, MANY, SOON_S), PATIENCE_S)) == [1]
+    assert SOON_S * 0.8 <= time.monotonic() - started_s < PATIENCE_S / 2
+
+
+def test_age_counts_from_the_first_transaction():
+    """A trickle of others does not put it off."""
+    queue = queue_of(transaction(1))
+    time.sleep(SOON_S)
+    queue.put(transaction(2))
+    assert numbers(queue.take(BatchLimits(MANY, MANY, SOON_S), 0)) == [1, 2]
+
+
+def test_young_transaction_stays_when_the_timeout_ends_first():
+    queue = queue_of(transaction(1))
+    limits = BatchLimits(MANY, MANY, PATIENCE_S)
+    assert queue.take(limits, 0.01) == []
+    assert numbers(queue.take(AT_ONCE, 0)) == [1]
+
+
+def test_full_only_goes_on_growing():
+    """While a batch is applied the next one is formed only when it cannot grow: age does not matter."""
+    queue = queue_of(transaction(1))
+    assert queue.take(BatchLimits(2, MANY, 0), 0.01, full_only=True) == []
+    queue.put(transaction(2))
+    assert numbers(queue.take(BatchLimits(2, MANY, 0), 0.01, full_only=True)) == [1, 2]
+
+
+def test_full_queue_is_a_full_batch():
+    """Or the receiver would wait for room and the applier for more, both for ever."""
+    queue = queue_of(transaction(1, row_bytes=1000), transaction(2, row_bytes=1000), max_bytes=2000)
+    assert not queue.wait_for_room(0)
+    assert numbers(queue.take(BatchLimits(MANY, MANY, PATIENCE_S), 0, full_only=True)) == [1, 2]
+
+
+def test_empty_transactions_fill_the_queue_as_well():
+    """Transactions whose tables are truncated, or only messages, have no rows; a million of them have a weight."""
+    queue = TransactionQueue(max_bytes=10_000)
+    put = 0
+    while queue.wait_for_room(0):
+        put += 1
+        queue.put(transaction(put, rows=0))
+        assert put < 1000
+    assert len(queue.take(BatchLimits(MANY, MANY, PATIENCE_S), 0)) == put
+    assert queue.wait_for_room(0)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=30),
+    max_rows=st.integers(1, 10),
+    max_bytes=st.integers(1, 1500),
+)
+def test_batches_partition_the_stream(sizes, max_rows, max_bytes):
+    """All of it in order, and each batch is the shortest that reaches a limit, or the rest."""
+    transactions = [transaction(n, rows, size) for n, (rows, size) in enumerate(sizes, 1)]
+    queue = queue_of(*transactions)
+    batches = []
+    while batch := queue.take(BatchLimits(max_rows, max_bytes, 0), 0):
+        batches.append(batch)
+    assert [item for batch in batches for item in batch] == transactions
+    for number, batch in enumerate(batches, 1):
+        totals = [
+            (sum(len(item.rows) for item in batch[:count]), sum(item.rows_bytes for item in batch[:count]))
+            for count in range(len(batch) + 1)
+        ]
+        assert all(rows < max_rows and size < max_bytes for rows, size in totals[:-1])
+        assert number == len(batches) or totals[-1][0] >= max_rows or totals[-1][1] >= max_bytes
+
+
+# --- backpressure -----------------------------------------------------------------------------------------------------
+
+
+def test_room_comes_back_with_taking():
+    queue = queue_of(transaction(1, row_bytes=1000), max_bytes=1000)
+    assert not queue.wait_for_room(0)
+    timer = later(queue.take, AT_ONCE, 0)
+    assert queue.wait_for_room(PATIENCE_S)
+    timer.join()
+
+
+def test_room_comes_back_with_take_until():
+    queue = queue_of(transaction(1, row_bytes=1000), max_bytes=1000)
+    timer = later(queue.take_until, Lsn(100), lambda: Lsn(100), 0)
+    assert queue.wait_for_room(PATIENCE_S)
+    timer.join()
+
+
+def test_put_never_blocks():
+    """A receiver that holds a transaction in its hands must be able to put it down."""
+    queue = queue_of(transaction(1), max_bytes=1)
+    queue.put(transaction(2))
+    assert numbers(queue.take(AT_ONCE, 0)) == [1, 2]
+
+
+def test_two_threads_lose_nothing():
+    """A receiver that waits for room and an applier that takes: all arrives, in order, and the queue stays bounded."""
+    queue = TransactionQueue(max_bytes=20_000)
+    count = 3000
+    held: list[int] = []
+
+    def receive() -> None:
+        for n in range(1, count + 1):
+            while not queue.wait_for_room(PATIENCE_S):
+                pass
+            queue.put(transaction(n, rows=n % 3))
+            held.append(queue._bytes)
+        queue.fail(PublisherError("the end"))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    taken: list[Transaction] = []
+
+    def apply() -> None:
+        while True:
+            taken.extend(queue.take(BatchLimits(50, 5000, 0.001), PATIENCE_S))
+
+    with pytest.raises(PublisherError, match="the end"):
+        apply()
+    thread.join()
+    assert [item.xid for item in taken] == list(range(1, count + 1))
+    assert max(held) < 20_000 + 1000
+    assert queue._bytes == 0
+
+
+# --- failure ----------------------------------------------------------------------------------------------------------
+
+
+def test_failure_comes_after_what_was_received():
+    queue = queue_of(transaction(1), transaction(2))
+    queue.fail(PublisherError("the stream was lost"))
+    limits = BatchLimits(1, MANY, PATIENCE_S)
+    assert numbers(queue.take(limits, 0)) == [1]
+    assert numbers(queue.take(limits, 0)) == [2]
+    for _ in range(2):
+        with pytest.raises(PublisherError, match="the stream was lost"):
+            queue.take(limits, PATIENCE_S)
+
+
+def test_failure_ends_the_wait_for_more():
+    """No more can come: what is there is a batch, however young and small."""
+    queue = queue_of(transaction(1))
+    timer = later(queue.fail, PublisherError("the stream was lost"))
+    assert numbers(queue.take(WHEN_FULL_2, PATIENCE_S)) == [1]
+    timer.join()
+
+
+def test_failure_wakes_a_waiting_take():
+    queue = queue_of()
+    timer = later(queue.fail, PublisherError("the stream was lost"))
+    started_s = time.monotonic()
+    with pytest.raises(PublisherError):
+        queue.take(AT_ONCE, PATIENCE_S)
+    assert time.monotonic() - started_s < PATIENCE_S / 2
+    timer.join()
+
+
+# --- a batch whose boundaries are recorded ----------------------------------------------------------------------------
+
+
+def test_take_until_takes_up_to_the_end():
+    """The transaction that ends there is in the batch, the next is not, whatever the limits would say."""
+    queue = queue_of(*(transaction(n, rows=1000) for n in (1, 2, 3)))
+    assert numbers(queue.take_until(Lsn(200), lambda: Lsn(300), 0)) == [1, 2]
+    assert numbers(queue.take(AT_ONCE, 0)) == [3]
+
+
+def test_take_until_waits_for_the_rest():
+    """The stream is not there yet: nothing is taken, and what was put stays in its place."""
+    queue = queue_of(transaction(1))
+    assert queue.take_until(Lsn(200), lambda: Lsn(100), 0.01) is None
+    assert numbers(queue.take(AT_ONCE, 0)) == [1]
+
+
+def test_take_until_sees_the_rest_come():
+    """As the receiver does it: the transaction first, then the position, which a keepalive's `wake` makes seen."""
+    queue = queue_of(transaction(1))
+    progress = Progress(Lsn(50))
+    progress.transaction(Lsn(100))
+
+    def receive() -> None:
+        queue.put(transaction(2))
+        progress.transaction(Lsn(200))
+        queue.wake()
+
+    timer = later(receive)
+    started_s = time.monotonic()
+    assert numbers(queue.take_until(Lsn(200), lambda: progress.passed_lsn, PATIENCE_S)) == [1, 2]
+    assert time.monotonic() - started_s < PATIENCE_S / 2
+    timer.join()
+
+
+def test_take_until_when_the_stream_no_longer_has_them():
+    """They were confirmed before the crash, or their publication is gone: a keepalive passes the end, nothing comes."""
+    queue = queue_of()
+    progress = Progress(Lsn(50))
+    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, 0.01) is None
+    progress.keepalive(Lsn(250), in_transaction=False)
+    queue.wake()
+    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, 0.01) == []
+
+
+def test_take_until_fails_only_when_more_is_needed():
+    queue = queue_of(transaction(1), transaction(2))
+    queue.fail(PublisherError("the stream was lost"))
+    assert numbers(queue.take_until(Lsn(100), lambda: Lsn(200), 0)) == [1]
+    with pytest.raises(PublisherError, match="the stream was lost"):
+        queue.take_until(Lsn(300), lambda: Lsn(200), PATIENCE_S)
+    assert numbers(queue.take(AT_ONCE, 0)) == [2]
+
+
+def test_take_until_of_a_batch_larger_than_the_queue():
+    """Somebody lowered the limits after a crash: the rest of the batch must come all the same, or nothing ever does."""
+    queue = queue_of(transaction(1, row_bytes=1000), max_bytes=1000)
+    assert not queue.wait_for_room(0)
+    assert queue.take_until(Lsn(200), lambda: Lsn(100), 0.01) is None
+    assert queue.wait_for_room(0)
+    queue.put(transaction(2, row_bytes=1000))
+    queue.put(transaction(3, row_bytes=1000))
+    assert numbers(queue.take_until(Lsn(200), lambda: Lsn(300), 0)) == [1, 2]
+    assert not queue.wait_for_room(0)

@@ -1,0 +1,85 @@
+"""Compares Delta tables with the oracle's: both as typed values, duplicates counting."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.oracle.native import NativeSubscriber
+
+Values = tuple[Any, ...]
+
+
+def delta_table(spark: SparkSession, path: str) -> pa.Table:
+    """A Delta table's rows, as Arrow; re-read from the log, not from a cached plan."""
+    return spark.read.format("delta").load(path).toArrow()
+
+
+def differences(spark: SparkSession, path: str, native: NativeSubscriber, table: str) -> list[str]:
+    """What the Delta table has and the native subscriber's has not, and the other way round; empty when equal."""
+    found = delta_table(spark, path)
+    expected_rows = native.rows(table, found.column_names)
+    readers = [reader(field.type) for field in found.schema]
+    expected = Counter(
+        repr(tuple(read(text) if text is not None else None for read, text in zip(readers, row, strict=True)))
+        for row in expected_rows
+    )
+    actual = Counter(repr(tuple(map(_plain, row.values()))) for row in found.to_pylist())
+    return [f"only in Delta: {row} x{n}" for row, n in (actual - expected).items()] + [
+        f"only in PostgreSQL: {row} x{n}" for row, n in (expected - actual).items()
+    ]
+
+
+def reader(arrow: pa.DataType) -> Callable[[str], Any]:
+    """How PostgreSQL's text output of a value is read, to be held against an Arrow value of this type."""
+    simple: list[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = [
+        (pa.types.is_boolean, lambda text: {"t": True, "f": False}[text]),
+        (pa.types.is_integer, int),
+        (pa.types.is_float32, lambda text: float(np.float32(text))),
+        (pa.types.is_float64, float),
+        (pa.types.is_decimal, Decimal),
+        (pa.types.is_binary, lambda text: bytes.fromhex(text.removeprefix("\\x"))),
+        (pa.types.is_date, dt.date.fromisoformat),
+        (pa.types.is_timestamp, dt.datetime.fromisoformat),
+        (pa.types.is_string, str),
+    ]
+    if pa.types.is_list(arrow):
+        element = reader(arrow.value_type)
+        return lambda text: [None if item is None else element(item) for item in array_items(text)]
+    return next(read for matches, read in simple if matches(arrow))
+
+
+def array_items(text: str) -> Iterator[str | None]:
+    """The elements of a one-dimensional array's text output, lower bounds left aside."""
+    body = text[text.index("{") + 1 : -1]
+    at = 0
+    while at < len(body):
+        if body[at] == '"':
+            item, at = "", at + 1
+            while body[at] != '"':
+                at += body[at] == "\\"
+                item += body[at]
+                at += 1
+            at += 2
+            yield item
+        else:
+            item = body[at:].split(",", maxsplit=1)[0]
+            at += len(item) + 1
+            yield None if item == "NULL" else item
+
+
+def _plain(value: Any) -> Any:
+    """An Arrow value with one form for equal values."""
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC)
+    return value

@@ -1,0 +1,69 @@
+"""The bridge's tables equal a native subscriber's after random workloads, crash or no crash."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.oracle.delta import differences
+from tests.oracle.native import NativeSubscriber
+from tests.oracle.workload import TABLES, Workload
+
+SEED = 20261121
+
+
+def assert_equal(spark, path_of, native):
+    """Every table is equal, and the table without a key has no row twice."""
+    for table in TABLES:
+        assert differences(spark, path_of(table), native, table) == []
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_random_workload_in_several_lives(spark, publisher, pipeline, binary):
+    """Copy, stream, stop, start again: three lives, in text and in binary form."""
+    with Workload(publisher.conninfo, SEED + binary) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(60)
+        with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+            bridge = pipeline(binary=binary, batch_max_rows=200)
+            for _ in range(3):
+                bridge.catch_up()
+                workload.step(80)
+            bridge.catch_up()
+            native.wait_caught_up()
+            assert_equal(spark, bridge.path, native)
+
+
+def test_random_workload_with_five_kills_at_random_moments(spark, publisher, daemon):
+    """kill -9 while copying and while streaming, under load; nothing is lost, nothing is there twice."""
+    with Workload(publisher.conninfo, SEED) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(100)
+        with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+            bridge = daemon(batch_max_age_s=0.1, batch_max_rows=300)
+            for _ in range(5):
+                stop = threading.Event()
+                load = threading.Thread(target=_load, args=(workload, stop))
+                load.start()
+                try:
+                    bridge.start()
+                    bridge.wait_for('"streaming"')
+                    # from before the first batch of this life to somewhere in its fourth or so
+                    stop.wait(workload.random.uniform(0.0, 8.0))
+                    bridge.kill()
+                finally:
+                    stop.set()
+                    load.join()
+            assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+            native.wait_caught_up()
+            assert_equal(spark, bridge.path, native)
+            serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
+            assert serials[0][0] == serials[0][1] > 0
+
+
+def _load(workload: Workload, stop: threading.Event) -> None:
+    while not stop.wait(0.02):
+        workload.step(1)

@@ -1,0 +1,159 @@
+"""Arrays in both forms: elements of any text, the ways through the bulk readers, and forms that are none."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import arrays, readers
+from protocol.slices import MalformedValue, UnheldValue
+from protocol.types import resolve
+from tests.protocol import reference
+from tests.protocol.rows import array_send
+from tests.protocol.samples import array_of
+from tests.protocol.slicing import slices_of
+
+INT4S, TEXTS, DATES, BOXES = (resolve(oid, -1) for oid in (1007, 1009, 1182, 1020))
+
+ELEMENTS = st.none() | st.text(st.sampled_from('ab ,{}"\\NULü'), max_size=5) | st.just("NULL")
+
+
+def read_text(type_, *values, policy="error"):
+    return readers.read_text(slices_of([v.encode() for v in values]), type_, policy).to_pylist()
+
+
+def read_binary(type_, *values, policy="error"):
+    return readers.read_binary(slices_of(list(values)), type_, policy).to_pylist()
+
+
+@given(st.lists(st.lists(ELEMENTS, max_size=6), min_size=1, max_size=5))
+def test_any_text_in_elements(lists):
+    """Both forms, and the plain state machine, give back what was written."""
+    texts = [array_of(elements) for elements in lists]
+    assert read_text(TEXTS, *texts) == lists
+    assert [reference.split(text, ",") for text in texts] == lists
+    assert read_binary(TEXTS, *(array_send([e if e is None else e.encode() for e in x], 25) for x in lists)) == lists
+
+
+@given(st.lists(st.lists(st.none() | st.binary(max_size=3), max_size=40), min_size=1, max_size=40))
+def test_elements_of_any_widths(lists):
+    """Enough arrays to be stepped through together, and the rest of the longest one by one."""
+    type_ = resolve(1001, -1)
+    assert read_binary(type_, *(array_send(elements, 17) for elements in lists)) == lists
+
+
+def test_widths_that_only_add_up_as_if_they_were_equal():
+    """The total length of 2 + 1 + 3 bytes is that of 2 + 2 + 2."""
+    type_ = resolve(1001, -1)
+    uneven = [b"ab", b"c", b"def"]
+    assert read_binary(type_, array_send(uneven, 17), array_send([b"ab", b"cd", b"ef"], 17))[0] == uneven
+    assert read_binary(type_, array_send([None, b"abcd"], 17)) == [[None, b"abcd"]]
+
+
+def test_long_arrays_among_short_ones():
+    numbers = np.arange(3000)
+    raws = [array_send([struct.pack(">i", n) if n % 7 else None for n in numbers[:count].tolist()], 23) for count in (3, 0, 3000, 1)]
+    expected = [[n if n % 7 else None for n in numbers[:count].tolist()] for count in (3, 0, 3000, 1)]
+    assert read_binary(INT4S, *raws) == expected
+
+
+def test_lower_bounds_are_lost():
+    assert read_text(INT4S, "[0:1]={1,2}", "{3}", "[-5:-5]={4}") == [[1, 2], [3], [4]]
+    bounded = struct.pack(">iiIii", 1, 0, 23, 1, -5) + struct.pack(">ii", 4, 7)
+    assert read_binary(INT4S, bounded) == [[7]]
+
+
+NESTED_TEXT = ["{{1,2},{3,4}}", "[1:1][2:2]={{1}}", "{{{1}}}"]
+NESTED_BINARY = [struct.pack(">iiIiiii", n, 0, 23, 1, 1, 1, 1) + struct.pack(">ii", 4, 7) for n in (2, 6)]
+
+
+@pytest.mark.parametrize("nested", NESTED_TEXT)
+def test_more_dimensions_in_text(nested):
+    assert read_text(INT4S, "{1}", nested, "{}", policy="null") == [[1], None, []]
+    with pytest.raises(UnheldValue, match="one dimension") as caught:
+        read_text(INT4S, "{1}", nested)
+    assert caught.value.index == 1
+    assert caught.value.text == nested
+
+
+@pytest.mark.parametrize("nested", NESTED_BINARY)
+def test_more_dimensions_in_binary(nested):
+    one = array_send([struct.pack(">i", 1)], 23)
+    assert read_binary(INT4S, one, nested, array_send([], 23), policy="null") == [[1], None, []]
+    with pytest.raises(UnheldValue, match="one dimension") as caught:
+        read_binary(INT4S, one, nested)
+    assert caught.value.index == 1
+    assert caught.value.text == f"\\x{nested.hex()}"
+
+
+def test_elements_that_the_column_cannot_hold():
+    """The element is named by its place in its array, and is what becomes NULL."""
+    texts = ["{2024-01-01}", "{}", "{2024-01-01,NULL,infinity}"]
+    day, end = struct.pack(">i", 8766), struct.pack(">i", 2**31 - 1)
+    raws = [array_send(elements, 1082) for elements in ([day], [], [day, None, end])]
+    for read, values in ((read_text, texts), (read_binary, raws)):
+        with pytest.raises(UnheldValue, match="^element 3: ") as caught:
+            read(DATES, *values)
+        assert (caught.value.index, caught.value.text) == (2, "infinity")
+        assert read(DATES, *values, policy="null")[2][1:] == [None, None]
+
+
+def test_delimiter_of_the_element_type():
+    assert read_text(BOXES, "{(1,1),(0,0);(2,2),(1,1)}") == [["(1,1),(0,0)", "(2,2),(1,1)"]]
+
+
+def test_binary_elements_that_were_cast_to_text():
+    """A type without a binary reader is selected as text[], so its elements are text."""
+    assert read_binary(BOXES, array_send([b"(1,1),(0,0)", None], 25)) == [["(1,1),(0,0)", None]]
+    with pytest.raises(MalformedValue, match="expected type 25"):
+        read_binary(BOXES, array_send([b"(1,1),(0,0)"], 603))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "}", "1", "{1", "1}", "{1,}", "{,1}", "{,}", "{1,,2}", "{1}2}", "{{1}", "{1{}", "[1:1]{1}", "[1:1]=1",
+        "[a:b]={1}", "[", "[1:1]=", "{x}", '{"1}', '{1"}', '{"1"2}', '{2"1"}', '{"1""2"}', '{"1"\\"}', "{\\1}", '{"1\\}',
+        "{NULL1}", '{""}', "{1 }", "{null}", "{[1:1]={1}}", "[1:1]=[1:1]={1}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", [[], ["{}"], ["{1,2}", "{}"], ["{}", "{}", '{"3"}', "{}"]])
+def test_malformed_text(text, before):
+    with pytest.raises(MalformedValue) as caught:
+        read_text(INT4S, *before, text, "{4}", policy="null")
+    assert caught.value.index == len(before)
+
+
+ONE = array_send([struct.pack(">i", 1)], 23)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", ONE[:11], ONE[:12], ONE[:19], ONE[:-1], ONE + b"\0",
+        struct.pack(">iiI", 0, 0, 23) + b"\0",
+        struct.pack(">iiI", -1, 0, 23), struct.pack(">iiI", 7, 0, 23),
+        ONE[:8] + struct.pack(">I", 25) + ONE[12:],
+        ONE[:12] + struct.pack(">i", -1) + ONE[16:],
+        ONE[:12] + struct.pack(">i", 0) + ONE[16:],
+        ONE[:12] + struct.pack(">i", 2) + ONE[16:],
+        ONE[:12] + struct.pack(">i", 2**31 - 1) + ONE[16:],
+        ONE[:20] + struct.pack(">i", -2) + ONE[24:],
+        ONE[:20] + struct.pack(">i", 3) + ONE[24:],
+        ONE[:20] + struct.pack(">i", 5) + ONE[24:],
+        ONE[:20] + struct.pack(">i", 2**31 - 1) + ONE[24:],
+        ONE[:20] + struct.pack(">i", -1),
+        ONE[:20] + struct.pack(">i", -1) + b"\0",
+    ][:-2] + [ONE[:20] + struct.pack(">i", -1) + b"\0"],
+)  # fmt: skip
+@pytest.mark.parametrize("others", [0, arrays._FEW_ARRAYS])
+def test_malformed_binary(raw, others):
+    """In the steps that arrays take together, and alone."""
+    before = [array_send([], 23), *[ONE] * others]
+    with pytest.raises(MalformedValue) as caught:
+        read_binary(INT4S, *before, raw, array_send([None, *[struct.pack(">i", 2)] * 3], 23), policy="null")
+    assert caught.value.index == len(before)

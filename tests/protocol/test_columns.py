@@ -1,0 +1,338 @@
+"""The bulk decoder means what the strict codec means: random runs, recorded streams, and broken bytes."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import stretches
+from protocol.columns import RowMessages
+from protocol.errors import MalformedMessage, ProtocolError, UnrepresentableValue, UnsupportedMessage
+from protocol.messages import Column, Delete, Insert, Relation, Type, Update, Value, ValueKind
+from protocol.pgoutput import decode, encode
+from protocol.types import TypeInfo, resolve
+from tests.protocol import reference
+from tests.protocol.rows import RELATION_ID, runs
+from tests.vectors import load
+
+INT4, TEXT = resolve(23, -1), resolve(25, -1)
+PAIR = Relation(7, "public", "pair", "d", (Column("id", 23, -1, True), Column("t", 25, -1, False)))
+NULL, TOAST = Value(ValueKind.NULL), Value(ValueKind.UNCHANGED_TOAST)
+
+
+def text(data: str) -> Value:
+    return Value(ValueKind.TEXT, data.encode())
+
+
+def value_of(value, type_):
+    """One value by the slow reader; None stands for NULL and for unchanged TOAST."""
+    if value.kind is ValueKind.TEXT:
+        return reference.read(value.data.decode(), type_)
+    return reference.read_binary(value.data, type_) if value.kind is ValueKind.BINARY else None
+
+
+def expected_columns(messages, types):
+    """The table that decode promises, as lists, by the strict codec's messages and the slow reader."""
+    rows = []
+    for message in messages:
+        new = getattr(message, "new_tuple", None)
+        key, whole = getattr(message, "key_tuple", None), getattr(message, "old_tuple", None)
+        old = key if whole is None else whole
+        rows.append((b"IUD"[(Insert, Update, Delete).index(type(message))], b"K"[0] if key is not None else b"O"[0], old, new))
+    columns = {
+        "op": [op for op, *_ in rows],
+        "old": [mark if old is not None else 0 for _, mark, old, _ in rows],
+    }
+    for i, type_ in enumerate(types):
+        columns[f"new_{i}"] = [value_of(new[i], type_) if new is not None else None for *_, new in rows]
+    if any(old is not None for _, _, old, _ in rows):
+        for i, type_ in enumerate(types):
+            columns[f"old_{i}"] = [value_of(old[i], type_) if old is not None else None for _, _, old, _ in rows]
+    for i in range(len(types)):
+        marks = [new is not None and new[i].kind is ValueKind.UNCHANGED_TOAST for *_, new in rows]
+        if any(marks):
+            columns[f"unchanged_{i}"] = marks
+    return columns
+
+
+def assert_same(table, expected):
+    table.validate(full=True)
+    assert table.column_names == list(expected)
+    for name, values in expected.items():
+        found = reference.comparable(table[name].to_pylist())
+        assert found == reference.comparable(map(reference.nulled, values)), name
+
+
+@pytest.fixture
+def short_stretches(monkeypatch):
+    """Cut after three rows, so that small runs have several stretches."""
+    monkeypatch.setattr(stretches, "STRETCH_ROWS", 3)
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+@given(data=st.data(), skip_bytes=st.sampled_from([0, 25]), view=st.booleans())
+def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes, view):
+    run = data.draw(runs(in_stream=in_stream))
+    sent = [b"x" * skip_bytes + encode(message) for message in run.messages]
+    strict = [decode(message[skip_bytes:], in_stream=in_stream) for message in sent]
+    expected = expected_columns(strict, run.types)
+    rows = RowMessages(
+        [memoryview(m) for m in sent] if view else sent, skip_bytes=skip_bytes, in_stream=in_stream
+    )
+    assert len(rows) == len(sent)
+    assert rows.tags.tolist() == expected["op"]
+    assert rows.relation_ids.tolist() == [RELATION_ID] * len(sent)
+    assert (rows.xids.tolist() if in_stream else rows.xids) == ([m.xid for m in strict] if in_stream else None)
+    assert_same(rows.decode(run.relation, run.types, unrepresentable="null"), expected)
+    refused = {
+        (row, int(name.removeprefix("new_").removeprefix("old_")))
+        for name, values in expected.items()
+        for row, value in enumerate(values)
+        if reference.has_unrepresentable(value)
+    }
+    if refused:
+        with pytest.raises(UnrepresentableValue) as caught:
+            rows.decode(run.relation, run.types)
+        assert (caught.value.row, int(caught.value.column.removeprefix("c"))) in refused
+    else:
+        assert_same(rows.decode(run.relation, run.types), expected)
+
+
+@given(data=st.data())
+def test_chosen_rows_in_several_stretches(data):
+    """Rows of one relation among others', cut into stretches, are those rows of the whole."""
+    run = data.draw(runs(most=20))
+    other = encode(Insert(RELATION_ID + 1, (NULL,) * 9))
+    mine = data.draw(st.lists(st.booleans(), min_size=len(run.messages), max_size=len(run.messages)))
+    sent = [m for message, before in zip(run.messages, mine, strict=True) for m in ([other] * before + [encode(message)])]
+    rows = RowMessages(sent)
+    chosen = np.flatnonzero(rows.relation_ids == RELATION_ID)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stretches, "STRETCH_ROWS", 3)
+        patch.setattr(stretches, "STRETCH_BYTES", 100)
+        table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
+    assert_same(table, expected_columns(run.messages, run.types))
+
+
+@settings(max_examples=300)
+@given(data=st.data(), in_stream=st.booleans())
+def test_broken_messages_raise_protocol_errors(data, in_stream):
+    """Cut, overwritten and made-up bytes never escape as another error, and what pgoutput refuses is refused."""
+    run = data.draw(runs(in_stream=in_stream, most=4))
+    sent = [bytearray(encode(message)) for message in run.messages]
+    for message in sent:
+        for _ in range(data.draw(st.integers(0, 2))):
+            if data.draw(st.booleans()):
+                del message[data.draw(st.integers(0, len(message))) :]
+            elif message:
+                message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        rows = RowMessages(sent, in_stream=in_stream)
+        chosen = np.flatnonzero(rows.relation_ids == RELATION_ID)
+        table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
+    except ProtocolError:
+        return
+    table.validate(full=True)
+    strict = [decode(bytes(sent[i]), in_stream=in_stream) for i in chosen]
+    assert table["op"].to_pylist() == [b"IUD"[(Insert, Update, Delete).index(type(m))] for m in strict]
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=3), st.booleans())
+def test_any_bytes_raise_protocol_errors(messages, in_stream):
+    try:
+        rows = RowMessages([b"I" + m for m in messages], in_stream=in_stream)
+        relation = Relation(int(rows.relation_ids[0]), "", "t", "d", PAIR.columns)
+        rows.decode(relation, [INT4, TEXT], np.flatnonzero(rows.relation_ids == rows.relation_ids[0]))
+    except ProtocolError:
+        pass
+
+
+OWN_TYPES = {
+    "mood": TypeInfo(0, "mood", "public", "e"),
+    "positive": TypeInfo(0, "positive", "public", "d", basetype=23),
+    "pair": TypeInfo(0, "pair", "public", "c"),
+    "span": TypeInfo(0, "span", "other", "r", subtype=701),
+}
+"""The types of the recorded scenarios; mood[] is not announced by a Type message and stays unknown."""
+
+
+def recorded(path):
+    """Runs of row messages of a recorded stream, each with its relation and columns' types."""
+    relations, catalog, found = {}, {}, []
+    for vector in load.vectors(path):
+        tag = vector.data[:1]
+        if tag == b"Y":
+            message = decode(vector.data, in_stream=vector.in_stream)
+            assert isinstance(message, Type)
+            if message.name in OWN_TYPES:
+                catalog[message.type_oid] = OWN_TYPES[message.name]
+        elif tag == b"R":
+            message = decode(vector.data, in_stream=vector.in_stream)
+            assert isinstance(message, Relation)
+            types = [resolve(c.type_oid, c.typmod, catalog) for c in message.columns]
+            relations[message.relation_id] = message, types
+        elif tag in {b"I", b"U", b"D"}:
+            message = decode(vector.data, in_stream=vector.in_stream)
+            relation, types = relations[message.relation_id]
+            if not found or found[-1][:2] != (relation, vector.in_stream):
+                found.append((relation, vector.in_stream, types, []))
+            found[-1][3].append(vector.data)
+    return found
+
+
+TEXT_FILES = [path for path in load.FILES if "binary" not in path.stem]
+BINARY_FILES = [path for path in load.FILES if "binary" in path.stem]
+
+
+@pytest.mark.parametrize("path", TEXT_FILES, ids=load.name_of)
+def test_recorded_text_is_read_as_by_the_strict_codec(path):
+    for relation, in_stream, types, messages in recorded(path):
+        strict = [decode(message, in_stream=in_stream) for message in messages]
+        table = RowMessages(messages, in_stream=in_stream).decode(relation, types, unrepresentable="null")
+        assert_same(table, expected_columns(strict, types))
+
+
+@pytest.mark.parametrize("path", BINARY_FILES, ids=load.name_of)
+def test_recorded_binary_is_read_as_recorded_text(path):
+    """The same scenario was recorded in both forms; tables with a type that is not read in binary are refused."""
+    in_text = recorded(path.with_name(path.name.replace("binary", "text")))
+    in_binary = recorded(path)
+    assert len(in_binary) == len(in_text) > 0
+    for (relation, _, types, messages), (_, _, _, texts) in zip(in_binary, in_text, strict=True):
+        rows = RowMessages(messages)
+        if all(type_.binary for type_ in types):
+            table = rows.decode(relation, types, unrepresentable="null")
+            of_text = RowMessages(texts).decode(
+                Relation(int(RowMessages(texts).relation_ids[0]), "", "", "d", relation.columns), types, unrepresentable="null"
+            )
+            assert_same(table, of_text.to_pydict())
+        else:
+            with pytest.raises(UnsupportedMessage, match="binary form"):
+                rows.decode(relation, types, unrepresentable="null")
+
+
+def test_schema():
+    """op, old and unchanged_<i> are never NULL; old_<i> and unchanged_<i> are there only where needed."""
+    messages = [Insert(7, (text("1"), text("a")))]
+    fields = [
+        pa.field("op", pa.uint8(), nullable=False),
+        pa.field("old", pa.uint8(), nullable=False),
+        pa.field("new_0", pa.int32()),
+        pa.field("new_1", pa.string()),
+    ]
+    assert RowMessages([encode(m) for m in messages]).decode(PAIR, [INT4, TEXT]).schema == pa.schema(fields)
+    messages.append(Update(7, (text("1"), TOAST), key_tuple=(text("0"), NULL)))
+    fields += [
+        pa.field("old_0", pa.int32()),
+        pa.field("old_1", pa.string()),
+        pa.field("unchanged_1", pa.bool_(), nullable=False),
+    ]
+    assert RowMessages([encode(m) for m in messages]).decode(PAIR, [INT4, TEXT]).schema == pa.schema(fields)
+
+
+def test_no_messages():
+    rows = RowMessages([])
+    assert len(rows) == 0
+    table = rows.decode(PAIR, [INT4, TEXT])
+    assert table.num_rows == 0
+    assert table.schema.field("new_0").type == pa.int32()
+
+
+def test_rows_that_need_different_columns_in_different_stretches(short_stretches):
+    messages = [
+        *[Insert(7, (text(str(i)), text("a"))) for i in range(4)],
+        *[Delete(7, key_tuple=(text(str(i)), NULL)) for i in range(4)],
+        *[Update(7, (text(str(i)), TOAST)) for i in range(4)],
+    ]
+    table = RowMessages([encode(m) for m in messages]).decode(PAIR, [INT4, TEXT])
+    assert table["new_0"].num_chunks == 4
+    assert_same(table, expected_columns(messages, [INT4, TEXT]))
+
+
+def broken(message: bytes, change):
+    data = bytearray(message)
+    change(data)
+    return bytes(data)
+
+
+ONE = encode(Insert(7, (text("1"), text("a"))))  # I, 4 bytes, N, 2 bytes; t, 4 bytes, 1; t, 4 bytes, a
+KEYED = encode(Update(7, (text("1"), text("a")), key_tuple=(text("2"), NULL)))
+DELETED = encode(Delete(7, key_tuple=(text("2"), NULL)))
+
+
+@pytest.mark.parametrize(
+    ("message", "tag", "offset", "reason"),
+    [
+        (ONE[:5], "INSERT", 5, "expected a tuple, nothing remains"),
+        (ONE[:7], "INSERT", 5, "ends in its tuple's header"),
+        (ONE[:8], "INSERT", 8, 'column "id"'),
+        (ONE[:13], "INSERT", 8, 'column "id"'),
+        (ONE[:-1], "INSERT", 14, 'column "t"'),
+        (ONE + b"x", "INSERT", 20, "bytes after the end"),
+        (ONE[:5] + b"O" + ONE[6:], "INSERT", 5, "mark of a tuple"),
+        (ONE[:7] + b"\1" + ONE[8:], "INSERT", 5, "tuple of 2 columns"),
+        (ONE[:8] + b"x" + ONE[9:], "INSERT", 8, 'unknown kind of value in column "id"'),
+        (ONE[:9] + struct.pack(">i", -1) + ONE[13:], "INSERT", 8, 'column "id"'),
+        (ONE[:9] + struct.pack(">i", 2**31 - 1) + ONE[13:], "INSERT", 8, 'column "id"'),
+        (ONE[:13] + b"y" + ONE[14:], "INSERT", 13, 'column "id": y is no int4'),
+        (ONE[:-1] + b"\xff", "INSERT", 19, r'column "t": \\xff is not UTF-8'),
+        (KEYED[:5] + b"x" + KEYED[6:], "UPDATE", 5, "mark of a tuple"),
+        (KEYED[:15], "UPDATE", 15, "expected a tuple marked N"),
+        (KEYED[:15] + b"K" + KEYED[16:], "UPDATE", 15, "expected a tuple marked N"),
+        (KEYED[:14] + b"u" + KEYED[15:], "UPDATE", 14, 'unchanged TOAST in an old tuple, column "t"'),
+        (DELETED + b"n", "DELETE", 15, "bytes after the end"),
+        (DELETED[:5] + b"N" + DELETED[6:], "DELETE", 5, "mark of a tuple"),
+    ],
+)  # fmt: skip
+def test_malformed(message, tag, offset, reason):
+    """The error names the message's kind, the offset in it, and what is wrong, also behind a sound message."""
+    for before in ([], [ONE], [KEYED, DELETED]):
+        rows = RowMessages([b"XY" + m for m in [*before, message]], skip_bytes=2)
+        with pytest.raises(MalformedMessage, match=reason) as caught:
+            rows.decode(PAIR, [INT4, TEXT])
+        assert (caught.value.tag, caught.value.offset) == (tag, offset)
+
+
+@pytest.mark.parametrize("message", [b"", b"I", b"I\0\0\0", b"R\0\0\0\7", b"\0" * 9])
+def test_no_row_message(message):
+    with pytest.raises(MalformedMessage, match="malformed row"):
+        RowMessages([ONE, message])
+
+
+def test_skipped_bytes_missing():
+    with pytest.raises(MalformedMessage, match="message 0 of the run ends here"):
+        RowMessages([ONE], skip_bytes=25)
+
+
+def test_streamed_without_xid():
+    with pytest.raises(MalformedMessage, match="invalid transaction ID 0"):
+        RowMessages([encode(Insert(7, (), xid=1)), b"U" + bytes(4) + bytes(4) + b"N\0\0"], in_stream=True)
+
+
+def test_binary_value_of_a_type_that_is_read_from_text_only():
+    point = Relation(7, "", "t", "d", (Column("p", 600, -1, False),))
+    rows = RowMessages([encode(Insert(7, (Value(ValueKind.BINARY, bytes(16)),)))])
+    with pytest.raises(UnsupportedMessage, match='column "p"'):
+        rows.decode(point, [resolve(600, -1)])
+
+
+def test_unrepresentable_value_names_row_and_column(short_stretches):
+    days = Relation(7, "", "t", "d", (Column("d", 1082, -1, False),))
+    sent = [encode(Insert(7, (text("2024-01-01" if i != 8 else "infinity"),))) for i in range(10)]
+    rows = RowMessages(sent)
+    with pytest.raises(UnrepresentableValue, match="infinity") as caught:
+        rows.decode(days, [resolve(1082, -1)])
+    assert (caught.value.column, caught.value.value, caught.value.row) == ("d", "infinity", 8)
+    with pytest.raises(UnrepresentableValue) as caught:
+        rows.decode(days, [resolve(1082, -1)], np.array([2, 8]))
+    assert caught.value.row == 1
+
+
+def test_rows_of_another_relation_are_the_callers_mistake():
+    with pytest.raises(ValueError, match="other relations than 7"):
+        RowMessages([ONE, encode(Insert(8, ()))]).decode(PAIR, [INT4, TEXT])

@@ -1,0 +1,88 @@
+"""Text that a server would not have sent is malformed; test_readers has what it does send."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import pytest
+
+from protocol import readers
+from protocol.slices import MalformedValue, UnheldValue
+from protocol.types import resolve
+from tests.protocol.rows import typmod_of
+from tests.protocol.slicing import slices_of
+
+DECIMAL = (1700, typmod_of(5, 2))
+GOOD = {
+    (16, -1): b"t",
+    (21, -1): b"1",
+    (23, -1): b"1",
+    (20, -1): b"1",
+    (26, -1): b"1",
+    (700, -1): b"1.5",
+    (701, -1): b"1.5",
+    DECIMAL: b"1.50",
+    (17, -1): b"\\x00",
+    (1082, -1): b"2024-01-01",
+    (1114, -1): b"2024-01-01 00:00:00",
+    (1184, -1): b"2024-01-01 00:00:00+00",
+}
+BAD = [
+    *((16, -1, bad) for bad in (b"", b"true", b"T", b"0", b"tt")),
+    *((21, -1, bad) for bad in (b"", b"32768", b"-32769", b"1.0", b"1e1", b"0x1", b"+1", b" 1", b"1 ", b"-", b"a")),
+    *((23, -1, bad) for bad in (b"", b"2147483648", b"-2147483649", b"\xff", b"1/2", b"99999999999999999999")),
+    *((20, -1, bad) for bad in (b"", b"9223372036854775808", b"-9223372036854775809", b"1_0", b"--1")),
+    *((26, -1, bad) for bad in (b"", b"-1", b"4294967296")),
+    *((700, -1, bad) for bad in (b"", b"x", b"1,5", b"1.5x", b"\xff", b" 1")),
+    *((701, -1, bad) for bad in (b"", b"x", b"1,5", b"1.5x", b"0x1p3", b"1 ")),
+    *((*DECIMAL, bad) for bad in (b"", b"-", b".", b"1e1", b"1.234", b"1000.00", b"+1", b"nan", b"-NaN", b"NaN ")),
+    *((*DECIMAL, bad) for bad in (b"Infinite", b"-Infinito", b"1.2.3", b"\xff", b"IIIIIIII")),
+    *((17, -1, bad) for bad in (b"", b"abc", b"\\", b"\\x0", b"\\x0G", b"\\xAB", b"\\x g", b"\\X00", b"\\\\00")),
+    *((1082, -1, bad) for bad in (b"", b"2024-13-01", b"2024-02-30", b"01/02/2024", b"2024-1-1", b"infinity ")),
+    *((1082, -1, bad) for bad in (b"Infinity", b"2024-01-01 AD", b"12024-1-1", b"2024/01/01", b"+infinity")),
+    *((1114, -1, bad) for bad in (b"", b"2024-01-01", b"2024-01-01 00:00", b"2024-01-01 24:01:00", b"today")),
+    *((1114, -1, bad) for bad in (b"2024-01-01 00:00:00+00", b"2024-01-01 00:00:00.1234567", b"2024-02-30 00:00:00")),
+    *((1114, -1, bad) for bad in (b"2024-01-01 00:00:00C", b"10000-01-01 00:00", b"Mon Jan 01 00:00:00 2024")),
+    *((1184, -1, bad) for bad in (b"", b"2024-01-01 00:00:00", b"2024-01-01 00:00:00 UTC", b"0044-01-01 00:00:00 BC")),
+    *((25, -1, bad) for bad in (b"\xff", b"\xc3", b"a\x80")),
+    *((3802, -1, bad) for bad in (b'"\xff"',)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("oid", "typmod", "bad"), BAD)
+def test_malformed_text_is_named(oid, typmod, bad):
+    """By its index, between sound values, under both policies."""
+    type_ = resolve(oid, typmod)
+    good = GOOD.get((oid, typmod), b'"a"')
+    assert readers.read_text(slices_of([good]), type_, "error").null_count == 0
+    for policy in ("error", "null"):
+        for values in ([bad], [good, bad, good], [good, good, bad]):
+            with pytest.raises(MalformedValue) as caught:
+                readers.read_text(slices_of(values), type_, policy)
+            assert caught.value.index == values.index(bad)
+
+
+def read(oid, *values):
+    return readers.read_text(slices_of(list(values)), resolve(oid, -1), "error").to_pylist()
+
+
+def test_zones_other_than_utc():
+    """A session in another zone is read right as well: the text says which."""
+    noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+    assert read(1184, b"2024-01-01 12:00:00+00", b"2024-01-01 14:00:00+02", b"2024-01-01 06:30:00-05:30") == [noon] * 3
+
+
+@pytest.mark.parametrize("text", [b"0001-01-01 00:00:00+01", b"9999-12-31 23:59:59-01"])
+def test_a_zone_can_move_a_timestamp_out_of_the_years(text):
+    type_ = resolve(1184, -1)
+    with pytest.raises(UnheldValue) as caught:
+        readers.read_text(slices_of([b"2024-01-01 00:00:00+00", text]), type_, "error")
+    assert (caught.value.index, caught.value.text) == (1, text.decode())
+    assert readers.read_text(slices_of([text]), type_, "null").to_pylist() == [None]
+
+
+def test_not_a_number_keeps_its_place():
+    one, nan, two = read(701, b"1", b"NaN", b"2")
+    assert (one, two) == (1.0, 2.0)
+    assert math.isnan(nan)
