@@ -73,7 +73,8 @@ class Subscription(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _derived(cls, table: Any) -> Any:
-        return {"slot_name": default_slot_name(table["name"]), **table}
+        name = table.get("name") if isinstance(table, dict) else None
+        return {"slot_name": default_slot_name(name), **table} if name else table
 
     @field_validator("name")
     @classmethod

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
+
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
 
 
 def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
@@ -18,7 +23,8 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
     stream = stream or sys.stderr
     renderer: structlog.typing.Processor
     if stream.isatty():
-        renderer = structlog.dev.ConsoleRenderer()
+        # The default formatter shows the values of local variables: passwords in connection strings among them.
+        renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         tail: list[structlog.typing.Processor] = [renderer]
     else:
         renderer = structlog.processors.JSONRenderer(default=str)
@@ -28,6 +34,7 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _lsns_as_text,
             *tail,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -40,3 +47,8 @@ def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogge
     """A logger, bound to a subscription's name where there is one."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger.bind(subscription=subscription) if subscription else logger
+
+
+def _lsns_as_text(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """JSON would write them as the integers they are."""
+    return {key: str(value) if isinstance(value, Lsn) else value for key, value in event.items()}

@@ -91,14 +91,15 @@ def _counted(counts: Ints) -> Ints:
 
 def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
     """`{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
-    values = _without_bounds(values)
-    last = values.data[values.starts + values.lengths - 1]
-    wrong = (values.lengths < 2) | (values.data[values.starts] != _OPEN) | (last != _CLOSE)
+    braced = _without_bounds(values)
+    first, ends = braced.data[braced.starts], braced.starts + braced.lengths
+    wrong = (braced.lengths < 2) | (first != _OPEN) | (braced.data[ends - 1] != _CLOSE)
+    nested = braced.data[braced.starts + 1] == _OPEN
+    wrong |= nested & (braced.data[ends - 2] != _CLOSE)
     if wrong.any():
         raise _no_array(values, int(wrong.argmax()))
-    nested = values.data[values.starts + 1] == _OPEN
     nulls = refuse(nested, policy, values.show, MORE_DIMENSIONS)
-    inside = Slices(values.data, values.starts + 1, np.where(nested, 0, values.lengths - 2))
+    inside = Slices(values.data, braced.starts + 1, np.where(nested, 0, braced.lengths - 2))
     bounds, content = flat(inside.gather())
     try:
         found = _split(bounds, content, ord(type_.delimiter))

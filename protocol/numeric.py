@@ -29,7 +29,7 @@ from protocol.slices import (
     read_selected,
     refuse,
 )
-from protocol.text_values import NOT_A_DECIMAL
+from protocol.text_values import NOT_A_DECIMAL, to_decimal
 
 if TYPE_CHECKING:
     from protocol.types import ColumnType
@@ -89,7 +89,7 @@ def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> 
         if type_.arrow.precision <= _INT64_PRECISION:
             return _decimals(some, of_some, type_.arrow)
         texts = _texts(some, of_some)
-        return attempt(lambda t: t.cast(type_.arrow), texts, lambda i: f"{texts[i]} is no {type_.arrow}")
+        return attempt(lambda t: to_decimal(t, type_.arrow), texts, lambda i: f"{texts[i]} is no {type_.arrow}")
 
     return read_selected(values, ~special, type_.arrow, read)
 

@@ -43,9 +43,12 @@ class BadValueError(Exception):
     """A value that cannot be read; `index` is its place among the values that were to be read."""
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(index, reason)
         self.index = int(index)
         self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class MalformedValue(BadValueError):

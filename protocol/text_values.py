@@ -8,6 +8,7 @@ malformed here. Strings are taken as they come: their text is the value.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,6 +39,9 @@ NOT_A_DECIMAL: Final = "the column holds finite numbers only"
 # First and last date in days since 1970-01-01, and the same in microseconds.
 MIN_DAYS, MAX_DAYS = -719_162, 2_932_896
 MIN_USECS, MAX_USECS = MIN_DAYS * 86_400_000_000, (MAX_DAYS + 1) * 86_400_000_000 - 1
+
+Cast = Callable[[pa.Array, pa.DataType], pa.Array]
+_MOST_DECIMAL_DIGITS: Final = 38
 
 _DATE: Final = rb"-?infinity|\d{4,7}-\d\d-\d\d( BC)?"
 _TIMESTAMP: Final = rb"-?infinity|\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?%s( BC)?"
@@ -93,7 +97,17 @@ def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> 
         if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
             raise MalformedValue(index, f"{values.show(index)} is no numeric")
     refuse(special, policy, values.show, NOT_A_DECIMAL)
-    return read_selected(values, ~special, type_.arrow, lambda some: _cast_digits(some, type_))
+    return read_selected(values, ~special, type_.arrow, lambda some: _cast_digits(some, type_, to_decimal))
+
+
+def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Cast digits to decimals; raises ArrowInvalid where Arrow would, and where it would wrap around."""
+    if pc.max(pc.binary_length(texts)).as_py() > _MOST_DECIMAL_DIGITS:
+        significant = pc.utf8_ltrim(texts, "-0.")
+        digits = pc.subtract(pc.binary_length(significant), pc.count_substring(significant, "."))
+        if pc.max(digits).as_py() > _MOST_DECIMAL_DIGITS:
+            raise pa.ArrowInvalid("more digits than 128 bits hold")
+    return texts.cast(arrow)
 
 
 def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -142,7 +156,7 @@ def _read_plain(values: Slices, type_: ColumnType, policy: Unrepresentable) -> p
     return found if nulls is None else primitive(type_.arrow, numbers, nulls)
 
 
-def _cast_digits(values: Slices, type_: ColumnType) -> pa.Array:
+def _cast_digits(values: Slices, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     strings = values.gather(pa.string())
     offsets, characters = flat(strings)
     # Arrow also reads plus signs, exponents and 0x; digits, '-' and '.' lie together, with only '/' between,
@@ -151,11 +165,11 @@ def _cast_digits(values: Slices, type_: ColumnType) -> pa.Array:
         first = int(((characters < ord("-")) | (characters > ord("9"))).argmax())
         index = int(np.searchsorted(offsets, first, side="right")) - 1
         raise MalformedValue(index, f"{values.show(index)} is no {type_.label}")
-    return _cast(strings, values, type_)
+    return _cast(strings, values, type_, cast)
 
 
-def _cast(strings: pa.Array, values: Slices, type_: ColumnType) -> pa.Array:
-    return attempt(lambda some: some.cast(type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}")
+def _cast(strings: pa.Array, values: Slices, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
+    return attempt(lambda some: cast(some, type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}")
 
 
 READERS: Final[Mapping[Kind, Reader]] = {

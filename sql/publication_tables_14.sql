@@ -1,6 +1,7 @@
 -- The tables of publications, one row for each table and publication it is in.
 -- Parameters: publications text[]
--- Returns: relid oid, namespace, name, relkind, replica_identity text, columns text[] (NULL: all), row_filter text (NULL)
+-- Returns: relid oid, namespace, name, relkind, relreplident text, columns text[] (NULL: all),
+--          row_filter text (NULL: none; always so)
 -- Lowest version: 13 (publish_via_partition_root)
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relreplident::text,
        NULL::text[] AS columns, NULL::text AS row_filter

@@ -1,6 +1,7 @@
 -- The tables of publications, one row for each table and publication it is in.
 -- Parameters: publications text[]
--- Returns: relid oid, namespace, name, relkind, replica_identity text, columns text[] (NULL: all), row_filter text
+-- Returns: relid oid, namespace, name, relkind, relreplident text, columns text[] (NULL: all),
+--          row_filter text (NULL: none)
 -- Lowest version: 15 (row filters and column lists)
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relreplident::text,
        CASE WHEN gpt.attrs IS NOT NULL

@@ -1,7 +1,7 @@
 -- The tables of publications, one row for each table and publication it is in; leaf partitions are left out where
 -- one of the publications has their root (publish_via_partition_root).
 -- Parameters: publications text[]
--- Returns: relid oid, namespace, name, relkind, replica_identity text, columns text[] (the published ones),
+-- Returns: relid oid, namespace, name, relkind, relreplident text, columns text[] (the published ones),
 --          row_filter text (NULL: none)
 -- Lowest version: 16 (pg_get_publication_tables takes several names)
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relreplident::text,

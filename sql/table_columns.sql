@@ -5,8 +5,9 @@
 -- Lowest version: 12 (generated columns)
 SELECT a.attrelid AS relid, a.attnum, a.attname AS name, a.atttypid AS type_oid, a.atttypmod AS typmod,
        a.attgenerated::text AS generated,
-       coalesce(a.attnum = ANY (pk.indkey), false) AS in_primary_key,
-       coalesce(a.attnum = ANY (ri.indkey), false) AS in_replica_identity_index
+       -- indkey begins at 0; its columns from indnkeyatts on are INCLUDEd, and no part of the key.
+       coalesce(a.attnum = ANY ((pk.indkey::int2[])[:pk.indnkeyatts - 1]), false) AS in_primary_key,
+       coalesce(a.attnum = ANY ((ri.indkey::int2[])[:ri.indnkeyatts - 1]), false) AS in_replica_identity_index
   FROM pg_attribute a
        LEFT JOIN pg_index pk ON pk.indrelid = a.attrelid AND pk.indisprimary
        LEFT JOIN pg_index ri ON ri.indrelid = a.attrelid AND ri.indisreplident

@@ -33,7 +33,7 @@ _TABLES_AT_ONCE = 4
 """Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
 
 _MESSAGE_CHARACTERS = 600
-_RAISED = re.compile(r"^[\w.]+\.?(?:[A-Z]\w*): (.+)", re.MULTILINE)  # the line under a Python traceback
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
 
 
 class BatchApplier:
@@ -113,8 +113,9 @@ def apply_table(spark: SparkSession, changes: TableChanges) -> None:
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
     text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
-    if "Traceback (most recent call last):" in text and (raised := list(_RAISED.finditer(text))):
-        text = text[raised[-1].start(1) :].strip()
+    last_frame = text.rfind("\n  File ")
+    if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
+        text = text[raised.start(1) :].strip()
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
 
 

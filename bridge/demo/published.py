@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TABLES = """
 SELECT p.schemaname, p.tablename, p.rowfilter,
-       ARRAY(SELECT jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid,
+       ARRAY(SELECT jsonb_build_array(a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid::bigint,
                                       coalesce(a.attnum = ANY (i.indkey), false))
                FROM pg_attribute a LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
               WHERE a.attrelid = format('%%I.%%I', p.schemaname, p.tablename)::regclass

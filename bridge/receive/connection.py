@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -34,7 +35,7 @@ _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_cou
 _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
     # SQLSTATE: (what to do, whether a retry without anybody's help may succeed)
     "28000": (
-        "check the server's pg_hba.conf: the role needs an entry for this database (replication = database)",
+        "check user in the connection string, and that the server's pg_hba.conf has an entry for it and the database",
         False,
     ),
     "28P01": ("check the password in the connection string, ~/.pgpass or the service file", False),
@@ -47,6 +48,14 @@ _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
     "53400": ("run on the server: ALTER SYSTEM SET max_replication_slots = …; then restart it", False),
     "55006": ("another process holds the slot; it is released when that process ends", True),
 }
+_CONNECTING = (
+    # libpq gives no SQLSTATE for a connection that fails; these are the server's words, where it speaks English
+    (re.compile("no pg_hba.conf entry|is not permitted to log in|role .* does not exist"), "28000"),
+    (re.compile("password authentication failed|no password supplied"), "28P01"),
+    (re.compile("database .* does not exist"), "3D000"),
+    (re.compile("permission denied to start WAL sender|replication role to start walsender"), "42501"),
+    (re.compile("too many (clients|connections)|connection slots are reserved|max_wal_senders"), "53300"),
+)
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
@@ -80,10 +89,11 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:
     """A server's error as ours: what was being done, the server's words, and what to do about it."""
-    hint, retry = _BY_SQLSTATE.get(error.sqlstate or "", ("", False))
+    sqlstate = error.sqlstate or next((code for words, code in _CONNECTING if words.search(str(error))), None)
+    hint, retry = _BY_SQLSTATE.get(sqlstate or "", ("", False))
     if "wal_level" in str(error):
         hint = _WAL_LEVEL_HINT
-    if error.sqlstate is None or error.sqlstate[:2] in {"08", "57"}:
+    if sqlstate is None or sqlstate[:2] in {"08", "57"}:
         retry = True  # the connection failed or was lost, or the server is stopping or starting
     if error.diag.message_hint and not hint:
         hint = error.diag.message_hint

@@ -25,7 +25,7 @@ UNREPRESENTABLE = "unrepresentable"
 _INTEGERS = {Kind.INT2, Kind.INT4, Kind.INT8, Kind.OID}
 
 
-def read(text: str | None, type_: ColumnType) -> Any:
+def read(text: str | None, type_: ColumnType) -> Any:  # noqa: PLR0911 - a case a line
     """A value as Python's, as Arrow's `to_pylist` would give it."""
     if text is None:
         return None
@@ -106,7 +106,7 @@ def comparable(values: Iterable[Any]) -> list[Any]:
     return [one(value) for value in values]
 
 
-def read_binary(data: bytes, type_: ColumnType) -> Any:
+def read_binary(data: bytes, type_: ColumnType) -> Any:  # noqa: PLR0911 - a case a line
     """A value in binary form as Python's, for the kinds that the generators of `rows` make."""
     if type_.kind in _LAYOUTS:
         return struct.unpack(_LAYOUTS[type_.kind], data)[0]

@@ -15,7 +15,7 @@ from protocol.types import ColumnType, Kind, resolve
 from tests.protocol.samples import array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 NUMERIC = 1700
 RELATION_ID = 16384
@@ -55,14 +55,12 @@ def numeric_send(value: Decimal) -> bytes:
     )
 
 
-def array_send(elements: list[bytes | None], element_oid: int) -> bytes:
+def array_send(elements: Sequence[bytes | None], element_oid: int) -> bytes:
     """The binary form of an array of one dimension, or none if it is empty."""
     if not elements:
         return struct.pack(">iiI", 0, 0, element_oid)
     head = struct.pack(">iiIii", 1, None in elements, element_oid, len(elements), 1)
-    return head + b"".join(
-        struct.pack(">i", -1) if e is None else struct.pack(">i", len(e)) + e for e in elements
-    )
+    return head + b"".join(struct.pack(">i", -1) if e is None else struct.pack(">i", len(e)) + e for e in elements)
 
 
 def _packed(layout: str, text: Callable[[int], str] = str) -> Callable[[int], Both]:
@@ -80,9 +78,7 @@ def _float(layout: str) -> Callable[[float], Both]:
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     """Decimals of exactly this scale; no -0, which numeric does not have."""
     most = 10**precision - 1
-    return st.integers(-most, most).map(
-        lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale))
-    )
+    return st.integers(-most, most).map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
 
 
 def numeric_both(value: Decimal) -> Both:
@@ -125,7 +121,7 @@ def _text(prefix: bytes) -> Callable[[str], Both]:
     return lambda text: Both(text.encode(), prefix + text.encode())
 
 
-def values_of(type_: ColumnType) -> st.SearchStrategy[Both]:
+def values_of(type_: ColumnType) -> st.SearchStrategy[Both]:  # noqa: PLR0911, PLR0912 - a case a line
     """Values of a type, with some that the column cannot hold."""
     match type_.kind:
         case Kind.BOOL:
@@ -143,8 +139,7 @@ def values_of(type_: ColumnType) -> st.SearchStrategy[Both]:
         case Kind.FLOAT8:
             return st.floats().map(_float(">d"))
         case Kind.DECIMAL:
-            numbers = decimals(type_.arrow.precision, type_.arrow.scale).map(numeric_both)
-            return _mostly(numbers, st.just(_NAN))
+            return _mostly(decimals(type_.arrow.precision, type_.arrow.scale).map(numeric_both), st.just(_NAN))
         case Kind.NUMERIC:
             numbers = st.tuples(st.integers(1, 40), st.integers(0, 40)).flatmap(lambda ps: decimals(*ps))
             return _mostly(numbers.map(numeric_both), st.just(_NAN))

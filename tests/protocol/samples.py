@@ -43,7 +43,9 @@ def _numbers(bits: int) -> list[str]:
     return [str(n) for n in (0, 1, -1, 9, 10, -10, edge - 1, -edge, *some)]
 
 
-_FLOATS = "0 -0 1 -1 0.1 1e10 1e15 1e16 123456.789 1e-5 1e-4 NaN Infinity -Infinity".split()
+_FLOATS = [
+    "0", "-0", "1", "-1", "0.1", "1e10", "1e15", "1e16", "123456.789", "1e-5", "1e-4", "NaN", "Infinity", "-Infinity",
+]  # fmt: skip
 
 
 def _numerics(before: int, after: int, count: int = 60) -> list[str]:
@@ -57,8 +59,11 @@ def _numerics(before: int, after: int, count: int = 60) -> list[str]:
     return found
 
 
-_DATES = """2000-01-01 1999-12-31 1970-01-01 2024-02-29 1900-02-28 0001-01-01 9999-12-31 1582-10-15 1752-09-14
-    10000-01-01 5874897-12-31 infinity -infinity""".split() + ["0001-12-31 BC", "0044-03-15 BC", "4714-11-24 BC"]
+_DATES = [
+    "2000-01-01", "1999-12-31", "1970-01-01", "2024-02-29", "1900-02-28", "0001-01-01", "9999-12-31", "1582-10-15",
+    "1752-09-14", "10000-01-01", "5874897-12-31", "infinity", "-infinity", "0001-12-31 BC", "0044-03-15 BC",
+    "4714-11-24 BC",
+]  # fmt: skip
 _STAMPS = [
     "2000-01-01 00:00:00",
     "1999-12-31 23:59:59.999999",
@@ -83,18 +88,14 @@ _CLOCKS = ["00:00", "24:00", "12:34:56", "23:59:59.999999", "01:02:03.100000", "
 
 def array_of(values: list[str | None]) -> str:
     """The literal of a one-dimensional array."""
-    quoted = [
-        "NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values
-    ]
+    quoted = ["NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values]
     return "{" + ",".join(quoted) + "}"
 
 
 def _arrays(values: list[str]) -> list[str]:
     """Empty, short, long, with and without NULLs."""
     chosen: list[list[str | None]] = [[], [None], [None, None], list(values), [*values, None], [None, *values]]
-    chosen += [
-        [_random.choice([*values, None]) for _ in range(_random.choice([1, 2, 3, 30]))] for _ in range(30)
-    ]
+    chosen += [[_random.choice([*values, None]) for _ in range(_random.choice([1, 2, 3, 30]))] for _ in range(30)]
     return [array_of(v) for v in chosen]
 
 
@@ -207,7 +208,8 @@ SAMPLES: Final[dict[str, list[str]]] = {
     "price_range": ["[1.5,2.5)", "empty"],
     "boolean[]": _arrays(["t", "f"]),
     "smallint[]": _arrays(_numbers(16)),
-    "integer[]": [*_arrays(_numbers(32)), "[0:2]={7,8,9}", "[-5:-5]={1}", "{{1,2},{3,4}}", "{{{1}}}", "[2:2][3:3]={{1}}"],
+    "integer[]": [*_arrays(_numbers(32)), "[0:2]={7,8,9}", "[-5:-5]={1}", "{{1,2},{3,4}}", "{{{1}}}",
+                  "[2:2][3:3]={{1}}"],
     "bigint[]": _arrays(_numbers(64)),
     "real[]": _arrays(_FLOATS),
     "double precision[]": _arrays(_FLOATS),

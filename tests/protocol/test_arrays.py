@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol import arrays, readers
 from protocol.slices import MalformedValue, UnheldValue
-from protocol.types import resolve
+from protocol.types import ColumnType, resolve
 from tests.protocol import reference
 from tests.protocol.rows import array_send
 from tests.protocol.samples import array_of
@@ -22,12 +23,14 @@ INT4S, TEXTS, DATES, BOXES = (resolve(oid, -1) for oid in (1007, 1009, 1182, 102
 ELEMENTS = st.none() | st.text(st.sampled_from('ab ,{}"\\NULü'), max_size=5) | st.just("NULL")
 
 
-def read_text(type_, *values, policy="error"):
-    return readers.read_text(slices_of([v.encode() for v in values]), type_, policy).to_pylist()
+def read_text(type_: ColumnType, *values: str, policy: Any = "error") -> list[Any]:
+    found: list[Any] = readers.read_text(slices_of([v.encode() for v in values]), type_, policy).to_pylist()
+    return found
 
 
-def read_binary(type_, *values, policy="error"):
-    return readers.read_binary(slices_of(list(values)), type_, policy).to_pylist()
+def read_binary(type_: ColumnType, *values: bytes, policy: Any = "error") -> list[Any]:
+    found: list[Any] = readers.read_binary(slices_of(list(values)), type_, policy).to_pylist()
+    return found
 
 
 @given(st.lists(st.lists(ELEMENTS, max_size=6), min_size=1, max_size=5))
@@ -56,7 +59,10 @@ def test_widths_that_only_add_up_as_if_they_were_equal():
 
 def test_long_arrays_among_short_ones():
     numbers = np.arange(3000)
-    raws = [array_send([struct.pack(">i", n) if n % 7 else None for n in numbers[:count].tolist()], 23) for count in (3, 0, 3000, 1)]
+    raws = [
+        array_send([struct.pack(">i", n) if n % 7 else None for n in numbers[:count].tolist()], 23)
+        for count in (3, 0, 3000, 1)
+    ]
     expected = [[n if n % 7 else None for n in numbers[:count].tolist()] for count in (3, 0, 3000, 1)]
     assert read_binary(INT4S, *raws) == expected
 
@@ -96,7 +102,7 @@ def test_elements_that_the_column_cannot_hold():
     day, end = struct.pack(">i", 8766), struct.pack(">i", 2**31 - 1)
     raws = [array_send(elements, 1082) for elements in ([day], [], [day, None, end])]
     for read, values in ((read_text, texts), (read_binary, raws)):
-        with pytest.raises(UnheldValue, match="^element 3: ") as caught:
+        with pytest.raises(UnheldValue, match=r"^element 3: ") as caught:
             read(DATES, *values)
         assert (caught.value.index, caught.value.text) == (2, "infinity")
         assert read(DATES, *values, policy="null")[2][1:] == [None, None]
@@ -116,9 +122,9 @@ def test_binary_elements_that_were_cast_to_text():
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "}", "1", "{1", "1}", "{1,}", "{,1}", "{,}", "{1,,2}", "{1}2}", "{{1}", "{1{}", "[1:1]{1}", "[1:1]=1",
-        "[a:b]={1}", "[", "[1:1]=", "{x}", '{"1}', '{1"}', '{"1"2}', '{2"1"}', '{"1""2"}', '{"1"\\"}', "{\\1}", '{"1\\}',
-        "{NULL1}", '{""}', "{1 }", "{null}", "{[1:1]={1}}", "[1:1]=[1:1]={1}",
+        "", "{", "}", "1", "{1", "1}", "{1,}", "{,1}", "{,}", "{1,,2}", "{1}2}", "{{1}", "{1{}", "[1:1]{1}",
+        "[1:1]=1", "[a:b]={1}", "[", "[1:1]=", "{x}", '{"1}', '{1"}', '{"1"2}', '{2"1"}', '{"1""2"}', '{"1"\\"}',
+        "{\\1}", '{"1\\}', "{NULL1}", '{""}', "{1 }", "{null}", "{[1:1]={1}}", "[1:1]=[1:1]={1}",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", [[], ["{}"], ["{1,2}", "{}"], ["{}", "{}", '{"3"}', "{}"]])
@@ -146,9 +152,8 @@ ONE = array_send([struct.pack(">i", 1)], 23)
         ONE[:20] + struct.pack(">i", 3) + ONE[24:],
         ONE[:20] + struct.pack(">i", 5) + ONE[24:],
         ONE[:20] + struct.pack(">i", 2**31 - 1) + ONE[24:],
-        ONE[:20] + struct.pack(">i", -1),
         ONE[:20] + struct.pack(">i", -1) + b"\0",
-    ][:-2] + [ONE[:20] + struct.pack(">i", -1) + b"\0"],
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("others", [0, arrays._FEW_ARRAYS])
 def test_malformed_binary(raw, others):

@@ -16,8 +16,13 @@ def test_rows_are_a_servers(postgresql_server):
             "SELECT oid FROM pg_type WHERE oid < 10000 AND typtype IN ('b', 'c', 'r', 'm')"
         ).fetchall()
         rows = connection.execute(sql.load("types"), {"oids": [oid for (oid,) in known]}).fetchall()
-    assert all((namespace, basetype, typmod) == ("pg_catalog", 0, -1) for _, _, namespace, _, basetype, typmod, *_ in rows)
-    found = {(oid, name, typtype, element, subtype, delimiter) for oid, name, _, typtype, _, _, element, subtype, delimiter in rows}
+    assert all(
+        (namespace, basetype, typmod) == ("pg_catalog", 0, -1) for _, _, namespace, _, basetype, typmod, *_ in rows
+    )
+    found = {
+        (oid, name, typtype, element, subtype, delimiter)
+        for oid, name, _, typtype, _, _, element, subtype, delimiter in rows
+    }
     if major == GENERATED_BY:
         assert found == set(oids.ROWS)
     else:

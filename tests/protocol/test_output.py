@@ -9,18 +9,18 @@ import pytest
 from protocol import output
 from protocol.types import resolve
 
-INT4_RANGE, TSTZ_RANGE, INT4_MULTIRANGE = resolve(3904, -1), resolve(3910, -1), resolve(4451, -1)
+INT4, TSTZ = resolve(23, -1), resolve(1184, -1)
 
 
-def random_days(rng):
+def random_days(rng: random.Random) -> str:
     return str(rng.randint(-2_451_545, 2_145_031_948) >> rng.choice([0, 8, 12]))
 
 
-def random_usecs(rng):
+def random_usecs(rng: random.Random) -> str:
     return str(rng.randint(-211_813_488_000_000_000, 9_223_371_331_199_999_999) >> rng.choice([0, 4, 8, 40]))
 
 
-def random_interval(rng):
+def random_interval(rng: random.Random) -> str:
     signs = [rng.choice([-1, 0, 1]) for _ in range(3)]
     months, days, usecs = (
         sign * (rng.getrandbits(bits) >> rng.choice([0, bits - 4]))
@@ -29,26 +29,28 @@ def random_interval(rng):
     return f"{months} mons {days} days {usecs} microseconds"
 
 
-def random_inet(rng):
+def random_inet(rng: random.Random) -> str:
     if rng.random() < 0.2:
         return f"{'.'.join(str(rng.choice([0, 1, 255])) for _ in range(4))}/{rng.randint(0, 32)}"
     words = [rng.choice(["0", "0", "0", "1", "ffff", "a0b0"]) for _ in range(8)]
     return f"{':'.join(words)}/{rng.choice([0, 64, 127, 128, 128])}"
 
 
-def random_timetz(rng):
+def random_timetz(rng: random.Random) -> str:
     zone = rng.choice([0, 1, 60, 3600, 19800, 57599]) * rng.choice([-1, 1])
     sign = "-" if zone < 0 else "+"
     hours, minutes, seconds = abs(zone) // 3600, abs(zone) // 60 % 60, abs(zone) % 60
-    return f"{rng.randint(0, 23):02}:00:00.{rng.choice([0, 1, 100, 999999]):06}{sign}{hours:02}:{minutes:02}:{seconds:02}"
+    return (
+        f"{rng.randint(0, 23):02}:00:00.{rng.choice([0, 1, 100, 999999]):06}{sign}{hours:02}:{minutes:02}:{seconds:02}"
+    )
 
 
-def random_numeric(rng):
+def random_numeric(rng: random.Random) -> str:
     digits = "".join(rng.choices("0019", k=rng.randint(1, 30)))
     return f"{rng.choice(['', '-'])}{digits}.{''.join(rng.choices('0019', k=rng.randint(0, 30)))}"
 
 
-def timetz_text(raw):
+def timetz_text(raw: bytes) -> str:
     return output.clock(int.from_bytes(raw[:8], "big")) + output.zone_text(int.from_bytes(raw[8:], "big", signed=True))
 
 
@@ -108,7 +110,7 @@ def test_random_values_are_written_as_by_the_server(samples, type_name):
     ],
 )
 def test_other_forms(function, raw):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         function(raw)
 
 
@@ -130,19 +132,19 @@ def test_other_forms(function, raw):
 )
 def test_other_forms_of_ranges(raw):
     """Flags without a meaning, bounds that are missing, too short, too long, and more than there should be."""
-    with pytest.raises(ValueError, match="."):
-        output.range_text(bytes.fromhex(raw), INT4_RANGE.element)
+    with pytest.raises(ValueError, match=r"."):
+        output.range_text(bytes.fromhex(raw), INT4)
 
 
 @pytest.mark.parametrize(
     "raw", ["", "00", "ffffffff", "00000001", "00000000 00", "00000001 00000002 01", "00000001 00000001 40"]
 )
 def test_other_forms_of_multiranges(raw):
-    with pytest.raises(ValueError, match="."):
-        output.multirange_text(bytes.fromhex(raw), INT4_MULTIRANGE.element)
+    with pytest.raises(ValueError, match=r"."):
+        output.multirange_text(bytes.fromhex(raw), INT4)
 
 
 def test_bounds_are_quoted_where_they_have_a_space():
-    one = "18" + "" if False else "1a"
-    assert output.range_text(bytes.fromhex("12" + "00000008" + "00" * 8), TSTZ_RANGE.element) == '["2000-01-01 00:00:00+00",)'
-    assert output.range_text(bytes.fromhex(one), TSTZ_RANGE.element) == "[,)"
+    bound = "00000008" + "00" * 8
+    assert output.range_text(bytes.fromhex("12" + bound), TSTZ) == '["2000-01-01 00:00:00+00",)'
+    assert output.range_text(bytes.fromhex("18"), TSTZ) == "(,)"

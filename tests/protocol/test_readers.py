@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from protocol import readers
@@ -12,14 +13,17 @@ from tests.protocol import reference
 from tests.protocol.samples import EXTENSION_SAMPLES, SAMPLES
 from tests.protocol.slicing import slices_of
 
+if TYPE_CHECKING:
+    from tests.protocol.conftest import Sent
+
 FORMS = {"text": readers.read_text, "binary": readers.read_binary}
 
 
-def expected_of(sent):
+def expected_of(sent: Sent) -> list[Any]:
     return [reference.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
 
 
-def check(sent):
+def check(sent: Sent) -> None:
     """Both forms give the same array as the reference, value by value, and refuse what it cannot hold."""
     expected = [value for value in expected_of(sent) if value is not None]
     texts = [value for value in sent.texts if value is not None]
@@ -52,9 +56,7 @@ def test_values_are_read_as_the_server_writes_them(samples, declaration):
 @pytest.mark.parametrize("declaration", EXTENSION_SAMPLES)
 def test_values_of_extensions_are_read_as_the_server_writes_them(samples, declaration):
     extension, literals = EXTENSION_SAMPLES[declaration]
-    known = samples.connection.execute(
-        "SELECT FROM pg_available_extensions WHERE name = %s", (extension,)
-    ).fetchone()
+    known = samples.connection.execute("SELECT FROM pg_available_extensions WHERE name = %s", (extension,)).fetchone()
     if known is None:
         pytest.skip(f"the server has no extension {extension}")
     samples.connection.execute(f"CREATE EXTENSION IF NOT EXISTS {extension}")

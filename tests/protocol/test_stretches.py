@@ -23,9 +23,11 @@ HUNDREDTHS = bytes.fromhex("0001 0014 0000 0000 0001")  # 1 followed by 80 zeros
 @given(st.lists(st.binary(max_size=6), max_size=30), st.data(), st.integers(1, 5), st.integers(1, 20))
 def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, most_bytes):
     """Each once, no more than so many at a time, and more than so many bytes only if it is one message."""
-    chosen = np.array(data.draw(st.lists(st.integers(0, max(len(messages) - 1, 0)), unique=True, max_size=len(messages))), np.int64)
+    chosen = np.array(
+        data.draw(st.lists(st.integers(0, max(len(messages) - 1, 0)), unique=True, max_size=len(messages))), np.int64
+    )
     chosen.sort()
-    found = []
+    found: list[bytes] = []
 
     def decode(stretch, rows):
         assert len(stretch) == len(rows)

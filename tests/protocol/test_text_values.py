@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ GOOD = {
     (700, -1): b"1.5",
     (701, -1): b"1.5",
     DECIMAL: b"1.50",
+    (1700, typmod_of(38, 0)): b"-" + b"9" * 38,
+    (1700, typmod_of(38, 38)): b"-0." + b"9" * 38,
     (17, -1): b"\\x00",
     (1082, -1): b"2024-01-01",
     (1114, -1): b"2024-01-01 00:00:00",
@@ -37,6 +40,9 @@ BAD = [
     *((700, -1, bad) for bad in (b"", b"x", b"1,5", b"1.5x", b"\xff", b" 1")),
     *((701, -1, bad) for bad in (b"", b"x", b"1,5", b"1.5x", b"0x1p3", b"1 ")),
     *((*DECIMAL, bad) for bad in (b"", b"-", b".", b"1e1", b"1.234", b"1000.00", b"+1", b"nan", b"-NaN", b"NaN ")),
+    *((*DECIMAL, b"9" * digits) for digits in (6, 38, 39, 40, 41, 60)),
+    *((1700, typmod_of(38, 0), bad) for bad in (b"9" * 39, b"-" + b"9" * 39, b"9" * 77, b"9" * 38 + b".1")),
+    *((1700, typmod_of(38, 38), bad) for bad in (b"1." + b"0" * 38, b"0." + b"9" * 39)),
     *((*DECIMAL, bad) for bad in (b"Infinite", b"-Infinito", b"1.2.3", b"\xff", b"IIIIIIII")),
     *((17, -1, bad) for bad in (b"", b"abc", b"\\", b"\\x0", b"\\x0G", b"\\xAB", b"\\x g", b"\\X00", b"\\\\00")),
     *((1082, -1, bad) for bad in (b"", b"2024-13-01", b"2024-02-30", b"01/02/2024", b"2024-1-1", b"infinity ")),
@@ -63,8 +69,9 @@ def test_malformed_text_is_named(oid, typmod, bad):
             assert caught.value.index == values.index(bad)
 
 
-def read(oid, *values):
-    return readers.read_text(slices_of(list(values)), resolve(oid, -1), "error").to_pylist()
+def read(oid: int, *values: bytes) -> list[Any]:
+    found: list[Any] = readers.read_text(slices_of(list(values)), resolve(oid, -1), "error").to_pylist()
+    return found
 
 
 def test_zones_other_than_utc():

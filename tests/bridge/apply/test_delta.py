@@ -1,0 +1,94 @@
+"""Commits to Delta: stamped, refused a second time, and right for names of any kind."""
+
+import json
+
+import pytest
+
+from bridge.apply import delta
+from bridge.apply.target import quoted
+from bridge.errors import TargetError
+from bridge.session import fork
+from protocol.lsn import Lsn
+
+STAMP = delta.CommitStamp("pgbridge/1/sub/inc/0", Lsn(0x10), Lsn(0x20))
+
+
+def rows_at(spark, path):
+    return sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
+
+
+def test_a_stamped_commit_is_left_out_the_second_time(spark, tmp_path):
+    session, path = fork(spark), str(tmp_path / "t")
+    frame = session.createDataFrame([(1, "a")], "id long, note string")
+    delta.create(session, path, frame.schema)
+    for _ in range(2):
+        with delta.stamped(session, STAMP):
+            delta.append(frame, path)
+    assert rows_at(spark, path) == [(1, "a")]
+    history = session.sql(f"DESCRIBE HISTORY delta.{quoted(path)}").collect()
+    assert json.loads(history[0].userMetadata)["pgbridge"] == {
+        "origin": "pgbridge/1/sub/inc/0",
+        "start_lsn": "0/10",
+        "end_lsn": "0/20",
+    }
+    delta.append(frame, path)  # the stamp ends with its block
+    assert len(rows_at(spark, path)) == 2
+
+
+def test_a_merge_is_left_out_the_second_time(spark, tmp_path):
+    session, path = fork(spark), str(tmp_path / "t")
+    frame = session.createDataFrame([(1, 10)], "id long, n long")
+    frame.write.format("delta").save(path)
+    effects = session.createDataFrame(
+        [(1, "delete", False, 1, None), (2, "put", True, 2, 20), (3, "put", False, 3, 30)],
+        "match_0 long, action string, born boolean, new_0 long, new_1 long",
+    )
+    for _ in range(2):
+        with delta.stamped(session, STAMP):
+            delta.merge(effects, path, ["id", "n"], [0], [])
+    assert rows_at(spark, path) == [(2, 20)], "1 deleted; 2 inserted; 3 is an update of a missing row"
+    frame.write.format("delta").mode("append").save(path)  # 1 is there again: a replay would delete it
+    with delta.stamped(session, STAMP):
+        delta.merge(effects, path, ["id", "n"], [0], [])
+    assert rows_at(spark, path) == [(1, 10), (2, 20)]
+
+
+def test_names_of_any_kind(spark, tmp_path):
+    path = str(tmp_path / "a `b` 'c' %;é" / "_t")
+    frame = spark.createDataFrame([(1, "x", 2)], "`the id` long, `a.b` string, `c,d=(e)` long")
+    delta.create(spark, path, frame.schema)
+    delta.append(frame, path)
+    effects = spark.createDataFrame(
+        [(1, "put", False, 1, "y", None, True)],
+        "match_0 long, action string, born boolean, new_0 long, new_1 string, new_2 long, unchanged_2 boolean",
+    )
+    delta.merge(effects, path, frame.columns, [0], [2])
+    assert rows_at(spark, path) == [(1, "y", 2)]
+
+
+def test_overwrite_keeps_columns_that_are_not_replicated(spark, tmp_path):
+    path = str(tmp_path / "t")
+    spark.createDataFrame([(1, "own")], "id long, own string").write.format("delta").save(path)
+    delta.overwrite(spark.createDataFrame([(2,)], "id long"), path)
+    assert rows_at(spark, path) == [(2, None)]
+
+
+def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
+    assert delta.schema_of(spark, str(tmp_path / "none")) is None
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x.txt").write_text("x")
+    with pytest.raises(TargetError, match="is not a Delta table"):
+        delta.schema_of(spark, str(tmp_path / "files"))
+    delta.create(spark, str(tmp_path / "t"), spark.createDataFrame([], "id long").schema)
+    assert delta.schema_of(spark, str(tmp_path / "t")).fieldNames() == ["id"]
+
+
+def test_merge_statement_has_each_clause_once():
+    statement = delta.merge_statement("v", "/l/p", ["id", "note"], [0], [1])
+    assert statement == (
+        "MERGE INTO delta.`/l/p` AS t USING v AS s ON t.`id` = s.match_0 "
+        "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET t.`id` = s.new_0, "
+        "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "
+        "WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT (`id`, `note`) VALUES (s.new_0, s.new_1)"
+    )

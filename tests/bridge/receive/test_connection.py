@@ -1,0 +1,292 @@
+"""Sessions mean the same whatever the server's defaults say, and a refusal says what to run."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from bridge.demo.server import EmbeddedPostgres
+from bridge.errors import ConfigError, PublisherError
+from bridge.receive.connection import SESSION_SETTINGS, connect, dictionaries, translated
+
+CONTRARY = {
+    "datestyle": "German",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "-5",
+    "bytea_output": "escape",
+    "timezone": "Asia/Kathmandu",
+    "client_encoding": "LATIN1",
+    "statement_timeout": "100ms",
+    "lock_timeout": "100ms",
+    "idle_in_transaction_session_timeout": "100ms",
+    "search_path": "public",
+}
+"""For each setting something that would change what is read."""
+
+VALUES = """
+SELECT '2026-03-01'::date, '2026-03-01 12:00+00'::timestamptz, '1 day 02:00'::interval,
+       0.1::float8 + 0.2::float8, '\\x00ff'::bytea, 'ключ'::text
+"""
+
+
+@pytest.fixture
+def role(publisher):
+    """A new role that may log in and replicate, and goes after the test; its conninfo."""
+    name = f"{publisher.name}_role"
+    publisher.execute(f"CREATE ROLE {name} LOGIN REPLICATION SUPERUSER PASSWORD 'right'")
+    yield name
+    publisher.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def as_role(publisher, role: str, **more: str) -> str:
+    return make_conninfo(publisher.conninfo, user=role, password="right", **more)
+
+
+def texts(connection: psycopg.Connection) -> list[str]:
+    """The values as the server writes them."""
+    result = connection.pgconn.exec_(VALUES.encode())
+    return [(result.get_value(0, i) or b"").decode() for i in range(result.nfields)]
+
+
+def refusal(conninfo: str, *, replication: bool = False) -> PublisherError:
+    with pytest.raises(PublisherError) as caught:
+        connect(conninfo, application_name="test", replication=replication)
+    return caught.value
+
+
+# --- what a session is ------------------------------------------------------------------------------------------------
+
+
+def test_contrary_settings_cover_all():
+    assert CONTRARY.keys() == SESSION_SETTINGS.keys()
+
+
+@pytest.mark.parametrize("replication", [False, True])
+def test_settings_hold_against_role_and_database(publisher, role, replication):
+    """Both kinds of session; the walsender's settings are those that values are decoded with."""
+    for name, value in CONTRARY.items():
+        publisher.execute(f"ALTER ROLE {role} SET {name} = '{value}'")
+        publisher.execute(f"ALTER DATABASE {publisher.name} SET {name} = '{value}'")
+        publisher.execute(f"ALTER ROLE {role} IN DATABASE {publisher.name} SET {name} = '{value}'")
+    conninfo = as_role(publisher, role)
+    with psycopg.connect(conninfo) as contrary:
+        assert texts(contrary)[0] == "01.03.2026"
+    with connect(conninfo, application_name="test", replication=replication) as connection:
+        in_force = {
+            name: connection.execute(f"SELECT current_setting('{name}')".encode()).fetchone()[0]
+            for name in SESSION_SETTINGS
+        }
+        assert in_force == {**SESSION_SETTINGS, "datestyle": "ISO, DMY", "client_encoding": "UTF8"}
+        assert texts(connection) == [
+            "2026-03-01",
+            "2026-03-01 12:00:00+00",
+            "1 day 02:00:00",
+            "0.30000000000000004",
+            "\\x00ff",
+            "ключ",
+        ]
+
+
+def test_settings_hold_against_the_environment(publisher, monkeypatch):
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    monkeypatch.setenv("PGTZ", "Asia/Kathmandu")
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("PGOPTIONS", "-c extra_float_digits=-5")
+    with connect(publisher.conninfo, application_name="test") as connection:
+        assert texts(connection)[:4] == [
+            "2026-03-01",
+            "2026-03-01 12:00:00+00",
+            "1 day 02:00:00",
+            "0.30000000000000004",
+        ]
+
+
+def test_options_of_the_connection_string_are_kept(publisher):
+    """But for what the bridge decodes with."""
+    conninfo = make_conninfo(publisher.conninfo, options="-c work_mem=5MB -c bytea_output=escape")
+    with connect(conninfo, application_name="test") as connection:
+        assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
+        assert connection.execute("SHOW bytea_output").fetchone() == ("hex",)
+
+
+def test_application_name(publisher):
+    """The subscription's, unless the connection string has one of its own."""
+    for conninfo, expected in [
+        (publisher.conninfo, "shop"),
+        (make_conninfo(publisher.conninfo, application_name="mine"), "mine"),
+    ]:
+        with connect(conninfo, application_name="shop") as connection:
+            assert connection.execute("SHOW application_name").fetchone() == (expected,)
+
+
+def test_replication_connection_is_a_walsender_that_serves_sql(publisher):
+    with connect(publisher.conninfo, application_name="shop", replication=True) as connection:
+        query = "SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        assert connection.execute(query).fetchone() == ("walsender",)
+        assert connection.execute("IDENTIFY_SYSTEM").fetchone()[3] == publisher.name
+
+
+def test_uri(publisher):
+    server = publisher.server
+    uri = f"postgresql://{server.user}@/{publisher.name}?host={server.host}&port={server.port}"
+    if server.password:
+        uri += f"&password={server.password}"
+    with connect(uri, application_name="test") as connection:
+        assert connection.info.dbname == publisher.name
+        assert connection.autocommit
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conninfo", ["nonsense", "hostt=x", "host='x", "postgresql://[", "dbname"])
+def test_connection_string_that_cannot_be_read(conninfo):
+    """An error of the configuration, since no server was asked."""
+    with pytest.raises(ConfigError, match="connection: not a libpq connection string or URI"):
+        connect(conninfo, application_name="test")
+
+
+def test_nobody_listens():
+    """A server that is being restarted is the usual reason: tried again."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    error = refusal(f"host=127.0.0.1 port={port}")
+    assert "cannot connect to the publisher: " in str(error)
+    assert "Connection refused" in str(error)
+    assert f"{port}" in str(error)
+    assert error.retry
+
+
+def test_unknown_host():
+    error = refusal("host=no-such-host.invalid")
+    assert "no-such-host.invalid" in str(error)
+    assert error.retry
+
+
+def test_no_such_database(publisher):
+    error = refusal(make_conninfo(publisher.conninfo, dbname="no_such_db"))
+    assert 'database "no_such_db" does not exist' in str(error)
+    assert error.hint == "check dbname in the connection string"
+    assert not error.retry
+
+
+def test_no_such_role(publisher):
+    error = refusal(make_conninfo(publisher.conninfo, user="nobody_here"))
+    assert "nobody_here" in str(error)
+    assert error.hint.startswith("check ")
+    assert not error.retry
+
+
+def test_wrong_password(publisher, role):
+    """Over TCP, where the server asks for one."""
+    server = publisher.server
+    if server.embedded is None:
+        pytest.skip("another server's pg_hba.conf may not ask for a password")
+    conninfo = f"host=127.0.0.1 port={server.port} dbname={publisher.name} user={role} password=wrong"
+    error = refusal(conninfo)
+    assert "password authentication failed" in str(error)
+    assert error.hint.startswith("check the password in the connection string")
+    assert not error.retry
+    connect(conninfo.replace("wrong", "right"), application_name="test").close()
+
+
+def test_role_that_may_not_log_in(publisher, role):
+    publisher.execute(f"ALTER ROLE {role} NOLOGIN")
+    error = refusal(as_role(publisher, role))
+    assert "is not permitted to log in" in str(error)
+    assert not error.retry
+
+
+def test_role_without_replication(publisher, role):
+    """It may connect, and not stream; the hint is the statement."""
+    publisher.execute(f"ALTER ROLE {role} NOSUPERUSER NOREPLICATION")
+    connect(as_role(publisher, role), application_name="test").close()
+    error = refusal(as_role(publisher, role), replication=True)
+    assert "WAL sender" in str(error)
+    assert "ALTER ROLE … REPLICATION" in error.hint
+    assert not error.retry
+
+
+def test_too_many_connections(publisher, role):
+    """Somebody may end one of them: tried again."""
+    publisher.execute(f"ALTER ROLE {role} NOSUPERUSER CONNECTION LIMIT 0")
+    error = refusal(as_role(publisher, role))
+    assert "too many connections" in str(error)
+    assert "max_connections" in error.hint
+    assert error.retry
+
+
+def test_messages_hold_no_password(publisher, role):
+    """They are logged and kept in the catalog."""
+    error = refusal(as_role(publisher, role, dbname="no_such_db"))
+    assert "right" not in str(error)
+
+
+@pytest.fixture
+def private_server():
+    """A server that cannot serve a subscription, with room for a single walsender."""
+    with EmbeddedPostgres(settings={"wal_level": "replica", "max_wal_senders": 1}, fsync=False) as server:
+        yield server
+
+
+def test_server_that_cannot_serve(private_server):
+    """wal_level and max_wal_senders: what to set, and that the server has to be restarted."""
+    with closing(connect(private_server.conninfo(), application_name="test", replication=True)) as connection:
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute("CREATE_REPLICATION_SLOT s LOGICAL pgoutput")
+        error = translated(caught.value, "cannot create replication slot")
+        assert str(error).startswith("cannot create replication slot: ")
+        assert error.hint == "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
+        assert not error.retry
+        error = refusal(private_server.conninfo(), replication=True)
+        assert "max_wal_senders" in str(error)
+        assert "ALTER SYSTEM SET max_wal_senders" in error.hint
+        assert error.retry
+
+
+# --- errors of statements ---------------------------------------------------------------------------------------------
+
+
+def failed(connection: psycopg.Connection, statement: str) -> psycopg.Error:
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute(statement.encode())
+    return caught.value
+
+
+def test_unknown_errors_are_not_retried_and_keep_the_servers_hint(publisher):
+    """The list of what may be retried is short on purpose."""
+    with connect(publisher.conninfo, application_name="test") as connection:
+        error = translated(failed(connection, "SELECT no_such_function()"), "cannot ask")
+        assert str(error).startswith("cannot ask: function no_such_function() does not exist")
+        assert error.hint.startswith("No function matches")
+        assert not error.retry
+
+
+def test_missing_privilege(publisher, role):
+    publisher.execute(f"CREATE TABLE t (n int); ALTER ROLE {role} NOSUPERUSER")
+    with connect(as_role(publisher, role), application_name="test") as connection:
+        error = translated(failed(connection, "SELECT * FROM public.t"), "cannot copy")
+        assert "permission denied for table t" in str(error)
+        assert "GRANT SELECT" in error.hint
+        assert not error.retry
+
+
+def test_terminated_session_is_retried(publisher):
+    """As in a restart; also when the connection is found dead later."""
+    with connect(publisher.conninfo, application_name="test") as connection:
+        publisher.query("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+        for _ in range(2):
+            assert translated(failed(connection, "SELECT 1"), "cannot ask").retry
+
+
+def test_dictionaries(publisher):
+    with connect(publisher.conninfo, application_name="test") as connection:
+        cursor = connection.execute(
+            sql.SQL("SELECT 1 AS a, 'x' AS {} UNION ALL SELECT 2, NULL").format(sql.Identifier("b c"))
+        )
+        assert list(dictionaries(cursor)) == [{"a": 1, "b c": "x"}, {"a": 2, "b c": None}]

@@ -1,0 +1,112 @@
+"""An error says what, where and what to do; and an operator can paste what it says into the next command."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bridge import errors
+from bridge.errors import (
+    ApplyContext,
+    ApplyError,
+    BridgeError,
+    ConfigError,
+    OutcomeUnknown,
+    PublisherError,
+    SlotMoved,
+    StateError,
+    TargetError,
+)
+from protocol.lsn import Lsn
+
+CONTEXT = ApplyContext("pgbridge_shop", Lsn.parse("0/14C0378"), 725, "public.t1", "INSERT")
+PROCESSING = 'processing remote data for replication origin "pgbridge_shop"'
+TARGET = ' for replication target relation "public.t1"'
+
+
+def test_one_family():
+    """`except BridgeError` at the command line catches all of them."""
+    classes = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, Exception)]
+    assert BridgeError in classes
+    assert all(issubclass(item, BridgeError) for item in classes)
+
+
+@pytest.mark.parametrize(
+    ("error", "retry"),
+    [
+        (BridgeError("x"), False),
+        (ConfigError("x"), False),
+        (StateError("x"), False),
+        (TargetError("x"), False),
+        (PublisherError("x"), False),
+        (PublisherError("x", retry=True), True),
+        (SlotMoved("x"), False),
+        (ApplyError("x", CONTEXT), True),
+        (OutcomeUnknown("x", CONTEXT), True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_who_may_be_retried_without_a_hand(error, retry):
+    """The default is no: the list of those that may is short on purpose."""
+    assert error.retry is retry
+
+
+def test_retry_of_one_error_is_its_own():
+    """An attribute of the class, set by one of them, would change all others."""
+    PublisherError("x", retry=True)
+    assert not PublisherError("y").retry
+    assert not PublisherError.retry
+
+
+def test_hint_comes_after_the_message():
+    """As psql shows it."""
+    error = PublisherError("publication does not exist", hint="run: CREATE PUBLICATION p;")
+    assert str(error) == "publication does not exist\nHINT:  run: CREATE PUBLICATION p;"
+    assert error.hint == "run: CREATE PUBLICATION p;"
+    assert str(PublisherError("no hint")) == "no hint"
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        (
+            CONTEXT,
+            f'{PROCESSING} during message type "INSERT"{TARGET} in transaction 725, finished at 0/14C0378',
+        ),
+        (
+            ApplyContext("pgbridge_shop", Lsn.parse("16/B374D848"), 7, "public.t1", "UPDATE", "a b"),
+            f'{PROCESSING} during message type "UPDATE"{TARGET} column "a b" in transaction 7, finished at 16/B374D848',
+        ),
+        (
+            ApplyContext("pgbridge_shop", Lsn(0x10)),
+            f"{PROCESSING} finished at 0/10",
+        ),
+        (
+            ApplyContext("pgbridge_shop", Lsn(0x10), relation="public.t1"),
+            f"{PROCESSING}{TARGET} finished at 0/10",
+        ),
+    ],
+    ids=["design", "column", "batch", "batch-and-table"],
+)
+def test_context_reads_as_postgresql(context, text):
+    """The texts of `apply_error_callback`; without a transaction, a batch of several is meant."""
+    assert str(context) == text
+
+
+def test_finish_lsn_can_be_read_from_the_text():
+    """As PostgreSQL's own t/029_on_error.pl takes it from its log, to feed it to SKIP."""
+    error = ApplyError("duplicate key", CONTEXT, hint="pgbridge skip shop --lsn 0/14C0378")
+    found = re.search(
+        r'processing remote data for replication origin "pgbridge_\w+" during message type "INSERT"'
+        r' for replication target relation "public.t1" in transaction \d+, finished at ([\dA-F]+/[\dA-F]+)',
+        str(error),
+    )
+    assert found is not None
+    assert Lsn.parse(found[1]) == error.context.finish_lsn
+
+
+def test_apply_error_has_message_context_and_hint():
+    error = ApplyError("duplicate key", CONTEXT, hint="look there")
+    assert str(error).splitlines() == ["duplicate key", f"CONTEXT:  {CONTEXT}", "HINT:  look there"]
+    assert error.context is CONTEXT
