@@ -1,7 +1,8 @@
 -- The columns of tables, with the keys they belong to.
 -- Parameters: relids oid[]
 -- Returns: relid oid, attnum int2, name text, type_oid oid, typmod int4, generated text ('', 's', 'v'),
---          in_primary_key bool, in_replica_identity_index bool; ordered by relid, attnum
+--          in_primary_key bool (a deferrable key identifies no row while a transaction lasts: false),
+--          in_replica_identity_index bool; ordered by relid, attnum
 -- Lowest version: 12 (generated columns)
 SELECT a.attrelid AS relid, a.attnum, a.attname AS name, a.atttypid AS type_oid, a.atttypmod AS typmod,
        a.attgenerated::text AS generated,
@@ -9,7 +10,7 @@ SELECT a.attrelid AS relid, a.attnum, a.attname AS name, a.atttypid AS type_oid,
        coalesce(a.attnum = ANY ((pk.indkey::int2[])[:pk.indnkeyatts - 1]), false) AS in_primary_key,
        coalesce(a.attnum = ANY ((ri.indkey::int2[])[:ri.indnkeyatts - 1]), false) AS in_replica_identity_index
   FROM pg_attribute a
-       LEFT JOIN pg_index pk ON pk.indrelid = a.attrelid AND pk.indisprimary
+       LEFT JOIN pg_index pk ON pk.indrelid = a.attrelid AND pk.indisprimary AND pk.indimmediate
        LEFT JOIN pg_index ri ON ri.indrelid = a.attrelid AND ri.indisreplident
  WHERE a.attrelid = ANY (%(relids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attrelid, a.attnum

@@ -60,9 +60,7 @@ class Server:
 
     def conninfo(self, dbname: str = "postgres") -> str:
         """A libpq connection string for a database of this server."""
-        return make_conninfo(
-            host=self.host, port=self.port, user=self.user, password=self.password, dbname=dbname
-        )
+        return make_conninfo(host=self.host, port=self.port, user=self.user, password=self.password, dbname=dbname)
 
     def connect(self, dbname: str = "postgres") -> psycopg.Connection[tuple[Any, ...]]:
         """A new connection in autocommit mode."""
@@ -153,9 +151,7 @@ def _clear(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         for action in ("DISABLE", "SET (slot_name = NONE)"):
             connection.execute(sql.SQL("ALTER SUBSCRIPTION {} " + action).format(sql.Identifier(name)))
         connection.execute(sql.SQL("DROP SUBSCRIPTION {}").format(sql.Identifier(name)))
-    prepared = connection.execute(
-        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-    ).fetchall()
+    prepared = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall()
     for (gid,) in prepared:
         connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
     slots = connection.execute(

@@ -47,9 +47,7 @@ def test_publisher_goes_with_all_that_holds_it(postgresql_server):
     made.execute("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'pending'")
     companion = Publisher(postgresql_server, "pub_to_drop_2")
     companion.execute("CREATE TABLE t (n int)")
-    companion.execute(
-        f"CREATE SUBSCRIPTION leftover CONNECTION '{made.conninfo}' PUBLICATION p WITH (connect = false)"
-    )
+    companion.execute(f"CREATE SUBSCRIPTION leftover CONNECTION '{made.conninfo}' PUBLICATION p WITH (connect = false)")
     walsender = psycopg.connect(made.conninfo, autocommit=True, replication="database")
     walsender.execute("START_REPLICATION SLOT held LOGICAL 0/0 (proto_version '1', publication_names 'p')")
     made.drop()
@@ -78,9 +76,7 @@ def test_order_is_pure_then_postgres_then_spark():
         "d": ["postgresql_server", "spark"],
         "e": ["tmp_path"],
     }
-    items: list[Any] = [
-        SimpleNamespace(name=name, fixturenames=fixtures) for name, fixtures in wanted.items()
-    ]
+    items: list[Any] = [SimpleNamespace(name=name, fixturenames=fixtures) for name, fixtures in wanted.items()]
     fix_postgres.pytest_collection_modifyitems(items)
     assert [item.name for item in items] == ["c", "e", "b", "a", "d"]
 

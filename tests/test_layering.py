@@ -47,9 +47,7 @@ _PURE = frozenset(
         "itertools", "typing", "protocol",
     }
 )  # fmt: skip
-_CLOCK = frozenset(
-    {f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")}
-)
+_CLOCK = frozenset({f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")})
 
 RULES = (
     Rule(
@@ -135,9 +133,7 @@ def uses(path: str, source: str, *, in_types: bool) -> set[str]:
         if isinstance(node, ast.Import):
             for name in node.names:
                 imported.add(name.name)
-                aliases[name.asname or name.name.split(".")[0]] = (
-                    name.name if name.asname else name.name.split(".")[0]
-                )
+                aliases[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*above, *([node.module] if node.module else [])])
@@ -157,9 +153,7 @@ def violations(path: str, source: str) -> list[str]:
     """What a module does against the rules, a line each."""
     found = []
     for rule in RULES:
-        if any(fnmatch(path, glob) for glob in rule.exempt) or not any(
-            fnmatch(path, glob) for glob in rule.scope
-        ):
+        if any(fnmatch(path, glob) for glob in rule.exempt) or not any(fnmatch(path, glob) for glob in rule.scope):
             continue
         for name in sorted(uses(path, source, in_types=rule.in_types)):
             parts = name.split(".")

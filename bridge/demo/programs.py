@@ -96,9 +96,7 @@ class Account:
             extra_groups=None if self.uid is None else [],
         )
 
-    def spawn(
-        self, argv: list[str | Path], *, stdin: int, output: int | IO[bytes]
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, argv: list[str | Path], *, stdin: int, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
         """Start a program as this user, in a session of its own, so that no Ctrl-C of ours reaches it.
 
         Raises:
@@ -164,9 +162,7 @@ class Programs:
             bindir = Path(source)
             version, reason = _version(bindir, account)
         if version is None:
-            raise EmbeddedPostgresError(
-                f"the programs in {bindir} do not run as user {account.name}: {reason}"
-            )
+            raise EmbeddedPostgresError(f"the programs in {bindir} do not run as user {account.name}: {reason}")
         return cls(bindir, account, version)
 
     def run(self, program: str, *arguments: str | Path) -> str:
@@ -232,9 +228,7 @@ def _copy(package: str) -> Path:
     if place.is_symlink() or place.exists():
         state = place.lstat()
         if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o022:
-            raise EmbeddedPostgresError(
-                f"{place} is not a folder of ours; remove it, the server's programs go there"
-            )
+            raise EmbeddedPostgresError(f"{place} is not a folder of ours; remove it, the server's programs go there")
         if _inventory(root) == _inventory(source):
             return root
         # a cleaner of temporary folders has been there: file ages decide for it, not what belongs together
@@ -262,9 +256,7 @@ def _inventory(root: Path) -> dict[Path, int]:
     """The files below `root` that a server needs, and their sizes in bytes."""
     files = (path for path in root.rglob("*") if path.is_file())
     return {
-        path.relative_to(root): path.stat().st_size
-        for path in files
-        if path.relative_to(root).parts[0] != "include"
+        path.relative_to(root): path.stat().st_size for path in files if path.relative_to(root).parts[0] != "include"
     }
 
 

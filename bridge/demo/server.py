@@ -52,9 +52,7 @@ _SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path on Linux, less its NUL
 _SHORT_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 # mkdtemp makes the folders in there
 _POLL_S = 0.02
 _TAIL_LINES = 20
-_ESCALATE_S = (
-    20.0  # an immediate shutdown kills what is left after 5 s (postmaster.c, SIGKILL_CHILDREN_AFTER_SECS)
-)
+_ESCALATE_S = 20.0  # an immediate shutdown kills what is left after 5 s (postmaster.c, SIGKILL_CHILDREN_AFTER_SECS)
 
 # Outlives us when we are killed: ends the server by its pid file and removes what it leaves.
 _KEEPER = """
@@ -165,9 +163,7 @@ class EmbeddedPostgres:
     def tcp_conninfo(self, dbname: str = "postgres") -> str:
         """A libpq connection string over TCP, for a proxy or what cannot use sockets; holds the password."""
         quoted = dbname.replace("\\", "\\\\").replace("'", "\\'")
-        return (
-            f"host={self.host} port={self.port} user={self.user} password={self.password} dbname='{quoted}'"
-        )
+        return f"host={self.host} port={self.port} user={self.user} password={self.password} dbname='{quoted}'"
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
         """The last lines of the server's log; empty when there is none."""

@@ -29,6 +29,9 @@ SESSION_SETTINGS = {
     "search_path": "pg_catalog",
 }
 
+_FROM_ENVIRONMENT = ("DateStyle", "TimeZone")
+"""What libpq takes from PGDATESTYLE and PGTZ, and the server then prefers to `options`; under its reported names."""
+
 _CONNECT_TIMEOUT_S = 10
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
@@ -82,9 +85,13 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     if replication:
         parameters["replication"] = "database"
     try:
-        return psycopg.connect(**parameters, autocommit=True)
+        connection = psycopg.connect(**parameters, autocommit=True)
+        for name in _FROM_ENVIRONMENT:
+            if not (connection.info.parameter_status(name) or "").startswith(SESSION_SETTINGS[name.lower()]):
+                connection.execute(f"SET {name} = {SESSION_SETTINGS[name.lower()]}".encode())
     except psycopg.Error as error:
         raise translated(error, "cannot connect to the publisher") from error
+    return connection
 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:

@@ -73,9 +73,9 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """A row of pg_replication_slots."""
+    """A row of pg_replication_slots; plugin and database are None for a physical slot."""
 
-    plugin: str
+    plugin: str | None
     slot_type: str
     database: str | None
     active: bool

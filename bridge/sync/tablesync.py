@@ -90,8 +90,9 @@ class TableSync:
         if snapshot.name is None:
             raise PublisherError("a copy needs an exported snapshot")
         types = publisher.types(column.type_oid for column in table.columns)
+        existed = delta.schema_of(self._spark, rel.path) is not None
         target = self._target(rel, table, types)
-        if rel.state == "i" and not self._spark.read.format("delta").load(rel.path).isEmpty():
+        if rel.state == "i" and existed and not self._spark.read.format("delta").load(rel.path).isEmpty():
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
                 hint="move it away, or set copy_data = false to go on from what it holds",
@@ -142,6 +143,7 @@ class TableSync:
             TargetError: A target has vanished, is no Delta table, or lacks a column.
         """
         subscribed: dict[tuple[str, str], Subscribed] = {}
+        remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
         for rel in self._catalog.rels(self._subscription.name):
             table = tables.get((rel.namespace, rel.name))
             if self.needs_copy(rel):
@@ -154,7 +156,8 @@ class TableSync:
             else:
                 continue
             if rel.state not in FOLLOWS_STREAM:
-                self._catalog.put_rel(self._subscription.name, replace(rel, state="s"))
+                state = "r" if rel.lsn <= remote_lsn else "s"
+                self._catalog.put_rel(self._subscription.name, replace(rel, state=state))
             key = table.primary_key if table is not None else ()
             subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key)
         return subscribed

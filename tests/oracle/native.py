@@ -62,15 +62,12 @@ def text_rows(conninfo: str, table: str, columns: Iterable[str] | None = None) -
                     (table,),
                 )
             ]
-        query = sql.SQL("SELECT {} FROM {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(table)
-        )
+        query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(table))
         cursor = connection.execute(query)
         result = cursor.pgresult
         assert result is not None
         values = (
-            tuple(result.get_value(row, column) for column in range(result.nfields))
-            for row in range(result.ntuples)
+            tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)
         )
         rows = [tuple(None if value is None else value.decode() for value in row) for row in values]
     return sorted(rows, key=lambda row: [(value is not None, value or "") for value in row])
@@ -117,9 +114,7 @@ class NativeSubscriber:
         self.conninfo = make_conninfo(publisher, dbname=self.name)
         schema = dump_schema(publisher) if schema is None else schema
         with psycopg.connect(publisher, autocommit=True) as connection:
-            connection.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(self.name))
-            )
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(self.name)))
             connection.execute(
                 "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', twophase => %s)",
                 (self.name, bool(options.get("two_phase"))),
@@ -173,9 +168,7 @@ class NativeSubscriber:
             psycopg.connect(self.publisher, autocommit=True) as publisher,
             psycopg.connect(self.conninfo, autocommit=True) as subscriber,
         ):
-            target = (
-                lsn if lsn is not None else Lsn.parse(_value(publisher, "SELECT pg_current_wal_lsn()::text"))
-            )
+            target = lsn if lsn is not None else Lsn.parse(_value(publisher, "SELECT pg_current_wal_lsn()::text"))
             while True:
                 states = subscriber.execute(
                     "SELECT srrelid::regclass::text, srsubstate::text FROM pg_subscription_rel"
@@ -191,8 +184,7 @@ class NativeSubscriber:
                     return target
                 if time.monotonic() > deadline:
                     errors = subscriber.execute(
-                        "SELECT apply_error_count, sync_error_count FROM pg_stat_subscription_stats"
-                        " WHERE subname = %s",
+                        "SELECT apply_error_count, sync_error_count FROM pg_stat_subscription_stats WHERE subname = %s",
                         (self.name,),
                     ).fetchall()
                     raise TimeoutError(
@@ -205,9 +197,7 @@ class NativeSubscriber:
         """Drop the subscription with its slot, and the database."""
         self.execute(sql.SQL("DROP SUBSCRIPTION IF EXISTS {}").format(sql.Identifier(self.name)))
         with psycopg.connect(self.publisher, autocommit=True) as connection:
-            connection.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(self.name))
-            )
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(self.name)))
 
 
 def _from_inside(conninfo: str) -> str:

@@ -52,9 +52,7 @@ def test_caught_up_means_up_to_the_lsn_at_the_call(published):
 def test_unreachable_lsn_is_reported_with_the_state(published):
     with (
         NativeSubscriber(published.conninfo, ["p"]) as native,
-        pytest.raises(
-            TimeoutError, match=r"has not caught up after 0\.5 s: confirmed .* of FFFFFFFF/0, tables \["
-        ),
+        pytest.raises(TimeoutError, match=r"has not caught up after 0\.5 s: confirmed .* of FFFFFFFF/0, tables \["),
     ):
         native.wait_caught_up(Lsn.parse("FFFFFFFF/0"), timeout_s=0.5)
 
@@ -80,10 +78,7 @@ def test_options_and_schema_of_the_caller_are_used(published):
 def test_nothing_is_left_on_the_publisher(published, postgresql_server):
     native = NativeSubscriber(published.conninfo, ["p"])
     native.drop()
-    assert (
-        published.query("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
-        == []
-    )
+    assert published.query("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
     assert published.query("SELECT 1 FROM pg_database WHERE datname = %s", (native.name,)) == []
 
 

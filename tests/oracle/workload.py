@@ -292,9 +292,7 @@ class Workload:
     @staticmethod
     def _delete_row(connection: Connection, table: str, key: Key) -> None:
         cursor = connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {}").format(
-                sql.Identifier("public", table), _pairs(KEYS[table], " AND ")
-            ),
+            sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier("public", table), _pairs(KEYS[table], " AND ")),
             key,
         )
         assert cursor.rowcount == 1, (table, key)
@@ -302,9 +300,7 @@ class Workload:
 
 def _pairs(names: Any, between: str) -> sql.Composed:
     """`"a" = %s` for each name."""
-    return sql.SQL(between).join(
-        sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder()) for n in names
-    )
+    return sql.SQL(between).join(sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder()) for n in names)
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (

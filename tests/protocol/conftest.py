@@ -45,6 +45,8 @@ class Samples:
 
     def fill(self, declaration: str, literals: list[str]) -> ColumnType:
         """Make the table `sample` (id, v) anew, of these values and a NULL in front and at the end."""
+        if declaration.startswith("interval") and self.connection.info.server_version < 170000:
+            literals = [literal for literal in literals if "infinity" not in literal]
         self.connection.execute("DROP TABLE IF EXISTS sample")
         self.connection.execute(f"CREATE TEMP TABLE sample (id serial, v {declaration})")
         with self.connection.cursor() as cursor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from protocol import readers
@@ -61,3 +62,22 @@ def test_values_of_extensions_are_read_as_the_server_writes_them(samples, declar
         pytest.skip(f"the server has no extension {extension}")
     samples.connection.execute(f"CREATE EXTENSION IF NOT EXISTS {extension}")
     check(samples.send(declaration, literals))
+
+
+def test_xml_is_read_as_the_server_writes_it(samples):
+    """Its binary form has an XML declaration with the client's encoding, but not where that is UTF8."""
+    try:
+        with samples.connection.transaction():
+            samples.connection.execute("SELECT '<a/>'::xml")
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("the server was built without libxml")
+    literals = [
+        "<a/>",
+        "",
+        "text",
+        '<?xml version="1.0" encoding="UTF-8"?><a>ü</a>',
+        '<?xml version="1.0" standalone="yes"?>\n<a/>',
+        '<?xml version="1.1"?><a/>',
+        '<?xml version="1.0"?>\n<a/>',
+    ]
+    check(samples.send("xml", literals))

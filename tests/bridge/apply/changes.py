@@ -90,14 +90,16 @@ def changes_table(cases: list[Case], rng: random.Random) -> pa.Table:
     rows: list[dict[str, Any]] = []
     while pending := [changes for changes in pending if changes]:
         rows.append({"seq": len(rows), **rng.choice(pending).pop(0)})
-    schema = pa.schema([
-        ("seq", pa.int64()),
-        ("op", pa.int16()),
-        ("old", pa.int16()),
-        *((f"new_{i}", arrow) for i, arrow in enumerate(TYPES)),
-        *((f"old_{k}", TYPES[k]) for k in KEY),
-        (f"unchanged_{TOAST}", pa.bool_()),
-    ])
+    schema = pa.schema(
+        [
+            ("seq", pa.int64()),
+            ("op", pa.int16()),
+            ("old", pa.int16()),
+            *((f"new_{i}", arrow) for i, arrow in enumerate(TYPES)),
+            *((f"old_{k}", TYPES[k]) for k in KEY),
+            (f"unchanged_{TOAST}", pa.bool_()),
+        ]
+    )
     return pa.Table.from_pylist(rows, schema=schema)
 
 

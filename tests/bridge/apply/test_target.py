@@ -79,10 +79,14 @@ def column(name, oid):
 
 
 def test_check_finds_missing_columns_and_other_types_whatever_the_order():
-    schema = StructType([StructField("b", StringType()), StructField("a", LongType()), StructField("extra", LongType())])
+    schema = StructType(
+        [StructField("b", StringType()), StructField("a", LongType()), StructField("extra", LongType())]
+    )
     table = Target("public", "t", "/lake/public/t", schema)
     table.check([column("a", 20), column("b", 25)])
     with pytest.raises(TargetError, match=r'relation "public.t" is missing replicated columns: "c", "d"'):
         table.check([column("a", 20), column("c", 25), column("d", 25)])
-    with pytest.raises(TargetError, match='column "a" of target "public.t" is bigint, but the published values are int'):
+    with pytest.raises(
+        TargetError, match='column "a" of target "public.t" is bigint, but the published values are int'
+    ):
         table.check([column("a", 23)])

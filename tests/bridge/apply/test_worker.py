@@ -30,14 +30,16 @@ def target(spark, tmp_path):
 
 def changes(target, *rows, key=(0,), truncated=False):
     """Changes of (op, old key, id, note)."""
-    table = pa.table({
-        "seq": pa.array(range(len(rows)), pa.int64()),
-        "op": pa.array([row[0] for row in rows], pa.int16()),
-        "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-        "new_0": pa.array([row[2] for row in rows], pa.int64()),
-        "new_1": pa.array([row[3] for row in rows], pa.string()),
-        "old_0": pa.array([row[1] for row in rows], pa.int64()),
-    })
+    table = pa.table(
+        {
+            "seq": pa.array(range(len(rows)), pa.int64()),
+            "op": pa.array([row[0] for row in rows], pa.int16()),
+            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
+            "new_0": pa.array([row[2] for row in rows], pa.int64()),
+            "new_1": pa.array([row[3] for row in rows], pa.string()),
+            "old_0": pa.array([row[1] for row in rows], pa.int64()),
+        }
+    )
     return TableChanges(target, COLUMNS, key, table, truncated)
 
 
@@ -66,7 +68,9 @@ def test_changes_are_merged_in_one_commit(spark, target):
     apply_table(spark, changes(target, *((INSERT, None, n, "old") for n in range(5))))
     apply_table(
         spark,
-        changes(target, (UPDATE, None, 1, "new"), (DELETE, 2, None, None), (UPDATE, 3, 30, "moved"), (INSERT, None, 9, "9")),
+        changes(
+            target, (UPDATE, None, 1, "new"), (DELETE, 2, None, None), (UPDATE, 3, 30, "moved"), (INSERT, None, 9, "9")
+        ),
     )
     assert content(spark, target) == [(0, "old"), (1, "new"), (4, "old"), (9, "9"), (30, "moved")]
     assert [kind for kind, _ in operations(spark, target)] == ["WRITE", "MERGE"]

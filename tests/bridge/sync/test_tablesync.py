@@ -1,0 +1,135 @@
+"""The initial copy: states, what it refuses, and that it starts again after it was cut short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bridge.errors import BridgeError, TargetError
+from bridge.track.catalog import RelRow
+from protocol.lsn import Lsn
+
+SETUP = """
+CREATE TABLE t (id int PRIMARY KEY, note text);
+CREATE TABLE empty (id int PRIMARY KEY);
+INSERT INTO t SELECT g, 'copied' FROM generate_series(1, 3) g;
+CREATE PUBLICATION pub FOR TABLE t, empty;
+"""
+
+
+def ids(bridge, table="t"):
+    return sorted(row["id"] for row in bridge.rows(table))
+
+
+def test_copied_tables_are_ready_and_hold_the_rows_in_one_commit(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2, 3]
+    assert ids(bridge, "empty") == []
+    assert bridge.state("t") == bridge.state("empty") == "r"
+    assert [("add" in commit) for commit in bridge.commits("t")] == [False, True], "made empty, then filled at once"
+
+
+def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
+    """State d: what a part of a copy may have left is overwritten, with a later snapshot."""
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    rel = next(rel for rel in bridge.catalog.rels(bridge.subscription.name) if rel.name == "t")
+    bridge.catalog.put_rel(bridge.subscription.name, replace(rel, state="d", lsn=Lsn(0)))
+    publisher.execute("INSERT INTO t VALUES (4, 'before the second copy')")
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2, 3, 4], "the row that is in the copy is not applied from the stream as well"
+    publisher.execute("INSERT INTO t VALUES (5, 'after it')")
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2, 3, 4, 5]
+
+
+def test_a_target_with_rows_is_not_copied_into(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    path = f"{bridge.subscription.warehouse}/public/t"
+    spark.createDataFrame([(9, "somebody's")], "id int, note string").write.format("delta").save(path)
+    with pytest.raises(TargetError, match=r"the Delta table at .*/public/t has rows already") as caught:
+        bridge.catch_up()
+    assert "copy_data = false" in caught.value.hint
+    assert spark.read.format("delta").load(path).count() == 1
+    row = bridge.catalog.subscription(bridge.subscription.name)
+    assert row.sync_error_count == 1
+
+
+def test_an_empty_target_made_beforehand_is_used(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    path = f"{bridge.subscription.warehouse}/public/t"
+    frame = spark.createDataFrame([], "own string, note string, id int")
+    frame.write.format("delta").save(path)
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2, 3]
+    assert bridge.rows("t")[0]["own"] is None
+
+
+def test_a_target_with_another_type_is_refused(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    path = f"{bridge.subscription.warehouse}/public/t"
+    spark.createDataFrame([], "id string, note string").write.format("delta").save(path)
+    with pytest.raises(
+        TargetError, match='column "id" of target "public.t" is string, but the published values are int'
+    ):
+        bridge.catch_up()
+
+
+def test_a_vanished_target_is_not_made_anew(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    import shutil
+
+    shutil.rmtree(bridge.path("t"))
+    with pytest.raises(TargetError, match='the Delta table of "public.t" at .* has vanished'):
+        bridge.catch_up()
+
+
+def test_without_copy_data_tables_start_empty(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(copy_data=False)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (4, 'streamed')")
+    bridge.catch_up()
+    assert ids(bridge) == [4]
+    assert bridge.state("t") == "r"
+
+
+def test_another_subscriptions_table_is_refused(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catalog.register("other", enabled=True)
+    path = f"{bridge.subscription.warehouse}/public/t"
+    bridge.catalog.put_rel("other", RelRow("public", "t", "r", Lsn(1), path))
+    with pytest.raises(BridgeError, match='is written by subscription "other"'):
+        bridge.catch_up()
+
+
+def test_columns_that_differ_only_in_case_are_refused_before_the_slot_is_made(publisher, pipeline):
+    publisher.execute('CREATE TABLE t (id int PRIMARY KEY, "Id" int); CREATE PUBLICATION pub FOR TABLE t')
+    with pytest.raises(TargetError, match='columns "id" and "Id" of table "public.t" differ only in case'):
+        pipeline().catch_up()
+    assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_names_with_capitals_spaces_dots_and_unicode(publisher, pipeline):
+    publisher.execute(
+        'CREATE SCHEMA "Sch é"; CREATE TABLE "Sch é"."My.Table" ("Key Col" int PRIMARY KEY, "a.b" text, "ü (x)" int);'
+        """INSERT INTO "Sch é"."My.Table" VALUES (1, 'x', 2);"""
+        'CREATE PUBLICATION pub FOR TABLE "Sch é"."My.Table"'
+    )
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute(
+        """UPDATE "Sch é"."My.Table" SET "a.b" = 'y'; INSERT INTO "Sch é"."My.Table" VALUES (2, 'z', 3)"""
+    )
+    bridge.catch_up()
+    assert sorted(map(tuple, (row.values() for row in bridge.rows("Sch é.My.Table")))) == [(1, "y", 2), (2, "z", 3)]

@@ -1,0 +1,270 @@
+"""One subscription's life: caught up, disabled, failed, tried again; and the traps that peers fell into."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bridge.errors import ApplyError, ConfigError, PublisherError
+from protocol.lsn import Lsn
+
+SETUP = "CREATE TABLE t (id int PRIMARY KEY, note text); CREATE PUBLICATION pub FOR TABLE t"
+
+
+def ids(bridge):
+    return sorted(row["id"] for row in bridge.rows("t"))
+
+
+def confirmed(publisher, slot_name):
+    return Lsn.parse(
+        publisher.query(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (slot_name,)
+        )[0][0]
+    )
+
+
+def running(bridge):
+    """A worker that runs until it is stopped; waits until it streams."""
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    name = bridge.subscription.name
+    wait_until(lambda: bridge.catalog.subscription(name).state == "streaming")
+    return worker
+
+
+def end(worker):
+    worker.stop()
+    worker.thread.join(60)
+    assert not worker.thread.is_alive()
+
+
+def wait_until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_everything_flushed_before_is_applied_and_confirmed(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2]
+    assert bridge.remote_lsn() >= flushed
+    assert flushed <= confirmed(publisher, bridge.subscription.slot_name) <= bridge.remote_lsn()
+
+
+def test_one_commit_a_batch_carries_the_stamp(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (1, 'a'); INSERT INTO t VALUES (2, 'b'); UPDATE t SET note = 'c'")
+    bridge.catch_up()
+    commits = [commit for commit in bridge.commits("t") if "txn" in commit]
+    assert len(commits) >= 1
+    assert commits[-1]["txn"]["version"] <= bridge.remote_lsn()
+    assert commits[-1]["txn"]["appId"].startswith("pgbridge/")
+    assert f"/{bridge.subscription.name}/" in commits[-1]["txn"]["appId"]
+
+
+def test_an_idle_publication_does_not_hold_wal(publisher, pipeline):
+    """PEERS.md 2, 1-4: only tables that are not published are written; the slot moves on by keepalives."""
+    publisher.execute(SETUP + "; CREATE TABLE other (a text)")
+    bridge = pipeline()
+    worker = running(bridge)
+    try:
+        for _ in range(3):
+            publisher.execute("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 100)")
+            flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+            wait_until(lambda at=flushed: confirmed(publisher, bridge.subscription.slot_name) >= at, 20)
+        assert bridge.remote_lsn() >= flushed
+        assert bridge.rows("t") == []
+    finally:
+        end(worker)
+    assert [commit for commit in bridge.commits("t") if "txn" in commit] == [], "nothing to commit, no commit"
+
+
+def test_disable_stops_and_enable_is_needed(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    name = bridge.subscription.name
+    worker = running(bridge)
+    bridge.catalog.set_enabled(name, enabled=False)
+    worker.thread.join(30)
+    assert not worker.thread.is_alive()
+    assert worker.error is None
+    assert worker.disabled
+    assert bridge.catalog.subscription(name).state == "disabled"
+    publisher.execute("INSERT INTO t VALUES (1, 'a')")
+    bridge.catch_up()  # a disabled subscription has nothing to catch up with
+    assert bridge.rows("t") == []
+    bridge.catalog.set_enabled(name, enabled=True)
+    bridge.catch_up()
+    assert ids(bridge) == [1]
+
+
+def test_a_lost_connection_is_made_again(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=1)
+    worker = running(bridge)
+    try:
+        publisher.execute("INSERT INTO t VALUES (1, 'a')")
+        publisher.query(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s",
+            (bridge.subscription.slot_name,),
+        )
+        publisher.execute("INSERT INTO t VALUES (2, 'b')")
+        flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        wait_until(lambda: bridge.remote_lsn() >= flushed)
+    finally:
+        end(worker)
+    assert ids(bridge) == [1, 2]
+    assert bridge.catalog.subscription(bridge.subscription.name).apply_error_count == 0
+
+
+def failing(spark, bridge):
+    """Let the target refuse ids of 100 and more."""
+    spark.sql(f"ALTER TABLE delta.`{bridge.path('t')}` ADD CONSTRAINT small CHECK (id < 100)")
+
+
+def test_an_apply_error_is_recorded_with_its_finish_lsn_until_a_later_batch(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=0.1)
+    bridge.catch_up()
+    failing(spark, bridge)
+    before = bridge.remote_lsn()
+    publisher.execute("INSERT INTO t VALUES (100, 'too large')")
+    with pytest.raises(ApplyError, match='relation "public.t" in transaction'):
+        bridge.catch_up()
+    name = bridge.subscription.name
+    error = bridge.catalog.last_error(name)
+    assert error.relation == "public.t"
+    assert f"finished at {error.finish_lsn}" in error.message
+    assert bridge.catalog.subscription(name).apply_error_count >= 1
+    assert before <= error.finish_lsn
+    assert bridge.remote_lsn() <= error.finish_lsn
+    assert confirmed(publisher, bridge.subscription.slot_name) <= error.finish_lsn
+    spark.sql(f"ALTER TABLE delta.`{bridge.path('t')}` DROP CONSTRAINT small")
+    bridge.catch_up()
+    assert ids(bridge) == [100]
+    assert bridge.catalog.last_error(name) is None
+
+
+def test_disable_on_error(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(disable_on_error=True)
+    bridge.catch_up()
+    failing(spark, bridge)
+    publisher.execute("INSERT INTO t VALUES (100, 'too large')")
+    with pytest.raises(ApplyError):
+        bridge.catch_up()
+    row = bridge.catalog.subscription(bridge.subscription.name)
+    assert not row.enabled
+    assert row.state == "disabled"
+    assert row.apply_error_count == 1
+
+
+def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline):
+    bridge = pipeline()
+    started = time.monotonic()
+    with pytest.raises(PublisherError, match='publication "pub" does not exist') as caught:
+        bridge.catch_up()
+    assert "CREATE PUBLICATION" in caught.value.hint
+    assert time.monotonic() - started < 10
+    assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_a_connection_string_that_cannot_be_read_ends_it(publisher, pipeline):
+    bridge = pipeline()
+    bridge.subscription = bridge.subscription.model_copy(update={"connection": "host=localhost nonsense"})
+    with pytest.raises(ConfigError, match="not a libpq connection string"):
+        bridge.catch_up()
+
+
+def test_origin_none_leaves_out_what_came_from_elsewhere(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(origin="none")
+    bridge.catch_up()
+    publisher.query("SELECT pg_replication_origin_create('elsewhere_' || current_database())")
+    try:
+        with publisher.connect() as connection:
+            connection.execute("SELECT pg_replication_origin_session_setup('elsewhere_' || current_database())")
+            connection.execute("INSERT INTO t VALUES (1, 'from elsewhere')")
+        publisher.execute("INSERT INTO t VALUES (2, 'from here')")
+        bridge.catch_up()
+        assert ids(bridge) == [2]
+    finally:
+        publisher.query("SELECT pg_replication_origin_drop('elsewhere_' || current_database())")
+
+
+def test_values_that_have_no_binary_reader_make_the_stream_textual(publisher, pipeline):
+    publisher.execute(
+        "CREATE TYPE pair AS (a int, b text); CREATE TABLE t (id int PRIMARY KEY, p pair, at point, m money);"
+        "INSERT INTO t VALUES (1, '(1,x)', '(1,2)', 5); CREATE PUBLICATION pub FOR TABLE t"
+    )
+    bridge = pipeline(binary=True)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (2, '(2,\"y z\")', '(3,4.5)', -1.5)")
+    bridge.catch_up()
+    texts = publisher.query("SELECT id, p::text, at::text, m::text FROM t ORDER BY id")
+    assert sorted(tuple(row.values()) for row in bridge.rows("t")) == texts
+
+
+def test_large_values_that_did_not_change_stay(publisher, pipeline):
+    """Unchanged TOAST: kept by updates, by key changes, and from earlier changes of the batch."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, large text, n int); ALTER TABLE t ALTER large SET STORAGE EXTERNAL;"
+        "INSERT INTO t SELECT g, repeat(g::text, 3000), 0 FROM generate_series(1, 4) g; CREATE PUBLICATION pub FOR TABLE t"
+    )
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("UPDATE t SET n = 1 WHERE id = 1")
+    publisher.execute("UPDATE t SET id = 20, n = 2 WHERE id = 2")
+    publisher.execute("INSERT INTO t VALUES (2, repeat('new', 2000), 3), (5, repeat('five', 2000), 0)")
+    publisher.execute("UPDATE t SET n = 4 WHERE id IN (2, 5)")
+    publisher.execute("UPDATE t SET id = 50 WHERE id = 5")
+    bridge.catch_up()
+    expected = publisher.query("SELECT id, large, n FROM t ORDER BY id")
+    assert sorted(tuple(row.values()) for row in bridge.rows("t")) == expected
+
+
+def test_truncate_in_the_middle(publisher, pipeline):
+    publisher.execute(SETUP + "; INSERT INTO t VALUES (1, 'copied')")
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute(
+        "BEGIN; INSERT INTO t VALUES (2, 'before'); TRUNCATE t; INSERT INTO t VALUES (1, 'after'); COMMIT"
+    )
+    bridge.catch_up()
+    assert [(row["id"], row["note"]) for row in bridge.rows("t")] == [(1, "after")]
+
+
+def test_a_deferrable_key_is_no_key(publisher, pipeline):
+    """Within a transaction two rows may have the same value of it: to go by it would mix them up."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, note text, at int UNIQUE NOT NULL);"
+        "ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2);"
+        "CREATE PUBLICATION pub FOR TABLE t"
+    )
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("UPDATE t SET id = 3 - id")
+    with pytest.raises(ApplyError, match="no key to find its rows by"):
+        bridge.catch_up()
+    assert sorted((row["id"], row["note"]) for row in bridge.rows("t")) == [(1, "one"), (2, "two")]
+
+
+def test_keys_that_trade_places(publisher, pipeline):
+    publisher.execute(SETUP + "; INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute(
+        "BEGIN; UPDATE t SET id = 0 WHERE id = 1; UPDATE t SET id = 1 WHERE id = 2; "
+        "UPDATE t SET id = 2 WHERE id = 0; COMMIT"
+    )
+    bridge.catch_up()
+    assert sorted((row["id"], row["note"]) for row in bridge.rows("t")) == [(1, "two"), (2, "one")]
