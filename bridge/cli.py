@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,7 @@ state_dir = "state"                # what is applied up to where; keep it with t
 [spark]
 master = "local[*]"                # or spark://…, yarn, k8s://…, sc://… (Spark Connect)
 
-[subscription.{name}]
+[subscription.{key}]
 connection = {connection}
 publications = [{publications}]
 warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
@@ -75,16 +76,19 @@ def init(
     """Write a short commented configuration file."""
     if config_file.exists():
         raise ConfigError(f"{config_file} is there already", hint="remove it, or name another file with --config")
-    name = name or publication[0].lower().replace(" ", "_")
+    name = name or config.default_slot_name(publication[0])
     text = _TEMPLATE.format(
-        name=name,
-        slot_name=name,
+        key=name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False),
+        slot_name=config.default_slot_name(name),
         connection=json.dumps(connection, ensure_ascii=False),
         publications=", ".join(json.dumps(item, ensure_ascii=False) for item in publication),
         warehouse=json.dumps(warehouse, ensure_ascii=False),
         example=f"{warehouse.rstrip('/')}/public/t1",
     )
-    config_file.write_text(text, encoding="utf-8")
+    try:
+        config_file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"configuration file {config_file} cannot be written: {error}") from error
     try:
         config.load(config_file)
     except ConfigError:

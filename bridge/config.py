@@ -26,6 +26,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 NOT_YET: dict[tuple[str, Any], str] = {
     ("streaming", "on"): "streamed (in-progress) transactions are not decoded yet",
+    ("conflict", "apply_remote"): "conflicts are not detected yet",
     ("two_phase", True): "prepared transactions are not decoded at PREPARE yet",
 }
 """Values that the contract has and this version refuses, rather than accept and ignore."""

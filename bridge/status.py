@@ -102,16 +102,12 @@ def _text(lsn: Lsn | None) -> str | None:
 def render(document: dict[str, Any]) -> RenderableType:
     """The same for people: one table of subscriptions, one of their Delta tables, and what went wrong."""
     overview = Table(box=None, pad_edge=False)
-    for heading in (
-        "subscription",
-        "state",
-        "remote_lsn",
-        "received_lsn",
-        "confirmed_flush_lsn",
-        "lag",
-        "errors",
-    ):
-        overview.add_column(heading, justify="right" if heading in {"lag", "errors"} else "left")
+    # Where the screen is narrow, names are broken rather than LSNs; 80 columns are enough for usual ones.
+    overview.add_column("\nsubscription", min_width=8, overflow="fold")
+    for heading in ("\nstate", "\nremote_lsn", "\nreceived_lsn", "confirmed_\nflush_lsn"):
+        overview.add_column(heading, no_wrap=True)
+    for heading in ("\nlag", "\nerrors"):
+        overview.add_column(heading, no_wrap=True, justify="right")
     tables = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "Delta table"):
         tables.add_column(heading, overflow="fold")
@@ -119,10 +115,11 @@ def render(document: dict[str, Any]) -> RenderableType:
     for entry in document["subscriptions"]:
         errors = entry["apply_error_count"] + entry["sync_error_count"]
         lsns = [entry[key] or "-" for key in ("remote_lsn", "received_lsn", "confirmed_flush_lsn")]
-        overview.add_row(entry["name"], entry["state"], *lsns, size_text(entry["lag_bytes"]), str(errors))
+        cells = (entry["name"], entry["state"], *lsns, size_text(entry["lag_bytes"]), str(errors))
+        overview.add_row(*map(Text, cells))  # Text, because strings may hold what rich takes for markup
         for table in entry["tables"]:
             state = f"{table['state']} ({_STATES[table['state']]})"
-            tables.add_row(f"{entry['name']}: {table['name']}", state, table["path"])
+            tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
         if error := entry["last_error"]:
             problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
             problems.append(error["message"] + "\n")

@@ -15,7 +15,6 @@ import pytest
 
 from bridge.config import Config, Subscription
 from bridge.track.catalog import Catalog, catalog_path
-from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.subscriber import SubscriptionWorker
+    from protocol.lsn import Lsn
     from tests.fix_postgres import Publisher
 
 ROOT = Path(__file__).parents[1]
-_CATCH_UP_TIMEOUT_S = 180
+_CATCH_UP_TIMEOUT_S = 240
 
 
 class Pipeline:
@@ -110,6 +110,7 @@ class DaemonProcess:
             'master = "local[2]"',
             "[spark.conf]",
             '"spark.driver.memory" = "1g"',
+            '"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"',  # as in fix_spark
             '"spark.sql.shuffle.partitions" = "2"',
             '"spark.driver.host" = "127.0.0.1"',
             f"[subscription.{name}]",
@@ -133,7 +134,7 @@ class DaemonProcess:
         assert self._process is not None
         return self._process.pid
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         """Its exit code; minus the signal's number when a signal ended it."""
         assert self._process is not None
         try:
@@ -148,7 +149,7 @@ class DaemonProcess:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def stop(self, timeout_s: float = 60) -> int:
+    def stop(self, timeout_s: float = 120) -> int:
         """SIGTERM, and its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
@@ -164,7 +165,7 @@ class DaemonProcess:
         if self._process is not None and self._process.poll() is None:
             self.kill()
 
-    def wait_for(self, text: str, timeout_s: float = 90) -> None:
+    def wait_for(self, text: str, timeout_s: float = 180) -> None:
         """Wait until the log holds a text that it did not hold at the start of this call."""
         assert self._process is not None
         begin = self.log.stat().st_size

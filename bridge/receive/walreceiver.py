@@ -46,6 +46,7 @@ pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _MESSAGES_PER_TURN = 20_000  # so that the schedule is looked at every few milliseconds under full load
 _XLOG_DATA = ord("w")
+_UNDEFINED_OBJECT = b"42704"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,9 @@ class WalReceiver:
         queue: Where transactions go.
         progress: Positions, shared with the apply worker: this side writes what is received and reads what is
             durable.
-        after_receive: Called with each whole transaction before it is handed over.
+        after_receive: Called for each whole transaction before it is handed over.
+        notice: Called with each message beside the stream, as psql would show it: from PostgreSQL 18 on a publication
+            that is missing in the WAL is only warned of.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class WalReceiver:
         *,
         application_name: str,
         after_receive: Callable[[], None] = lambda: None,
+        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._stream = stream
         self._queue = queue
@@ -97,6 +101,7 @@ class WalReceiver:
         self._ask = threading.Event()
         self._status_due_s = 0.0
         self._connection = connect(conninfo, application_name=application_name, replication=True)
+        self._connection.add_notice_handler(lambda diagnostic: notice(_as_psql(diagnostic)))
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
 
     def start(self) -> None:
@@ -133,7 +138,8 @@ class WalReceiver:
                 if idle:
                     self._wait_readable()
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
-                    self._report_if_due()
+                    # More often than due: what asks for an answer is not read meanwhile.
+                    self._report()
             self._report()
         except psycopg.Error as error:
             self._queue.fail(translated(error, "the replication stream was lost"))
@@ -187,10 +193,14 @@ class WalReceiver:
         reason = (result.error_message if result else self._connection.pgconn.error_message).decode(errors="replace")
         sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
         retry = sqlstate is None or sqlstate[:2] in {b"57", b"08", b"55", b"53", b"XX"}
+        hint = "" if retry else "mend it on the publisher; the stream goes on from the last durable transaction"
+        if sqlstate == _UNDEFINED_OBJECT:
+            hint = (
+                "a publication that is created again is still missing in the WAL that was written without it: "
+                "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
+            )
         raise PublisherError(
-            f"the publisher ended the stream: {reason.strip() or 'no reason given'}",
-            hint="" if retry else "mend it on the publisher; the stream goes on from the last durable transaction",
-            retry=retry,
+            f"the publisher ended the stream: {reason.strip() or 'no reason given'}", hint=hint, retry=retry
         )
 
     def _report_if_due(self) -> None:
@@ -221,3 +231,8 @@ class WalReceiver:
         timeout_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
         if select.select([pgconn.socket], [], [], timeout_s)[0]:
             pgconn.consume_input()
+
+
+def _as_psql(diagnostic: psycopg.errors.Diagnostic) -> str:
+    text = f"{diagnostic.severity}:  {diagnostic.message_primary}"
+    return f"{text}\nDETAIL:  {diagnostic.message_detail}" if diagnostic.message_detail else text

@@ -218,7 +218,8 @@ def test_large_values_that_did_not_change_stay(publisher, pipeline):
     """Unchanged TOAST: kept by updates, by key changes, and from earlier changes of the batch."""
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, large text, n int); ALTER TABLE t ALTER large SET STORAGE EXTERNAL;"
-        "INSERT INTO t SELECT g, repeat(g::text, 3000), 0 FROM generate_series(1, 4) g; CREATE PUBLICATION pub FOR TABLE t"
+        "INSERT INTO t SELECT g, repeat(g::text, 3000), 0 FROM generate_series(1, 4) g;"
+        "CREATE PUBLICATION pub FOR TABLE t"
     )
     bridge = pipeline()
     bridge.catch_up()

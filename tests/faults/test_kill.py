@@ -1,4 +1,4 @@
-"""kill -9 at every named point: the next start goes on from there, and the tables end equal to a native subscriber's."""
+"""kill -9 at every named point: the next start goes on from there; at the end all is as in a native subscriber."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_random_workload_in_several_lives(spark, publisher, pipeline, binary):
 
 
 def test_random_workload_with_five_kills_at_random_moments(spark, publisher, daemon):
-    """kill -9 while copying and while streaming, under load; nothing is lost, nothing is there twice."""
+    """SIGKILL while copying and while streaming, under load; nothing is lost, nothing is there twice."""
     with Workload(publisher.conninfo, SEED) as workload:
         workload.create_tables()
         workload.publication("pub")

@@ -5,11 +5,13 @@ The model is what the net effect must agree with; it shares nothing with it.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import random
 
 INSERT, UPDATE, DELETE, NO_OLD, KEY_TUPLE = ord("I"), ord("U"), ord("D"), 0, ord("K")
 TYPES = [pa.int64(), pa.int64(), pa.int64(), pa.string()]

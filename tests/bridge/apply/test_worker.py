@@ -134,7 +134,7 @@ def test_a_batch_applied_again_changes_nothing(spark, catalog, target):
     assert content(spark, target) == [(1, "a")]
 
 
-class Cut(Exception):  # noqa: N818 - not an error of the bridge
+class Cut(Exception):
     """Stands for a crash."""
 
 

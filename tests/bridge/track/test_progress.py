@@ -3,7 +3,6 @@
 A model server sends transactions and keepalives, a model applier makes batches durable in its own time, and a
 model crash throws away everything but what was recorded, in every order that Hypothesis thinks of.
 """
-# ruff: noqa: D102 - the names of a state machine's rules and invariants say what they are
 
 from __future__ import annotations
 
