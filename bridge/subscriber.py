@@ -151,7 +151,7 @@ class SubscriptionWorker:
             sync = TableSync(self._spark, self.subscription, self._catalog, self._log)
             self._copying = True
             self._catalog.set_state(self._name, "copying")
-            system_identifier = Start(self.subscription, self._catalog, publisher, sync, published, self._log).run()
+            Start(self.subscription, self._catalog, publisher, sync, published, self._log).run()
             self._copying = False
             subscribed = sync.follow(published, publisher)
             former = BatchFormer(
@@ -161,7 +161,7 @@ class SubscriptionWorker:
                 unrepresentable=self.subscription.unrepresentable,
                 ignored=self._ignoring(),
             )
-            self._stream(former, publisher, system_identifier)
+            self._stream(former, publisher)
 
     def _enabled(self) -> bool:
         row = self._catalog.subscription(self._name)
@@ -169,7 +169,7 @@ class SubscriptionWorker:
 
     # --- the stream -----------------------------------------------------------------------------------------------
 
-    def _stream(self, former: BatchFormer, publisher: Publisher, system_identifier: str) -> None:
+    def _stream(self, former: BatchFormer, publisher: Publisher) -> None:
         remote_lsn = self._catalog.remote_lsn(self._name)
         row = self._catalog.subscription(self._name)
         if remote_lsn is None or row is None:  # pragma: no cover - _prepare has just written them
@@ -195,7 +195,7 @@ class SubscriptionWorker:
             self._catalog,
             subscription=self._name,
             origin_name=self.subscription.origin_name,
-            txn_app_id=f"pgbridge/{system_identifier}/{self._name}/{row.incarnation}/{row.epoch}",
+            txn_app_id=f"{row.txn_app_id}/{row.epoch}",
         )
         try:
             receiver.start()

@@ -155,7 +155,7 @@ def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column])
         deleted = np.flatnonzero(tags == DELETE)
         stretch.check_end(deleted, positions[deleted])
         updated = np.flatnonzero(has_old & (tags == UPDATE))
-        marked = (positions[updated] < stretch.ends[updated]) & (stretch.data[positions[updated]] == _NEW)
+        marked = stretch.data[positions[updated]] == _NEW
         stretch.check(marked, updated, positions[updated], "expected a tuple marked N")
     unchanged: dict[int, Bools] = {}
     owners = np.flatnonzero(tags != DELETE)

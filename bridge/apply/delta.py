@@ -102,11 +102,16 @@ def append(rows: DataFrame, path: str) -> None:
     rows.write.format("delta").mode("append").save(path)
 
 
-def overwrite(rows: DataFrame, path: str, *, user_metadata: str | None = None) -> None:
-    """Replace the table's rows, in one commit; its columns stay."""
+def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> None:
+    """Replace the table's rows, in one commit; its columns stay.
+
+    `stamp` is for a commit outside of `stamped`.
+    """
     writer = rows.write.format("delta").mode("overwrite")
-    if user_metadata is not None:
-        writer = writer.option("userMetadata", user_metadata)
+    if stamp is not None:
+        writer = writer.options(
+            txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
+        )
     writer.save(path)
 
 

@@ -25,6 +25,7 @@ SESSION_SETTINGS = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     # Names in the bridge's own statements mean what they say (CVE-2018-1058).
     "search_path": "pg_catalog",
 }

@@ -39,11 +39,8 @@ class Start:
         self._published = published
         self._log = log
 
-    def run(self) -> str:
+    def run(self) -> None:
         """Make or check the slot, and copy what is to be copied.
-
-        Returns:
-            The server's system identifier.
 
         Raises:
             PublisherError: The server, or the slot, is not the one the state belongs to, or refuses.
@@ -63,7 +60,6 @@ class Start:
                     # on its tables follow the stream.
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                 self._sync.copy(self._published, self._publisher, snapshot)
-        return system_identifier
 
     def _check(self, system_identifier: str) -> None:
         """The state is there: server and slot must be those it was made with."""

@@ -7,7 +7,6 @@ cut short is copied again from the start; its Delta table is empty until one com
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -109,9 +108,12 @@ class TableSync:
             snapshot=snapshot.name,
             unrepresentable=self._subscription.unrepresentable,
         )
-        metadata = {"origin": self._subscription.origin_name, "copied_at_lsn": str(snapshot.consistent_point)}
+        # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
+        row = self._catalog.subscription(name)
+        app_id = f"{row.txn_app_id}/copy" if row else ""
+        stamp = delta.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         try:
-            delta.overwrite(rows, target.path, user_metadata=json.dumps({"pgbridge": metadata}))
+            delta.overwrite(rows, target.path, stamp)
         except PySparkException as error:
             raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
         faults.reach("table_copied")

@@ -100,6 +100,11 @@ class SubscriptionRow:
     apply_error_count: int
     sync_error_count: int
 
+    @property
+    def txn_app_id(self) -> str:
+        """Delta's application id for what the subscription commits: it is never used again after a new start."""
+        return f"pgbridge/{self.system_identifier}/{self.name}/{self.incarnation}"
+
 
 @dataclass(frozen=True, slots=True)
 class RelRow:

@@ -100,7 +100,7 @@ def test_transactions_before_a_tables_copy_are_left_out():
 
 
 def test_tables_that_are_not_subscribed_are_ignored_and_named():
-    names = []
+    names: list[str] = []
     batch = former(subscribed(LOG), ignored=names.append).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert batch.tables == []
     assert batch.end_lsn == 108

@@ -80,7 +80,9 @@ def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
     with pytest.raises(TargetError, match="is not a Delta table"):
         delta.schema_of(spark, str(tmp_path / "files"))
     delta.create(spark, str(tmp_path / "t"), spark.createDataFrame([], "id long").schema)
-    assert delta.schema_of(spark, str(tmp_path / "t")).fieldNames() == ["id"]
+    schema = delta.schema_of(spark, str(tmp_path / "t"))
+    assert schema is not None
+    assert schema.fieldNames() == ["id"]
 
 
 def test_merge_statement_has_each_clause_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,10 @@ class Parts:
 
     def run(self, until):
         self.until = Lsn(until)
-        stream = Stream(self, self.queue, self.progress)
-        ApplyLoop("sub", stream, self, self, self.catalog, limits=LIMITS, control=self, log=log.get("sub")).run()
+        parts: Any = self  # stands in for the receiver, the former and the applier
+        stream = Stream(parts, self.queue, self.progress)
+        loop = ApplyLoop("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
+        loop.run()
 
 
 @pytest.fixture

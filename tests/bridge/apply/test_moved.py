@@ -1,6 +1,7 @@
 """The fold agrees with a row-at-a-time model, also where a key change carries an unchanged TOAST value."""
 
 import random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def test_is_not_needed_without_marks():
 
 def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
     """1 moves to 2 with its large value; a new 1 comes: the target's row 1 becomes 2, and 1 is inserted."""
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"op": ord("U"), "old": ord("K"), "new_0": 0, "new_1": 2, "new_2": 7, "new_3": None, "old_0": 0, "old_1": 1,
          "unchanged_3": True},
         {"op": ord("I"), "old": 0, "new_0": 0, "new_1": 1, "new_2": 8, "new_3": "new", "old_0": None, "old_1": None,
