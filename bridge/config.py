@@ -110,7 +110,7 @@ class Subscription(BaseModel):
             )
         return slot_name
 
-    @field_validator("streaming", "two_phase")
+    @field_validator(*(key for key, _ in NOT_YET))
     @classmethod
     def _not_yet(cls, value: Any, info: ValidationInfo) -> Any:
         if why := NOT_YET.get((info.field_name or "", value)):

@@ -81,9 +81,11 @@ def _owner(bounds: Ints, place: int) -> int:
     return int(np.searchsorted(bounds, place, side="right")) - 1
 
 
-def _counted(counts: Ints) -> Ints:
+def _counted(counts: Ints | Bools) -> Ints:
     """How many came before each, and all of them at the end."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    before = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=before[1:])
+    return before
 
 
 # Text form: array_out

@@ -15,6 +15,7 @@ import pytest
 
 from bridge.config import Config, Subscription
 from bridge.track.catalog import Catalog, catalog_path
+from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,8 +111,7 @@ class DaemonProcess:
             'master = "local[2]"',
             "[spark.conf]",
             '"spark.driver.memory" = "1g"',
-            '"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"',  # as in fix_spark
-            '"spark.sql.shuffle.partitions" = "2"',
+            *(f'"{key}" = "{value}"' for key, value in YOUNG_JVM.items()),
             '"spark.driver.host" = "127.0.0.1"',
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),

@@ -29,6 +29,8 @@ master = "local[2]"
 
 [spark.conf]
 "spark.driver.memory" = "2g"
+# a short life on two cores: what the optimizing compiler and a parallel collector cost, they do not give back
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.local.dir" = {scratch}

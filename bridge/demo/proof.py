@@ -94,10 +94,11 @@ class Snapshot:
 
     def rows(self, table: PublishedTable) -> list[Row]:
         """The published rows: strings of PostgreSQL's output where Delta has strings, else Python's values."""
-        for column in table.columns:
-            if delta_type(column.type) == "string":
-                self._connection.adapters.register_loader(column.type_oid, TextLoader)
-        return [tuple(map(_hashable, row)) for row in table.rows(self._connection)]
+        with self._connection.cursor() as cursor:
+            for column in table.columns:
+                if delta_type(column.type) == "string":
+                    cursor.adapters.register_loader(column.type_oid, TextLoader)
+            return [tuple(map(_hashable, row)) for row in table.rows(cursor)]
 
 
 def prove(spark: SparkSession, snapshot: Snapshot, warehouses: Mapping[str, Path]) -> list[Verdict]:

@@ -65,10 +65,10 @@ class PublishedTable:
         row = connection.execute(sql.SQL("SELECT count(*)") + self._source()).fetchone()
         return int(row[0]) if row else 0
 
-    def rows(self, connection: Connection) -> list[tuple[Any, ...]]:
-        """The published rows, their columns in the order of `columns`."""
+    def rows(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The published rows, their columns in the order of `columns`; values as the cursor loads them."""
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
-        return connection.execute(sql.SQL("SELECT ") + names + self._source()).fetchall()
+        return cursor.execute(sql.SQL("SELECT ") + names + self._source()).fetchall()
 
     def _source(self) -> sql.Composed:
         # the filter is the server's own text of an expression that it holds

@@ -92,17 +92,24 @@ def line(view: SubscriptionView) -> str:
 
 
 def render(views: Sequence[SubscriptionView], load: str) -> RenderableType:
-    """The same for a terminal: a line for each subscription and one for each of its tables."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("subscription", "state", "rows in PostgreSQL", "rows in Delta", "version", "lag", "remote_lsn"):
-        right = heading.startswith("rows") or heading in {"version", "lag"}
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    """The same for a terminal: a line for each subscription, and below it one for each of its tables."""
+    parts: list[RenderableType] = [Text(), _columns(heading=True)]
     for view in views:
-        lag, lsn = size_text(view.lag_bytes), str(view.remote_lsn or "-")
-        table.add_row(view.name, Text(view.state, style=_style(view.state)), "", "", "", lag, lsn, style="bold")
+        position = f", lag {size_text(view.lag_bytes)}, remote_lsn {view.remote_lsn or '-'}"
+        parts.append(Text.assemble((f"{view.name}: ", "bold"), (view.state, _style(view.state)), position))
+        table = _columns(heading=False)
         for row in view.tables:
             table.add_row(*_cells(row))
-    return Group(Text(), table, Text(f"\n{load}"))
+        parts.append(table)
+    return Group(*parts, Text(f"\n{load}"))
+
+
+def _columns(*, heading: bool) -> Table:
+    """Columns of fixed widths, so that one table's stand below another's; 77 characters together."""
+    table = Table(box=None, pad_edge=False, show_header=heading)
+    for name, width in (("", 21), ("", 12), ("rows published", 14), ("rows in Delta", 13), ("version", 9)):
+        table.add_column(name, width=width, justify="right" if name else "left", no_wrap=True)
+    return table
 
 
 def _cells(table: TableView) -> tuple[str, ...]:
@@ -112,8 +119,6 @@ def _cells(table: TableView) -> tuple[str, ...]:
         f"{table.published_rows:,}",
         "-" if table.delta_rows is None else f"{table.delta_rows:,}",
         "-" if table.version is None else str(table.version),
-        "",
-        "",
     )
 
 

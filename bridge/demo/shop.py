@@ -48,11 +48,13 @@ class ShopLoad:
     Attributes:
         committed: Transactions committed.
         rolled_back: Transactions rolled back.
+        error: What ended the thread before `stop`.
     """
 
     def __init__(self, conninfo: str, seed: int = 18) -> None:
         self.committed = 0
         self.rolled_back = 0
+        self.error: Exception | None = None
         self._random = random.Random(seed)
         self._connection = psycopg.connect(conninfo, autocommit=True)
         self._last_customer = self._number("SELECT max(id) FROM customers")
@@ -62,7 +64,6 @@ class ShopLoad:
         self._transactions, self._weights = zip(*self._mix().items(), strict=True)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
 
     def _mix(self) -> dict[Callable[[], None], int]:
         """What transactions do, and how often of a hundred or so."""
@@ -108,12 +109,16 @@ class ShopLoad:
                 self.step()
                 due_s = max(due_s + 1 / per_second, time.monotonic() - _CATCH_UP_S)
         except Exception as error:  # noqa: BLE001 - raised again by `check`, in the thread that waits
-            self._error = error
+            self.error = error
 
     def check(self) -> None:
         """Raise what ended the load before `stop`."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        """The same as `stop`."""
+        self.stop()
 
     def stop(self) -> None:
         """End after the transaction under way, and close the connection."""

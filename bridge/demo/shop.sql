@@ -1,4 +1,4 @@
--- The demo's shop: types, tables, first rows, publications. For an empty database of PostgreSQL 17 or later.
+-- The demo's shop: types, tables, first rows, publications. For an empty database, PostgreSQL 15 or later.
 SELECT setseed(0.42);
 
 CREATE TYPE order_status AS ENUM ('new', 'paid', 'shipped', 'delivered');
@@ -62,37 +62,38 @@ CREATE TABLE page_views (
 INSERT INTO customers (account, name, country, vip, balance, birthday, interests, preferences, note, created_at)
 SELECT md5(n::text)::uuid,
        'Customer ' || n,
-       (ARRAY['DE', 'ES', 'FR', 'PT'])[random(1, 4)],
-       n % 10 = 0,
-       random(0.00, 500.00),
-       CASE WHEN n % 7 <> 0 THEN date '1950-01-01' + random(0, 20000) END,
+       (ARRAY['DE', 'ES', 'FR', 'PT'])[1 + floor(random() * 4)],
+       n % 4 = 0,
+       random() * 500,
+       CASE WHEN n % 7 <> 0 THEN date '1950-01-01' + floor(random() * 20000)::int END,
        (ARRAY['books', 'bikes', 'plants', 'it''s, "quoted"'])[1 : n % 5],
        CASE WHEN n % 3 <> 0 THEN jsonb_build_object('newsletter', n % 2 = 0, 'language', 'pt') END,
-       CASE WHEN n % 4 = 0 THEN (SELECT string_agg(md5(random()::text), ' ') FROM generate_series(1, 100 + n % 50)) END,
-       timestamptz '2026-01-01 00:00:00+00' + random(0, 10000000) * interval '1 second'
+       CASE WHEN n % 5 = 0 THEN (SELECT string_agg(md5(random()::text), ' ') FROM generate_series(1, 100 + n % 50)) END,
+       timestamptz '2026-01-01 00:00:00+00' + floor(random() * 10000000) * interval '1 second'
   FROM generate_series(1, 2000) AS n;
 
 INSERT INTO products (sku, name, description, price, size_cm, photo, updated_at)
 SELECT 'SKU-' || to_char(n, 'FM0000'),
        'Product ' || n,
        (SELECT string_agg(md5(random()::text), ' ') FROM generate_series(1, 100 + n % 100)),
-       random(1.00, 200.00),
+       1 + random() * 199,
        CASE WHEN n % 9 <> 0 THEN ARRAY[n / 7.0, 20, NULL] END,
        decode(md5(n::text), 'hex'),
        timestamptz '2026-01-01 00:00:00+00'
   FROM generate_series(1, 300) AS n;
 
 INSERT INTO orders (customer_id, status, total, delivery, shipped_on, placed_at)
-SELECT random(1, 2000),
-       (enum_range(NULL::order_status))[random(1, 4)],
+SELECT 1 + floor(random() * 2000),
+       (enum_range(NULL::order_status))[1 + floor(random() * 4)],
        0,
        CASE WHEN n % 5 <> 0 THEN tstzrange(t, t + interval '4 hours') END,
        CASE WHEN n % 2 = 0 THEN t::date END,
        t
-  FROM generate_series(1, 8000) AS n, LATERAL (SELECT timestamptz '2026-06-01 00:00:00+00' + n * interval '97.123456 s') AS o(t);
+  FROM generate_series(1, 8000) AS n,
+       LATERAL (SELECT timestamptz '2026-06-01 00:00:00+00' + n * interval '97.123456 s') AS o (t);
 
 INSERT INTO order_items (order_id, line_no, sku, quantity, unit_price)
-SELECT n, line_no, sku, random(1, 5), price
+SELECT n, line_no, sku, 1 + floor(random() * 5), price
   FROM generate_series(1, 8000) AS n,
        generate_series(1, 1 + n % 4) AS line_no
        JOIN LATERAL (SELECT 'SKU-' || to_char(1 + (n * 7 + line_no * 31) % 300, 'FM0000')) AS p(wanted) ON true
@@ -103,9 +104,9 @@ UPDATE orders
 
 INSERT INTO page_views
 SELECT timestamp '2026-06-01 00:00:00' + n * interval '31.5 s',
-       CASE WHEN n % 6 <> 0 THEN inet '10.0.0.0' + random(1, 100000) END,
-       '/product/' || random(1, 300),
-       nullif(random(0, 400), 0)
+       CASE WHEN n % 6 <> 0 THEN inet '10.0.0.0' + floor(random() * 100000)::bigint END,
+       '/product/' || (1 + floor(random() * 300)),
+       nullif(floor(random() * 400), 0)
   FROM generate_series(1, 15000) AS n;
 
 ANALYZE;

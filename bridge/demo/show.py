@@ -76,42 +76,26 @@ def run_demo(directory: Path, seconds: float) -> int:
 
 
 class Show:
-    """The demo's acts.
+    """The demo's acts, on a stage that is ready when this is made: server, shop, configuration and load.
 
     Args:
         place: The folder.
         screen: Where to tell of it.
-        stack: Ends what the acts start.
+        stack: Ends what was started.
     """
 
     def __init__(self, place: Place, screen: Screen, stack: ExitStack) -> None:
         self._place = place
         self._screen = screen
         self._stack = stack
-        self._load_is_over = False
-        self._told_errors: set[str] = set()
-
-    def run(self, seconds: float) -> int:
-        """All acts; see `run_demo`."""
         self._conninfo = self._open_shop()
-        self._watch = self._stack.enter_context(closing(Watch(self._place.config_file, self._conninfo)))
-        self._start_load()
-        self._start_bridge("pgbridge starts, and copies the tables while the load goes on")
-        self._until("the initial copy", lambda views: all(view.copied for view in views))
-        self._screen.tell("every table is copied and follows the stream")
-        self._for(seconds / 2)
-        self._kill()
-        self._start_bridge("pgbridge starts again, and goes on where it was")
-        lsn = self._watch.flush_lsn()
-        self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
-        self._screen.tell("it has applied all that was committed while it was down")
-        self._for(seconds / 2)
-        self._load.stop()
-        self._load_is_over = True
-        self._screen.tell(f"the load is over: {self._load_text()}")
-        with proof.Snapshot(self._conninfo) as snapshot:
-            self._catch_up()
-            return self._prove(snapshot)
+        self._watch = stack.enter_context(closing(Watch(place.config_file, self._conninfo)))
+        self._load = shop.ShopLoad(self._conninfo)
+        stack.callback(self._load.stop)
+        self._load.start(LOAD_PER_S)
+        screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
+        self._bridge: Child | None = None
+        self._told_errors: set[str] = set()
 
     def _open_shop(self) -> str:
         """Start the server, make the shop, write the configuration; returns the connection string."""
@@ -129,11 +113,24 @@ class Show:
         )
         return conninfo
 
-    def _start_load(self) -> None:
-        self._load = shop.ShopLoad(self._conninfo)
-        self._stack.callback(self._load.stop)
-        self._load.start(LOAD_PER_S)
-        self._screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
+    def run(self, seconds: float) -> int:
+        """All acts; see `run_demo`."""
+        self._start_bridge("pgbridge starts, and copies the tables while the load goes on")
+        self._until("the initial copy", lambda views: all(view.copied for view in views))
+        self._screen.tell("every table is copied and follows the stream")
+        self._for(seconds / 2)
+        self._kill()
+        lsn = self._watch.flush_lsn()
+        self._start_bridge("pgbridge starts again, and goes on where it was")
+        self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
+        self._screen.tell("it has applied all that was committed while it was down")
+        self._for(seconds / 2)
+        self._load.stop()
+        self._screen.tell(f"the load is over: {self._load_text()}")
+        with proof.Snapshot(self._conninfo) as snapshot:
+            self._stop_bridge()
+            self._catch_up()
+            return self._prove(snapshot)
 
     def _start_bridge(self, event: str) -> None:
         self._bridge = self._stack.enter_context(closing(Child(self._place.config_file, self._place.log)))
@@ -144,23 +141,28 @@ class Show:
         deadline_s = time.monotonic() + _BATCH_S
         while (batch := self._watch.batch("shop")) is None and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        self._bridge.kill()
-        doing = f", in the middle of the batch from {batch.start_lsn} to {batch.end_lsn}" if batch else ""
-        self._screen.tell(f"kill -9 {self._bridge.pid}: pgbridge is dead{doing}", style="red")
-        self._for(_DOWN_S, down=True)
+        if self._bridge is not None:
+            self._bridge.kill()
+            doing = f", in the middle of the batch from {batch.start_lsn} to {batch.end_lsn}" if batch else ""
+            self._screen.tell(f"kill -9 {self._bridge.pid}: pgbridge is dead{doing}", style="red")
+        self._bridge = None
+        self._for(_DOWN_S)
+
+    def _stop_bridge(self) -> None:
+        """SIGTERM, which must lead to exit status 0."""
+        if self._bridge is not None:
+            _succeeded(self._bridge, self._bridge.stop(), "pgbridge after SIGTERM")
+            self._screen.tell("pgbridge has ended after SIGTERM; `pgbridge run --until-caught-up` applies what is left")
+        self._bridge = None
 
     def _catch_up(self) -> None:
-        """Stop the daemon in order, and have a last run apply what is left."""
-        if status := self._bridge.stop():
-            raise BridgeError(f"pgbridge ended with status {status} after SIGTERM:\n{self._bridge.log_tail()}")
-        self._screen.tell("pgbridge has ended after SIGTERM; `pgbridge run --until-caught-up` applies what is left")
+        """Have a last run apply what is left."""
         last = Child(self._place.config_file, self._place.log, ["--until-caught-up"])
-        self._bridge = self._stack.enter_context(closing(last))
+        self._stack.callback(last.close)
         deadline_s = time.monotonic() + _PATIENCE_S
         while last.running and time.monotonic() < deadline_s:
-            self._look()
-        if status := last.wait(0):
-            raise BridgeError(f"`pgbridge run --until-caught-up` ended with status {status}:\n{last.log_tail()}")
+            self._look(running=True)
+        _succeeded(last, last.wait(0), "`pgbridge run --until-caught-up`")
 
     def _prove(self, snapshot: proof.Snapshot) -> int:
         """Compare everything and say so; returns the exit code."""
@@ -199,23 +201,19 @@ class Show:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not happened(self._look()):
             if time.monotonic() > deadline_s:
-                raise BridgeError(
-                    f"{what} takes more than {_PATIENCE_S:g} s;"
-                    f" the end of {self._place.log}:\n{self._bridge.log_tail()}"
-                )
+                raise BridgeError(f"{what} takes more than {_PATIENCE_S:g} s; see {self._place.log}")
 
-    def _for(self, seconds: float, *, down: bool = False) -> None:
+    def _for(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
-            self._look(min(left_s, _LOOK_EVERY_S), down=down)
+            self._look(min(left_s, _LOOK_EVERY_S))
 
-    def _look(self, pause_s: float = _LOOK_EVERY_S, *, down: bool = False) -> list[SubscriptionView]:
-        """Show where everything stands, then wait; whatever should run and does not is an error."""
-        if not self._load_is_over:
-            self._load.check()
-            if not down:
-                self._bridge.check()
-        views = self._watch.look(running=self._bridge.running)
+    def _look(self, pause_s: float = _LOOK_EVERY_S, *, running: bool | None = None) -> list[SubscriptionView]:
+        """Show where everything stands, then wait; what should go on and does not is an error."""
+        self._load.check()
+        if self._bridge is not None:
+            self._bridge.check()
+        views = self._watch.look(running=self._bridge is not None if running is None else running)
         for view in views:
             if view.error and view.error not in self._told_errors:
                 self._told_errors.add(view.error)
@@ -228,12 +226,18 @@ class Show:
         return f"{self._load.committed:,} transactions committed, {self._load.rolled_back:,} rolled back"
 
 
+def _succeeded(child: Child, status: int, what: str) -> None:
+    if status:
+        raise BridgeError(f"{what} ended with status {status}; the end of its log:\n{child.log_tail()}")
+
+
 def query_command(table: Path) -> str:
     """A line for the shell that queries the shop's orders."""
+    path = str(table).replace("`", "``")
     query = (
-        f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{table}` GROUP BY status ORDER BY total"
+        f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{path}` GROUP BY status ORDER BY status"
     )
-    code = f'from bridge import session; session.start("local[2]", {{}}).sql("{query}").show()'
+    code = f"from bridge import session; session.start('local[2]', {{}}).sql({query!r}).show()"
     return shlex.join([_short(Path(sys.executable)), "-c", code])
 
 

@@ -20,7 +20,7 @@ def test_kill_at_every_fault_point(spark, publisher, daemon):
         workload.publication("pub")
         workload.step(40)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = daemon(batch_max_age_s=0.0, batch_max_rows=100)
+            bridge = daemon(batch_max_age_s=0.0, batch_max_rows=500)
             for point in ("slot_created", "table_copied:2", *FAULT_POINTS[1:]):
                 code = bridge.run_until_caught_up(fault=point)
                 assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"

@@ -138,6 +138,17 @@ def test_zeros_are_zero_whatever_their_weight(precision):
     assert found.to_pylist() == [Decimal("0.00")] * 4
 
 
+def test_text_in_portions(monkeypatch):
+    """Long texts are written a portion at a time; a fault in a later one keeps its index."""
+    monkeypatch.setattr(numeric, "_TEXT_BYTES_AT_ONCE", 100)
+    raws = [number(n, weight=n) for n in range(1, 20)]
+    expected = [str(n * 10000**n) for n in range(1, 20)]
+    assert readers.read_binary(slices_of(raws), NUMERIC, "error").to_pylist() == expected
+    with pytest.raises(MalformedValue) as caught:
+        readers.read_binary(slices_of([*raws, number(-1, weight=9), number(1)]), NUMERIC, "error")
+    assert caught.value.index == 19
+
+
 def test_too_much_text(monkeypatch):
     monkeypatch.setattr(numeric, "_MAX_TEXT_BYTES", 100)
     assert readers.read_binary(slices_of([number(1, weight=20)]), NUMERIC, "error").to_pylist() == ["1" + "0" * 80]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import messages as m
@@ -240,6 +240,7 @@ def expected(source: Sent) -> Transaction:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(BETWEEN, SENT), max_size=3), st.data())
 def test_whole_transactions_in_order(stream, data):
     """Of any valid stream, cut anywhere, just the transactions whose Commit came have left, each at its Commit."""
@@ -257,6 +258,7 @@ def test_whole_transactions_in_order(stream, data):
     assert (assembler.open is not None) == (assembler.state is State.IN_TRANSACTION)
 
 
+@settings(deadline=None)
 @given(st.lists(strategies.messages(), max_size=12))
 def test_any_messages_in_any_order(stream):
     """Nonsense leads to ProtocolError and to nothing else, and never lets a transaction out before its Commit."""

@@ -24,6 +24,7 @@ CONTRARY = {
     "statement_timeout": "100ms",
     "lock_timeout": "100ms",
     "idle_in_transaction_session_timeout": "100ms",
+    "idle_session_timeout": "10s",
     "search_path": "public",
 }
 """For each setting something that would change what is read."""

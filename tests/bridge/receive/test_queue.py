@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.errors import PublisherError
@@ -143,6 +143,7 @@ def test_empty_transactions_fill_the_queue_as_well():
     assert queue.wait_for_room(0)
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=30),
     max_rows=st.integers(1, 10),
@@ -232,6 +233,14 @@ def test_failure_comes_after_what_was_received():
     for _ in range(2):
         with pytest.raises(PublisherError, match="the stream was lost"):
             queue.take(limits, PATIENCE_S)
+
+
+def test_failure_while_a_batch_is_applied():
+    """What is left is no full batch: it waits for its turn, and the failure behind it."""
+    queue = queue_of(transaction(1))
+    queue.fail(PublisherError("the stream was lost"))
+    assert queue.take(WHEN_FULL_2, 0.01, full_only=True) == []
+    assert numbers(queue.take(WHEN_FULL_2, 0)) == [1]
 
 
 def test_failure_ends_the_wait_for_more():

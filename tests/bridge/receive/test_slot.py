@@ -94,9 +94,11 @@ def test_name_is_taken(replication, name):
 
 
 def test_name_that_the_server_refuses(replication):
-    """Quoted, so that it arrives as it is and cannot be anything but a name."""
-    with pytest.raises(PublisherError, match="contains invalid character"):
-        replication.create_slot('Shop" LOGICAL pgoutput; DROP_REPLICATION_SLOT "x')
+    """Quoted, so that its case is kept and it cannot be anything but a name."""
+    with pytest.raises(PublisherError, match='replication slot name "Shop" contains invalid character'):
+        replication.create_slot("Shop")
+    with pytest.raises(PublisherError, match=r"syntax error|contains invalid character"):
+        replication.create_slot('x" LOGICAL pgoutput; DROP_REPLICATION_SLOT "x')
 
 
 def test_drop_of_no_slot(replication, name):

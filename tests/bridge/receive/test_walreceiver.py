@@ -58,6 +58,19 @@ class Stream:
             **arguments,
         )
 
+    def start(self) -> None:
+        """Stream, as soon as the server has noticed that the receiver before is gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.receiver.start()
+            except PublisherError as error:
+                if "is active for PID" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
     def again(self, start_lsn: Lsn, **arguments: Any) -> None:
         """Stop, and begin anew at an LSN."""
         self.receiver.stop()
@@ -143,7 +156,7 @@ def insert(publisher, *numbers: int) -> None:
 
 def test_transactions_in_order_with_rows_and_events(stream, publisher):
     """Each row message as it came, events at their places; nothing of rollbacks and of other tables."""
-    stream.receiver.start()
+    stream.start()
     publisher.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     publisher.execute("BEGIN; INSERT INTO t VALUES (3, 'c'); ROLLBACK")
     publisher.execute("INSERT INTO u VALUES (1)")
@@ -164,7 +177,7 @@ def test_transactions_in_order_with_rows_and_events(stream, publisher):
 
 
 def test_xids_are_the_servers(stream, publisher):
-    stream.receiver.start()
+    stream.start()
     xid = publisher.query("INSERT INTO t VALUES (1) RETURNING pg_current_xact_id()::text::int")[0][0]
     assert [t.xid for t in stream.take(1)] == [xid]
 
@@ -173,7 +186,7 @@ def test_transaction_longer_than_a_turn(stream, publisher, monkeypatch):
     """And than the queue: it passes, whole."""
     monkeypatch.setattr(walreceiver, "_MESSAGES_PER_TURN", 100)
     stream.again(stream.start_lsn, max_bytes=1000)
-    stream.receiver.start()
+    stream.start()
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
     insert(publisher, 6000)
     long, short = stream.take(2)
@@ -184,7 +197,7 @@ def test_logical_messages(stream, publisher):
     """Transactional ones belong to their transaction; the others are nobody's."""
     stream.options["messages"] = True
     stream.again(stream.start_lsn)
-    stream.receiver.start()
+    stream.start()
     publisher.execute("SELECT pg_logical_emit_message(false, 'p', 'alone')")
     publisher.execute("BEGIN; INSERT INTO t VALUES (1); SELECT pg_logical_emit_message(true, 'p', 'with'); COMMIT")
     (transaction,) = stream.take(1)
@@ -199,7 +212,7 @@ def test_values_in_text_are_in_a_fixed_form(stream, publisher):
         f"ALTER DATABASE {publisher.name} SET extra_float_digits = -5"
     )
     stream.again(stream.start_lsn)
-    stream.receiver.start()
+    stream.start()
     publisher.execute("INSERT INTO t VALUES (1, 'x', '2026-03-01', 0.1::float8 + 0.2::float8)")
     (transaction,) = stream.take(1)
     assert inserted(transaction.rows[0]) == [b"1", b"x", b"2026-03-01", b"0.30000000000000004"]
@@ -207,29 +220,36 @@ def test_values_in_text_are_in_a_fixed_form(stream, publisher):
 
 def test_begins_where_it_is_told(stream, publisher):
     """Each life has what ends after its start: nothing is lost between two, and nothing comes twice."""
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1, 2, 3)
     first, second, third = stream.take(3)
     for start_lsn, rest in [(first.end_lsn, [[2], [3], [4]]), (second.end_lsn, [[3], [4]]), (third.end_lsn, [[4]])]:
         stream.again(start_lsn)
-        stream.receiver.start()
+        stream.start()
         if start_lsn == first.end_lsn:
             insert(publisher, 4)
         assert ids(stream.take(len(rest))) == rest
 
 
-def test_handed_over_after_the_fault_point(stream, publisher):
-    """`after_receive` sees a transaction that is whole and that nobody has yet; `progress` never runs ahead."""
-    seen: list[tuple[int, Lsn]] = []
-    stream.again(
-        stream.start_lsn,
-        after_receive=lambda: seen.append((len(stream.queue._transactions), stream.progress.handed_over_lsn)),
-    )
-    stream.receiver.start()
+def test_handed_over_in_this_order(stream, publisher, monkeypatch):
+    """First `after_receive`, then the queue, then `progress`: what it says was handed over can be taken."""
+    seen: list[tuple[str, int, Lsn]] = []
+
+    def note(step: str) -> None:
+        seen.append((step, len(stream.queue._transactions), stream.progress.handed_over_lsn))
+
+    def put(transaction: Transaction) -> None:
+        TransactionQueue.put(stream.queue, transaction)
+        note("put")
+
+    stream.again(stream.start_lsn, after_receive=lambda: note("received"))
+    monkeypatch.setattr(stream.queue, "put", put)
+    stream.start()
     insert(publisher, 1)
+    wait_for(lambda: stream.progress.handed_over_lsn > stream.start_lsn)
+    assert seen == [("received", 0, stream.start_lsn), ("put", 1, stream.start_lsn)]
     (transaction,) = stream.take(1)
-    assert seen == [(0, stream.start_lsn)]
-    wait_for(lambda: stream.progress.handed_over_lsn == transaction.end_lsn)
+    assert stream.progress.handed_over_lsn == transaction.end_lsn
 
 
 # --- what the server is told ------------------------------------------------------------------------------------------
@@ -237,7 +257,7 @@ def test_handed_over_after_the_fault_point(stream, publisher):
 
 def test_confirms_what_is_durable_and_nothing_more(stream, publisher):
     """Received is not durable: the slot stays where it was until somebody says so, and then moves just there."""
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1, 2, 3)
     transactions = stream.take(3)
     wait_for(lambda: stream.progress.received_lsn >= transactions[-1].end_lsn)
@@ -252,7 +272,7 @@ def test_confirms_what_is_durable_and_nothing_more(stream, publisher):
 
 def test_reports_what_was_received(stream, publisher):
     """As write_lsn, for whoever watches pg_stat_replication; flush and replay are what is durable."""
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
     query = (
@@ -270,7 +290,7 @@ def test_reports_what_was_received(stream, publisher):
 def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
     """What became durable just before a clean stop is confirmed: the next life is not sent it again."""
     monkeypatch.setattr(stream.receiver, "_report_if_due", lambda: None)
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
     stream.progress.durable(transaction.end_lsn)
@@ -282,7 +302,7 @@ def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
 
 def test_keepalives_move_past_wal_with_nothing_published(stream, publisher):
     """Or an idle publication's slot would hold the WAL of all other tables for ever."""
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
     publisher.execute("INSERT INTO u SELECT generate_series(1, 1000)")
@@ -300,7 +320,7 @@ def test_keepalives_move_past_wal_with_nothing_published(stream, publisher):
 
 def test_asking_for_the_position(stream, publisher):
     """The server answers at once, where it would have slept; `take_until` needs that."""
-    stream.receiver.start()
+    stream.start()
     publisher.execute("INSERT INTO u VALUES (1)")
     target = wal_position(publisher)
 
@@ -323,7 +343,7 @@ def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monke
         publisher.execute("UPDATE t SET a = a || 'y'")
     stream.conninfo = make_conninfo(stream.conninfo, options="-c wal_sender_timeout=1s")
     stream.again(stream.start_lsn, max_bytes=200_000)
-    stream.receiver.start()
+    stream.start()
     time.sleep(2.5)
     assert stream.queue._bytes < 1_000_000
     transactions = stream.take(61)
@@ -338,7 +358,7 @@ def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monke
 
 def test_terminated_walsender(stream, publisher):
     """As a restart or a failover looks: what was received before is taken first, and it is worth trying again."""
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     wait_for(lambda: stream.progress.handed_over_lsn > stream.start_lsn)
     publisher.query(
@@ -369,7 +389,7 @@ def test_server_that_is_restarted(private_server):
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION p FOR TABLE t")
         stream = Stream(conninfo, "restarted")
-        stream.receiver.start()
+        stream.start()
         connection.execute("INSERT INTO t VALUES (1)")
         (first,) = stream.take(1)
         stream.progress.durable(first.end_lsn)
@@ -385,7 +405,7 @@ def test_server_that_is_restarted(private_server):
         durable_lsn = stream.progress.durable_lsn
         for life, mode in enumerate(("immediate", None), 2):
             stream.again(durable_lsn)
-            stream.receiver.start()
+            stream.start()
             with psycopg.connect(conninfo, autocommit=True) as connection:
                 connection.execute(f"INSERT INTO t VALUES ({life})".encode())
             assert ids(stream.take(life - 1)) == [[n] for n in range(2, life + 1)]
@@ -400,7 +420,7 @@ def test_server_that_is_restarted(private_server):
 
 def test_slot_in_use(stream, publisher):
     """By a walsender whose client was killed a moment ago: tried again soon."""
-    stream.receiver.start()
+    stream.start()
     second = Stream.__new__(Stream)
     second.__dict__.update(stream.__dict__)
     second.open(stream.start_lsn)
@@ -427,7 +447,7 @@ def test_publication_that_is_dropped(stream, publisher):
     """The stream ends with the server's words; from 18 on the server only warns, and the warning is passed on."""
     notices: list[str] = []
     stream.again(stream.start_lsn, notice=notices.append)
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     stream.take(1)
     publisher.execute("DROP PUBLICATION p")
@@ -448,7 +468,7 @@ def test_message_that_has_no_place_here(stream, publisher):
     stream.conninfo = make_conninfo(stream.conninfo, options="-c logical_decoding_work_mem=64kB")
     stream.options |= {"proto_version": 2, "streaming": "on"}
     stream.again(stream.start_lsn)
-    stream.receiver.start()
+    stream.start()
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
     error = stream.failure()
     assert isinstance(error, UnexpectedMessage)
@@ -462,7 +482,7 @@ def test_any_other_error_reaches_the_queue(stream, publisher):
         raise RuntimeError("a bug")
 
     stream.again(stream.start_lsn, after_receive=fail)
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1)
     assert str(stream.failure()) == "a bug"
 
@@ -476,7 +496,7 @@ def test_stop_before_the_start_and_twice(stream):
 def test_stop_frees_the_slot(stream, publisher):
     """And ends the thread, also while the queue is full."""
     stream.again(stream.start_lsn, max_bytes=1)
-    stream.receiver.start()
+    stream.start()
     insert(publisher, 1, 2)
     wait_for(lambda: not stream.queue.wait_for_room(0))
     stream.receiver.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -115,6 +116,11 @@ def test_directory_that_cannot_be_written(tmp_path):
 
 def test_those_who_ask_do_not_keep_a_daemon_from_starting(tmp_path):
     """`pgbridge status` in a loop, from several shells: none takes another for a daemon, and the daemon starts."""
+    with locked(tmp_path):
+        pass  # so that the file is there
+    with (tmp_path / "daemon.lock").open("rb") as asked:
+        fcntl.flock(asked, fcntl.LOCK_SH)  # as another asker holds it for a moment
+        assert not is_running(tmp_path)
     done = threading.Event()
     answers: list[bool] = []
 
@@ -122,8 +128,6 @@ def test_those_who_ask_do_not_keep_a_daemon_from_starting(tmp_path):
         while not done.is_set():
             answers.append(is_running(tmp_path))
 
-    with locked(tmp_path):
-        pass  # so that the file is there
     askers = [threading.Thread(target=ask) for _ in range(2)]
     for asker in askers:
         asker.start()

@@ -1,0 +1,156 @@
+"""A child process is started, watched, stopped and killed, and leaves nothing behind, on real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bridge.demo.child import Child
+from bridge.errors import BridgeError
+
+
+def alive(pid: int) -> bool:
+    """Whether a process lives; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def eventually(condition, timeout_s: float = 20.0) -> bool:
+    """Whether a condition comes true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Have the child run a shell script in Python's place; it is told its arguments."""
+
+    def be(script: str) -> Path:
+        path: Path = tmp_path / "program"
+        path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}", encoding="utf-8")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+        return path
+
+    return be
+
+
+PATIENT = """
+    echo "started $@"
+    sleep 300 &
+    trap 'echo stopping; kill $!; exit {status}' TERM
+    echo $! > {pidfile}.new
+    mv {pidfile}.new {pidfile}
+    wait
+"""
+
+
+def patient(program, tmp_path, status: int = 0) -> tuple[Child, int]:
+    """A child that ends on SIGTERM only, and the id of its own child."""
+    pidfile = tmp_path / "pid"
+    program(PATIENT.format(pidfile=pidfile, status=status))
+    made = Child(tmp_path / "c.toml", tmp_path / "log", ["--until-caught-up"])
+    assert eventually(pidfile.exists)
+    return made, int(pidfile.read_text(encoding="utf-8"))
+
+
+def test_runs_pgbridge_run_and_logs(program, tmp_path):
+    made, _ = patient(program, tmp_path)
+    with closing(made):
+        made.check()
+        assert made.running
+        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml --until-caught-up"
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_stop_is_sigterm_and_returns_the_status(program, tmp_path, status):
+    made, _ = patient(program, tmp_path, status)
+    with closing(made):
+        assert made.stop() == status
+        assert made.log_tail().endswith("stopping")
+        assert made.stop() == status
+
+
+def test_close_ends_the_whole_group(program, tmp_path):
+    made, grandchild = patient(program, tmp_path)
+    made.close()
+    assert eventually(lambda: not alive(grandchild))
+    assert not made.running
+    made.close()
+
+
+def test_kill_ends_this_process_only_and_close_the_rest(program, tmp_path):
+    made, grandchild = patient(program, tmp_path)
+    made.kill()
+    assert not made.running
+    assert alive(grandchild)
+    made.close()
+    assert eventually(lambda: not alive(grandchild))
+
+
+def test_end_that_nobody_asked_for_is_an_error_with_the_log(program, tmp_path):
+    program("echo 'no such table'; exit 3")
+    with closing(Child(tmp_path / "c.toml", tmp_path / "log")) as made:
+        assert made.wait(20) == 3
+        with pytest.raises(BridgeError, match=r"(?s)with status 3; .*log:\nno such table"):
+            made.check()
+
+
+def test_one_that_does_not_end_is_an_error_with_the_log(program, tmp_path):
+    made, _ = patient(program, tmp_path)
+    with closing(made), pytest.raises(BridgeError, match=r"(?s)has not ended after 0 s.*started"):
+        made.wait(0)
+
+
+def test_log_of_several_runs_is_one(program, tmp_path):
+    program("echo again")
+    for _ in range(2):
+        with closing(Child(tmp_path / "c.toml", tmp_path / "log")) as made:
+            made.wait(20)
+    assert made.log_tail() == "again\nagain"
+
+
+def test_nothing_survives_the_end_of_the_demo(program, tmp_path):
+    """When the demo itself is killed, its child's group goes as well."""
+    pidfile = tmp_path / "pid"
+    path = program(PATIENT.format(pidfile=pidfile, status=0))
+    code = f"""
+        import sys, time
+        from pathlib import Path
+        from bridge.demo.child import Child
+        sys.executable = {str(path)!r}
+        made = Child(Path("c.toml"), Path({str(tmp_path / "log")!r}))
+        print(made.pid, flush=True)
+        time.sleep(300)
+    """
+    python = str(Path(sys.exec_prefix) / "bin" / "python")
+    with subprocess.Popen([python, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        pid = int(demo.stdout.readline())
+        assert eventually(pidfile.exists)
+        grandchild = int(pidfile.read_text(encoding="utf-8"))
+        assert alive(pid)
+        assert alive(grandchild)
+        demo.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not alive(pid))
+    assert eventually(lambda: not alive(grandchild))
+
+
+def test_configuration_error_is_pgbridge_s_own(tmp_path):
+    """The real command: it is found, and ends with the status of a configuration error."""
+    with closing(Child(tmp_path / "missing.toml", tmp_path / "log")) as made:
+        assert made.wait(60) == 2
+        assert "missing.toml does not exist" in made.log_tail()
