@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from protocol.walsender import PgoutputOptions
 
 _FIRST_PAUSE_S = 0.5
-_GIVE_UP_AFTER = 8
-"""Failures in a row without any progress, after which `run --until-caught-up` reports the subscription as failed."""
+_LOOK_INTERVAL_S = 1.0
+_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
+"""Failures in a row without any progress, after which `run --until-caught-up` reports the subscription as failed: a
+server may need a minute to notice that a killed daemon is gone; what Delta refuses thrice it refuses again."""
 
 
 class SubscriptionWorker:
@@ -102,8 +105,11 @@ class SubscriptionWorker:
         )
 
     def _sleep(self, seconds: float) -> None:
-        """A pause that `stop` ends."""
-        self._stop.wait(seconds)
+        """A pause that `stop` and DISABLE end."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0 and self._enabled():
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
+                return
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Growing pauses, from the start again once something was applied; long ones where only a hand helps."""
@@ -133,7 +139,8 @@ class SubscriptionWorker:
             self._catalog.set_enabled(self._name, enabled=False)
             self._log.warning("subscription disabled because of an error (disable_on_error)")
             return False
-        if self._until_caught_up and (self._failures >= _GIVE_UP_AFTER or not getattr(error, "retry", True)):
+        limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
+        if self._until_caught_up and (self._failures >= limit or not getattr(error, "retry", True)):
             return False
         self._catalog.set_state(self._name, "error")
         return True
@@ -172,7 +179,7 @@ class SubscriptionWorker:
     def _stream(self, former: BatchFormer, publisher: Publisher) -> None:
         remote_lsn = self._catalog.remote_lsn(self._name)
         row = self._catalog.subscription(self._name)
-        if remote_lsn is None or row is None:  # pragma: no cover - _prepare has just written them
+        if remote_lsn is None or row is None:
             raise BridgeError("the subscription's state was removed while it ran")
         limits = BatchLimits(
             self.subscription.batch_max_rows,
@@ -189,6 +196,7 @@ class SubscriptionWorker:
             progress,
             application_name=self._name,
             after_receive=lambda: faults.reach("after_receive"),
+            notice=lambda text: self._log.warning("the publisher warns", notice=text),
         )
         applier = BatchApplier(
             self._spark,

@@ -1,3 +1,9 @@
 """Wiring only: the fixtures live in the `fix_*` plugins; README.md here says what they promise."""
 
+from hypothesis import settings
+
 pytest_plugins = ("tests.fix_postgres", "tests.fix_spark", "tests.fix_bridge")
+
+# Spark and a server share the cores with the tests: an example's time says nothing.
+settings.register_profile("pgbridge", deadline=None)
+settings.load_profile("pgbridge")

@@ -92,7 +92,8 @@ RULES = (
         ("bridge/*", "protocol/*", "sql/*"),
         frozenset({"sys.argv", "os.environ", "os.environb", "os.getenv", "os.putenv", "signal"}),
         "arguments, environment and signals are for the shell around the daemon",
-        exempt=("bridge/cli.py", "bridge/daemon.py", "bridge/__main__.py", "bridge/demo/*"),
+        # PySpark takes the Python of its workers from the environment only
+        exempt=("bridge/cli.py", "bridge/daemon.py", "bridge/__main__.py", "bridge/session.py", "bridge/demo/*"),
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from rich.console import Console
 
-from bridge import session
+from bridge import config, session
 from bridge.demo import proof, shop
 from bridge.demo.child import Child
-from bridge.demo.place import SUBSCRIPTIONS, Place
+from bridge.demo.place import Place
 from bridge.demo.programs import PACKAGES, EmbeddedPostgresError, package_root
 from bridge.demo.screen import Screen
 from bridge.demo.server import EmbeddedPostgres
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from bridge.demo.watch import SubscriptionView
 
-LOAD_PER_S: Final = 150.0
+LOAD_PER_S: Final = 100.0
 """Transactions a second: two cores also have Spark and the server to carry."""
 
 _LOOK_EVERY_S = 1.0
@@ -173,16 +173,11 @@ class Show:
         self._screen.tell(
             f"it has; now Spark reads every Delta table, to be compared with PostgreSQL at {snapshot.lsn}"
         )
-        conf = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(self._place.scratch),
-            "spark.sql.warehouse.dir": str(self._place.scratch),
-        }
+        settings = config.load(self._place.config_file)
         with _stderr_to(self._place.spark_log):
-            spark = session.start("local[2]", conf)
+            spark = session.start(settings.spark.master, settings.spark.conf)
         self._stack.callback(spark.stop)
-        warehouses = {name: self._place.lake / name for name in SUBSCRIPTIONS}
+        warehouses = {name: Path(subscription.warehouse) for name, subscription in settings.subscription.items()}
         verdicts = proof.prove(spark, snapshot, warehouses)
         self._screen.verdicts(verdicts)
         if not all(verdict.equal for verdict in verdicts):

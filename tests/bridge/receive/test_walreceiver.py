@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -13,87 +13,28 @@ from psycopg.conninfo import make_conninfo
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
 from bridge.receive import walreceiver
-from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.walreceiver import StreamOptions, WalReceiver
-from bridge.track.progress import Progress
-from protocol.errors import ProtocolError, UnexpectedMessage
+from bridge.receive.queue import TransactionQueue
+from protocol.errors import UnexpectedMessage
 from protocol.lsn import Lsn
 from protocol.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
 from protocol.pgoutput import decode
 from protocol.walsender import HEADER_BYTES
+from tests.bridge.receive.streams import (
+    SETTLED_S,
+    Stream,
+    confirmed,
+    ids,
+    insert,
+    inserted,
+    wait_for,
+    wait_until_confirmed,
+    wal_position,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from protocol.transactions import Transaction
-    from protocol.walsender import PgoutputOptions
-
-PATIENCE_S = 20.0
-SETTLED_S = 0.3
-"""Long enough for something that must not happen to happen."""
-
-
-class Stream:
-    """A slot of a publisher's, and one receiver of it after the other; made to report every 50 ms."""
-
-    def __init__(self, conninfo: str, slot_name: str) -> None:
-        self.conninfo = conninfo
-        self.slot_name = slot_name
-        with ReplicationConnection(conninfo, application_name="test") as replication:
-            self.start_lsn = replication.create_slot(slot_name, export_snapshot=False).consistent_point
-        self.options: PgoutputOptions = {"proto_version": 1, "publication_names": ["p"], "binary": False}
-        self.open(self.start_lsn)
-
-    def open(self, start_lsn: Lsn, *, max_bytes: int = 1 << 30, **arguments: Any) -> None:
-        """Make a receiver that begins at an LSN; it does not stream yet."""
-        self.queue = TransactionQueue(max_bytes)
-        self.progress = Progress(start_lsn)
-        self.receiver = WalReceiver(
-            self.conninfo,
-            StreamOptions(self.slot_name, start_lsn, self.options),
-            self.queue,
-            self.progress,
-            application_name=f"{self.slot_name}_receiver",
-            **arguments,
-        )
-
-    def start(self) -> None:
-        """Stream, as soon as the server has noticed that the receiver before is gone."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self.receiver.start()
-            except PublisherError as error:
-                if "is active for PID" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
-
-    def again(self, start_lsn: Lsn, **arguments: Any) -> None:
-        """Stop, and begin anew at an LSN."""
-        self.receiver.stop()
-        self.open(start_lsn, **arguments)
-
-    def take(self, count: int) -> list[Transaction]:
-        """The next so many transactions."""
-        taken: list[Transaction] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(taken) < count:
-            assert time.monotonic() < deadline, f"{len(taken)} of {count} transactions came"
-            taken += self.queue.take(BatchLimits(1, 1 << 40, 0), 0.2)
-        return taken
-
-    def nothing_comes(self) -> bool:
-        """Nor will it, as far as one can see."""
-        return self.queue.take(BatchLimits(1, 1 << 40, 0), SETTLED_S) == []
-
-    def failure(self) -> BaseException:
-        """What ends the stream."""
-        with pytest.raises((PublisherError, ProtocolError, RuntimeError)) as caught:
-            self.take(10**6)
-        return caught.value
 
 
 @pytest.fixture(autouse=True)
@@ -111,44 +52,6 @@ def stream(publisher) -> Iterator[Stream]:
     made = Stream(publisher.conninfo, f"{publisher.name}_slot")
     yield made
     made.receiver.stop()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def confirmed(publisher, stream: Stream) -> Lsn:
-    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
-    return Lsn.parse(publisher.query(query, (stream.slot_name,))[0][0])
-
-
-def wait_until_confirmed(publisher, stream: Stream, lsn: Lsn) -> None:
-    wait_for(lambda: confirmed(publisher, stream) >= lsn)
-
-
-def wal_position(publisher) -> Lsn:
-    return Lsn.parse(publisher.query("SELECT pg_current_wal_lsn()::text")[0][0])
-
-
-def inserted(row: bytes | memoryview) -> list[bytes]:
-    """The values of an inserted row."""
-    message = decode(bytes(row)[HEADER_BYTES:])
-    assert isinstance(message, Insert)
-    return [value.data for value in message.new_tuple]
-
-
-def ids(transactions: list[Transaction]) -> list[list[int]]:
-    """The first column's values of each transaction's inserted rows."""
-    return [[int(inserted(row)[0]) for row in transaction.rows] for transaction in transactions]
-
-
-def insert(publisher, *numbers: int) -> None:
-    """Each in a transaction of its own."""
-    for number in numbers:
-        publisher.execute("INSERT INTO t VALUES (%s, 'x')", (number,))
 
 
 # --- what arrives -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""The README names what there is: every command, every configuration key, every folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from bridge.cli import app
+from bridge.config import NOT_YET, Subscription
+from bridge.errors import BridgeError
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", sorted(get_command(app).commands))  # type: ignore[attr-defined]  # a group
+def test_readme_names_every_command(command):
+    assert f"pgbridge {command}" in README or f"`{command} SUB`" in README
+
+
+@pytest.mark.parametrize("key", sorted(Subscription.model_fields.keys() - {"name"}))
+def test_readme_names_every_key(key):
+    assert re.search(rf"`{key}\b", README)
+
+
+@pytest.mark.parametrize("key", sorted({key for key, _ in NOT_YET}))
+def test_readme_says_what_is_refused(key):
+    refused = README[README.index("refused by name at start") - 400 :]
+    assert f"`{key}" in refused
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_readme_and_makefile_have_the_two_commands(target):
+    assert f"make {target}" in README
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_readme_names_every_folder():
+    folders = {f"{path.relative_to(ROOT)}/" for path in (ROOT / "bridge").iterdir() if (path / "__init__.py").exists()}
+    assert {folder for folder in folders | {"protocol/", "sql/", "tests/"} if f"`{folder}`" not in README} == set()
+
+
+def test_errors_have_one_root():
+    from bridge import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert all(issubclass(kind, BridgeError) for kind in kinds)
