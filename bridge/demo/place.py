@@ -29,8 +29,11 @@ master = "local[2]"
 
 [spark.conf]
 "spark.driver.memory" = "2g"
-# a short life on two cores: what the optimizing compiler and a parallel collector cost, they do not give back
+# a short life on two cores and small tables: compiling code, for the JVM or for a query, costs more than it gives back
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.sql.codegen.wholeStage" = "false"
+"spark.sql.codegen.factoryMode" = "NO_CODEGEN"
+"spark.sql.adaptive.enabled" = "false"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.local.dir" = {scratch}

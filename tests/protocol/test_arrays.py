@@ -149,6 +149,7 @@ ONE = array_send([struct.pack(">i", 1)], 23)
         ONE[:12] + struct.pack(">i", 2) + ONE[16:],
         ONE[:12] + struct.pack(">i", 2**31 - 1) + ONE[16:],
         ONE[:20] + struct.pack(">i", -2) + ONE[24:],
+        ONE[:20] + struct.pack(">i", -2),
         ONE[:20] + struct.pack(">i", 3) + ONE[24:],
         ONE[:20] + struct.pack(">i", 5) + ONE[24:],
         ONE[:20] + struct.pack(">i", 2**31 - 1) + ONE[24:],
