@@ -41,6 +41,8 @@ _DOWN_S = 2.0  # how long pgbridge stays down after kill -9
 _BATCH_S = 5.0  # how long the kill waits for a batch under way
 _PATIENCE_S = 300.0  # for what takes some ten seconds on two cores: Spark's start, the copy, the last batches
 _INTERRUPTED = 130
+# SIGINT too: a shell's background job begins with it ignored, and must end all the same
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_demo(directory: Path, seconds: float) -> int:
@@ -244,8 +246,8 @@ def _short(path: Path) -> str:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM, and SIGHUP when the terminal is closed, end the demo as Ctrl-C does."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    """SIGTERM, and SIGHUP when the terminal is closed, end the demo as Ctrl-C (SIGINT) does."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _INTERRUPTING}
     try:
         yield
     finally:

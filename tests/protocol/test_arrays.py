@@ -134,7 +134,18 @@ def test_malformed_text(text, before):
     assert caught.value.index == len(before)
 
 
-ONE = array_send([struct.pack(">i", 1)], 23)
+@pytest.mark.parametrize(
+    "text", ["{a}b}", "{a{b}", "{}b}", '{"a}', '{a"}', '{"a"b}', "{a\\b}", '{"a","b}', "{a,}", '{"a\\"}']
+)
+@pytest.mark.parametrize("before", [[], ["{a,b}", "{}", '{"{"}']])
+def test_malformed_text_of_text(text, before):
+    """Elements that would take anything leave it to the array to refuse; what comes later is not blamed."""
+    with pytest.raises(MalformedValue) as caught:
+        read_text(TEXTS, *before, text, '{c,"{d}"}', "{e}")
+    assert caught.value.index == len(before)
+
+
+ONE, TWO = (array_send([struct.pack(">i", 1)] * count, 23) for count in (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +161,7 @@ ONE = array_send([struct.pack(">i", 1)], 23)
         ONE[:12] + struct.pack(">i", 2**31 - 1) + ONE[16:],
         ONE[:20] + struct.pack(">i", -2) + ONE[24:],
         ONE[:20] + struct.pack(">i", -2),
+        TWO[:20] + struct.pack(">i", 2**31 - 1) + TWO[24:],
         ONE[:20] + struct.pack(">i", 3) + ONE[24:],
         ONE[:20] + struct.pack(">i", 5) + ONE[24:],
         ONE[:20] + struct.pack(">i", 2**31 - 1) + ONE[24:],
