@@ -43,7 +43,7 @@ def test_random_workload_with_five_kills_at_random_moments(spark, publisher, dae
         workload.publication("pub")
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = daemon(batch_max_age_s=0.1, batch_max_rows=500)
+            bridge = daemon(batch_max_age_s=0.1, batch_max_rows=1500)
             for _ in range(5):
                 stop = threading.Event()
                 load = threading.Thread(target=_load, args=(workload, stop))
