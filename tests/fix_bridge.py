@@ -134,7 +134,7 @@ class DaemonProcess:
         assert self._process is not None
         return self._process.pid
 
-    def wait(self, timeout_s: float = 300) -> int:
+    def wait(self, timeout_s: float = 600) -> int:
         """Its exit code; minus the signal's number when a signal ended it."""
         assert self._process is not None
         try:

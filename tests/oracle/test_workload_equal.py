@@ -65,5 +65,5 @@ def test_random_workload_with_five_kills_at_random_moments(spark, publisher, dae
 
 
 def _load(workload: Workload, stop: threading.Event) -> None:
-    while not stop.wait(0.1):
+    while not stop.wait(0.25):
         workload.step(1)
