@@ -15,6 +15,7 @@ FAULT_POINTS = (
     "slot_created",  # the slot is on the server, the catalog does not know its consistent point
     "table_copied",  # a table's rows are in Delta, the catalog still says it is being copied
     "after_receive",  # a whole transaction was received, nothing else has happened
+    "prepare_kept",  # a prepared transaction's spool file is durable, nothing else knows of it
     "batch_begun",  # the intent is in the catalog, nothing is committed
     "table_committed",  # one table of a batch is committed, others may not be
     "batch_committed",  # all tables are committed, the catalog does not know

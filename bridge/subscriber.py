@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log
+from bridge.apply import messages
 from bridge.apply.batch import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
+from bridge.apply.stage import SparkStage
 from bridge.apply.worker import BatchApplier
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
 from bridge.receive.options import pgoutput_options
@@ -21,6 +23,7 @@ from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
 from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
 from protocol.types import resolve
 
 if TYPE_CHECKING:
@@ -32,8 +35,15 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import PublishedTable
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
     from protocol.types import ColumnType
 
+_IN_PROGRESS_BYTES = 64 << 20
+"""What transactions in progress may hold in memory before they go to spool files: logical_decoding_work_mem's default,
+from which on the server streams (or spills) them too."""
+
+_LOGGED_BYTES = 1000
 _FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 1.0
 _GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
@@ -167,6 +177,8 @@ class SubscriptionWorker:
                 self._resolver(publisher, published),
                 unrepresentable=self.subscription.unrepresentable,
                 ignored=self._ignoring(),
+                stage=SparkStage(self._spark),
+                memory_bytes=self.subscription.batch_max_bytes,
             )
             self._stream(former, publisher)
 
@@ -189,12 +201,17 @@ class SubscriptionWorker:
         queue = TransactionQueue(max_bytes=2 * self.subscription.batch_max_bytes)
         progress = Progress(remote_lsn)
         wanted = pgoutput_options(self.subscription, publisher.version, binary_readable=self._binary_readable)
-        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted)
+        memory_bytes = min(_IN_PROGRESS_BYTES, self.subscription.batch_max_bytes)
+        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted, memory_bytes)
+        spools = SpoolFolder(
+            self._catalog.state_dir / "spool" / self._name, [row.file for row in self._catalog.prepared(self._name)]
+        )
         receiver = WalReceiver(
             self.subscription.connection,
             options,
             queue,
             progress,
+            spools,
             application_name=self._name,
             after_receive=lambda: faults.reach("after_receive"),
             notice=lambda text: self._log.warning("the publisher warns", notice=text),
@@ -205,6 +222,8 @@ class SubscriptionWorker:
             subscription=self._name,
             origin_name=self.subscription.origin_name,
             txn_app_id=f"{row.txn_app_id}/{row.epoch}",
+            deliver=self._deliver,
+            messages_path=self._messages_path(),
         )
         try:
             receiver.start()
@@ -237,6 +256,33 @@ class SubscriptionWorker:
             return [resolve(oid, typmod, catalog) for oid, typmod in wanted]
 
         return resolver
+
+    def _messages_path(self) -> str | None:
+        """The table of logical messages, made if it is not there; None when none is wanted."""
+        if self.subscription.messages != "table":
+            return None
+        path = messages.path_in(self.subscription.warehouse)
+        if any(rel.path == path for rel in self._catalog.rels(self._name)):
+            raise ConfigError(
+                f'the published table "{messages.NAME}" has the place that messages = "table" writes to: {path}',
+                hint='set messages = "log"',
+            )
+        messages.ensure(self._spark, path)
+        return path
+
+    def _deliver(self, delivered: Sequence[tuple[Transaction, LogicalMessage]]) -> None:
+        """Log a batch's logical messages."""
+        for transaction, message in delivered:
+            content = message.content[:_LOGGED_BYTES].decode(errors="backslashreplace")
+            self._log.info(
+                "logical message",
+                prefix=message.prefix,
+                content=content if len(message.content) <= _LOGGED_BYTES else content + "…",
+                content_bytes=len(message.content),
+                lsn=str(message.lsn),
+                transactional=message.transactional,
+                xid=transaction.xid or None,
+            )
 
     def _ignoring(self) -> Callable[[str], None]:
         """Warn once for each table that is published but not subscribed."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from protocol.errors import MalformedMessage, UnsupportedMessage
 from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
-from protocol.stretches import Column, Joined, Stretch
+from protocol.stretches import Column, Joined, Packed, Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ class RowMessages:
 
     def __init__(
         self,
-        messages: Sequence[bytes | bytearray | memoryview],
+        messages: Sequence[bytes | bytearray | memoryview] | Packed,
         *,
         skip_bytes: int = 0,
         in_stream: bool = False,

@@ -51,7 +51,7 @@ class RelationCache:
 
     def differs(self, relation: Relation, stream_xid: int | None = None) -> bool:
         """Whether an announcement would change what `get` gives, or begin it."""
-        return replace(relation, xid=None) != self._find(relation.relation_id, stream_xid)
+        return replace(relation, xid=None) != self.find(relation.relation_id, stream_xid)
 
     def get(self, relation_id: int, stream_xid: int | None = None) -> Relation:
         """Return the definition that a row's OID stands for.
@@ -59,13 +59,17 @@ class RelationCache:
         Raises:
             UnexpectedMessage: The server has not announced it.
         """
-        relation = self._find(relation_id, stream_xid)
+        relation = self.find(relation_id, stream_xid)
         if relation is None:
             state = f"no RELATION message has announced OID {relation_id}"
             if stream_xid is not None:
                 state += f" in streamed transaction {stream_xid} or before"
             raise UnexpectedMessage("row", state, "the server sends one before a table's first change")
         return relation
+
+    def session(self) -> tuple[Relation, ...]:
+        """What `get` gives outside of streamed transactions."""
+        return tuple(announced.relation for announced in self._session.values())
 
     def promote(self, stream_xid: int) -> None:
         """At Stream Commit: what the transaction announced now counts for the session.
@@ -85,7 +89,8 @@ class RelationCache:
         """
         self._streams.pop(stream_xid, None)
 
-    def _find(self, relation_id: int, stream_xid: int | None) -> Relation | None:
+    def find(self, relation_id: int, stream_xid: int | None = None) -> Relation | None:
+        """Like `get`; None when the server has not announced it."""
         announced = None
         if stream_xid is not None:
             announced = self._streams.get(stream_xid, {}).get(relation_id)

@@ -105,6 +105,22 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Messages that lie in one buffer already, one after another.
+
+    Attributes:
+        data: Their bytes, with PADDING bytes behind the last.
+        lengths: Of each message.
+    """
+
+    data: bytes
+    lengths: Ints
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """Messages in one buffer, with PADDING bytes behind the last.
 
@@ -118,10 +134,13 @@ class Joined:
     ends: Ints
 
     @classmethod
-    def of(cls, messages: Sequence[bytes | bytearray | memoryview], skip_bytes: int = 0) -> Joined:
+    def of(cls, messages: Sequence[bytes | bytearray | memoryview] | Packed, skip_bytes: int = 0) -> Joined:
         """Copy messages into one buffer; a message shorter than what is skipped ends before it starts."""
-        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-        data = np.frombuffer(b"".join([*messages, bytes(PADDING)]), np.uint8)
+        if isinstance(messages, Packed):
+            lengths, data = messages.lengths, np.frombuffer(messages.data, np.uint8)
+        else:
+            lengths = np.fromiter(map(len, messages), np.int64, len(messages))
+            data = np.frombuffer(b"".join([*messages, bytes(PADDING)]), np.uint8)
         ends = np.cumsum(lengths)
         return cls(data, ends - lengths + skip_bytes, ends)
 

@@ -1,49 +1,45 @@
-"""Assembles whole transactions of a pgoutput stream; what is not committed never leaves it.
+"""What the assembler hands over: a transaction with its changes as they came, and how it ended.
 
-Row messages (Insert, Update, Delete) are most of a stream. They are kept as they came, undecoded, in the open
-transaction's `rows`: the receive loop appends to that list itself and calls `control` only for other messages.
-
-The states and what may come in each are the table `TRANSITIONS`. Source: the documentation's "Logical Streaming
-Replication Protocol"; `apply_handle_begin` and `apply_handle_commit` in PostgreSQL's worker.c.
+Row messages (Insert, Update, Delete) are most of a stream. They are kept as they came, undecoded, in the
+transaction's `rows`; whoever holds too many of them moves them elsewhere (`Moved`).
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from protocol.errors import UnexpectedMessage
 from protocol.lsn import INVALID, Lsn
-from protocol.messages import Begin, Commit, LogicalMessage, Message, Origin, Relation, Truncate, Type
+from protocol.messages import LogicalMessage, Relation, Truncate
 
 ROW_TAGS = frozenset(b"IUD")
 """First bytes of the messages that stay undecoded until a batch is formed."""
 
+ROW_OVERHEAD_BYTES = 250
+"""What a row message weighs in memory beside its bytes: libpq's allocation and Python's view of it (measured)."""
+
 RowMessage = bytes | memoryview
+Event = Relation | Truncate | LogicalMessage
 
 
-class State(enum.Enum):
-    """Where the stream stands."""
+class Ending(enum.Enum):
+    """What a transaction that leaves the assembler came to."""
 
-    IDLE = "outside a transaction"
-    IN_TRANSACTION = "inside a transaction"
+    COMMIT = "committed"
+    PREPARE = "prepared"
+    ROLLBACK_PREPARED = "rolled back after it was prepared"
+    ABORT = "aborted"
 
 
-TRANSITIONS: dict[State, dict[type, State]] = {
-    State.IDLE: {
-        Begin: State.IN_TRANSACTION,
-        LogicalMessage: State.IDLE,
-    },
-    State.IN_TRANSACTION: {
-        Commit: State.IDLE,
-        Origin: State.IN_TRANSACTION,
-        Relation: State.IN_TRANSACTION,
-        Type: State.IN_TRANSACTION,
-        Truncate: State.IN_TRANSACTION,
-        LogicalMessage: State.IN_TRANSACTION,
-    },
-}
-"""State -> message -> next state; what is not there is a protocol violation."""
+class Moved(Protocol):
+    """Changes of a transaction that were moved out of memory; those still in `rows` and `events` come after them.
+
+    Attributes:
+        rows: How many row messages.
+    """
+
+    rows: int
 
 
 @dataclass(slots=True)
@@ -51,89 +47,62 @@ class Transaction:
     """A transaction as received.
 
     Attributes:
-        xid: The top-level transaction id on the server.
-        commit_lsn: LSN of the commit record, Begin's `final_lsn`: the finish LSN that operators see and skip.
-        end_lsn: Just after the commit record: resume and confirm from here.
+        xid: The top-level transaction id on the server; 0 for a logical message outside of transactions.
+        commit_lsn: LSN of the record that ends it (commit, prepare, commit prepared, rollback prepared): the
+            finish LSN that operators see and skip. While it is in progress, what its first message said.
+        end_lsn: Just after that record: resume and confirm from here.
         commit_time_us: Microseconds since 2000-01-01 UTC.
         rows: Row messages in order, each as it came (with the header its receiver leaves in front of it).
         events: (position, message): Relation, Truncate and logical messages, each before `rows[position]`.
         origin_name: Where the transaction came to the server from; None when it began there.
-        rows_bytes: Bytes of `rows`; set at commit.
+        rows_bytes: Bytes of `rows`, as of the last `weigh`.
+        relations: Definitions that hold where its changes begin, and that those of the transactions handed over
+            before it do not give.
+        in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
+        aborted: Its subtransactions that were rolled back: changes with these xids are void.
+        gid: The global identifier of a prepared transaction.
+        ending: How it ended.
+        moved: Changes that are no longer in memory.
     """
 
     xid: int
-    commit_lsn: Lsn
-    commit_time_us: int
+    commit_lsn: Lsn = INVALID
+    commit_time_us: int = 0
     end_lsn: Lsn = INVALID
     rows: list[RowMessage] = field(default_factory=list)
-    events: list[tuple[int, Relation | Truncate | LogicalMessage]] = field(default_factory=list)
+    events: list[tuple[int, Event]] = field(default_factory=list)
     origin_name: str | None = None
     rows_bytes: int = 0
+    relations: tuple[Relation, ...] = ()
+    in_stream: bool = False
+    aborted: set[int] = field(default_factory=set)
+    gid: str | None = None
+    ending: Ending = Ending.COMMIT
+    moved: Moved | None = None
+    content_bytes: int = field(default=0, compare=False, repr=False)  # of the logical messages in `events`
+    _weighed: int = field(default=0, compare=False, repr=False)
 
+    @property
+    def n_rows(self) -> int:
+        """Row messages to apply, those of aborted subtransactions among them; none in one that did not commit."""
+        if self.ending is not Ending.COMMIT:
+            return 0
+        return len(self.rows) + (self.moved.rows if self.moved else 0)
 
-class TransactionAssembler:
-    """The state of one stream, from START_REPLICATION to its end.
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory, as of the last `weigh`."""
+        return self.rows_bytes + self.content_bytes + ROW_OVERHEAD_BYTES * (len(self.rows) + len(self.events))
 
-    Attributes:
-        state: Where the stream stands.
-        open: The transaction being received; None outside of one.
-    """
+    def weigh(self) -> int:
+        """Count what has come since the last time; returns `memory_bytes`."""
+        self.rows_bytes += sum(map(len, self.rows[self._weighed :] if self._weighed else self.rows))
+        self._weighed = len(self.rows)
+        return self.memory_bytes
 
-    def __init__(self) -> None:
-        self.state = State.IDLE
-        self.open: Transaction | None = None
-
-    def rows(self) -> list[RowMessage]:
-        """The open transaction's row messages, for the receive loop to append to.
-
-        Raises:
-            UnexpectedMessage: No transaction is open, so no row message may come.
-        """
-        if self.open is None:
-            raise UnexpectedMessage("row", self.state.value)
-        return self.open.rows
-
-    def control(self, message: Message) -> Transaction | None:
-        """Take a message that is not a row's.
-
-        Returns:
-            The transaction that the message committed; None for every other message.
-
-        Raises:
-            UnexpectedMessage: The message may not come in this state, or contradicts the transaction's Begin.
-        """
-        state = TRANSITIONS[self.state].get(type(message))
-        if state is None:
-            raise UnexpectedMessage(type(message).__name__, self.state.value)
-        self.state = state
-        transaction = self.open
-        if isinstance(message, Begin):
-            self.open = Transaction(message.xid, message.final_lsn, message.commit_time_us)
-        elif transaction is not None:
-            if isinstance(message, Commit):
-                self.open = None
-                return _commit(transaction, message)
-            if isinstance(message, Relation | Truncate | LogicalMessage):
-                transaction.events.append((len(transaction.rows), message))
-            elif isinstance(message, Origin):
-                _before_changes(transaction)
-                transaction.origin_name = message.name
-        return None
-
-
-def _before_changes(transaction: Transaction) -> None:
-    """An Origin may stand before the transaction's first change only (apply_handle_origin)."""
-    if transaction.rows or any(isinstance(event, Truncate) for _, event in transaction.events):
-        raise UnexpectedMessage("Origin", State.IN_TRANSACTION.value, "the transaction has changed rows already")
-
-
-def _commit(transaction: Transaction, commit: Commit) -> Transaction:
-    if commit.commit_lsn != transaction.commit_lsn:
-        raise UnexpectedMessage(
-            "Commit",
-            State.IN_TRANSACTION.value,
-            f"incorrect commit LSN {commit.commit_lsn} in commit message (expected {transaction.commit_lsn})",
-        )
-    transaction.end_lsn = commit.end_lsn
-    transaction.rows_bytes = sum(map(len, transaction.rows))
-    return transaction
+    def move(self, moved: Moved) -> None:
+        """Note that what is in memory lies in `moved` now; the list `rows` stays the same object."""
+        self.moved = moved
+        self.rows.clear()
+        self.events.clear()
+        self.rows_bytes = self.content_bytes = self._weighed = 0

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bridge.apply.batch import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.changes import DELETE, INSERT, NO_OLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,15 +32,6 @@ class _Row:
 
     root: _Key | None
     values: dict[int, Any]
-
-
-def is_needed(changes: pa.Table) -> bool:
-    """Whether a key change carries an unchanged TOAST value."""
-    marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
-    if not marks:
-        return False
-    keyed = pc.and_(pc.equal(changes["op"], UPDATE), pc.equal(changes["old"], KEY_TUPLE))
-    return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
 
 
 def fold(changes: pa.Table, key: Sequence[int], types: Sequence[pa.DataType]) -> pa.Table:

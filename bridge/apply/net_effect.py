@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.batch import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -16,18 +17,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge import faults
-from bridge.apply import delta, moved
+from bridge.apply import delta, messages, moved
+from bridge.apply.changes import Staged
 from bridge.apply.net_effect import net_effect
-from bridge.apply.target import spark_schema
+from bridge.apply.stage import as_frame
 from bridge.errors import ApplyContext, ApplyError
-from bridge.track.catalog import BatchIntent
+from bridge.track.catalog import BatchIntent, PreparedRow
+from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.apply.batch import Batch, TableChanges
+    from bridge.apply.batch import Batch
+    from bridge.apply.changes import TableChanges
     from bridge.track.catalog import Catalog
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
 
 _TABLES_AT_ONCE = 4
 """Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
@@ -45,16 +53,29 @@ class BatchApplier:
         subscription: The subscription's name.
         origin_name: For error contexts.
         txn_app_id: Delta's application id for the commits.
+        deliver: Called with a batch's logical messages when its changes are in Delta, and before the batch is done:
+            after a crash in between they come again.
+        messages_path: The Delta table for logical messages; None for none.
     """
 
     def __init__(
-        self, spark: SparkSession, catalog: Catalog, *, subscription: str, origin_name: str, txn_app_id: str
+        self,
+        spark: SparkSession,
+        catalog: Catalog,
+        *,
+        subscription: str,
+        origin_name: str,
+        txn_app_id: str,
+        deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
+        messages_path: str | None = None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
         self._subscription = subscription
         self._origin_name = origin_name
         self._txn_app_id = txn_app_id
+        self._deliver = deliver
+        self._messages_path = messages_path
 
     def apply(self, batch: Batch) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -68,19 +89,32 @@ class BatchApplier:
         self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
         stamp = delta.CommitStamp(self._txn_app_id, batch.start_lsn, batch.end_lsn)
-        if batch.tables:
+        parts = {changes.target.qualified_name: partial(apply_table, self._spark, changes) for changes in batch.tables}
+        if batch.messages and self._messages_path:
+            rows = messages.as_table(self._subscription, batch.messages)
+            parts[messages.NAME] = partial(messages.append, self._spark, rows, self._messages_path)
+        if parts:
             with delta.stamped(self._spark, stamp), ThreadPoolExecutor(_TABLES_AT_ONCE, "apply") as pool:
-                commits = [pool.submit(self._commit, batch, changes) for changes in batch.tables]
+                commits = [pool.submit(self._commit, batch, name, part) for name, part in parts.items()]
             for commit in commits:
                 commit.result()
         faults.reach("batch_committed")
-        self._catalog.finish_batch(self._subscription, batch.end_lsn)
+        if batch.messages:
+            self._deliver(batch.messages)
+        prepared = [
+            PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
+            for t in batch.prepared
+            if isinstance(t.moved, SpoolFile) and t.gid is not None
+        ]
+        ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
+        self._catalog.finish_batch(self._subscription, batch.end_lsn, prepared, ended)
+        for spool in batch.spools:
+            spool.discard()
 
-    def _commit(self, batch: Batch, changes: TableChanges) -> None:
+    def _commit(self, batch: Batch, relation: str, part: Callable[[], None]) -> None:
         try:
-            apply_table(self._spark, changes)
+            part()
         except (PySparkException, Py4JError) as error:
-            relation = changes.target.qualified_name
             context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
             raise ApplyError(summary(error), context) from error
         faults.reach("table_committed")
@@ -89,20 +123,19 @@ class BatchApplier:
 def apply_table(spark: SparkSession, changes: TableChanges) -> None:
     """Commit one table's changes: nothing, an append, an overwrite, or a MERGE."""
     names = [column.name for column in changes.columns]
-    types = [column.type.arrow for column in changes.columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in changes.changes.column_names]
     path = changes.target.path
     if changes.inserts_only and not (changes.truncated and changes.key):
         if changes.truncated:
-            delta.overwrite(_rows(_frame(spark, changes.changes), names), path)
-        elif len(changes.changes):
-            delta.append(_rows(_frame(spark, changes.changes), names), path)
+            delta.overwrite(_rows(_frame(spark, changes), names), path)
+        elif not changes.empty:
+            delta.append(_rows(_frame(spark, changes), names), path)
         return
-    if moved.is_needed(changes.changes):
-        effects = _frame(spark, moved.fold(changes.changes, changes.key, types))
+    if changes.moves:
+        effects = as_frame(spark, moved.fold(_arrow(changes), changes.key, [c.type.arrow for c in changes.columns]))
         toast = [i for i in toast if f"unchanged_{i}" in effects.columns]
     else:
-        effects = net_effect(_frame(spark, changes.changes), changes.key, toast)
+        effects = net_effect(_frame(spark, changes), changes.key, toast)
     if changes.truncated:
         # The target is empty, so what is not born in the batch has nothing to act on.
         delta.overwrite(_rows(effects.filter((F.col("action") == "put") & F.col("born")), names), path)
@@ -119,10 +152,18 @@ def summary(error: Exception) -> str:
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
 
 
-def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table as a DataFrame, with the schema spelled out: inferred, timestamps would lose their kind."""
-    schema = spark_schema([(field.name, field.type) for field in table.schema])
-    return spark.createDataFrame(table, schema)
+def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
+    if isinstance(changes.changes, Staged):
+        staged: DataFrame = changes.changes.frame
+        return staged
+    return as_frame(spark, changes.changes)
+
+
+def _arrow(changes: TableChanges) -> pa.Table:
+    """The changes in Python's memory, in order."""
+    if isinstance(changes.changes, Staged):
+        return changes.changes.frame.orderBy("seq").toArrow()
+    return changes.changes
 
 
 def _rows(frame: DataFrame, names: list[str]) -> DataFrame:

@@ -31,12 +31,13 @@ class TransactionQueue:
     """Between two threads: one puts transactions, the other takes batches.
 
     Args:
-        max_bytes: `full` says yes above this; a transaction larger than it still passes.
+        max_bytes: What its transactions may hold in memory; one larger than it still passes.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._transactions: deque[tuple[Transaction, float]] = deque()
+        self._memory_bytes = 0
         self._bytes = 0
         self._rows = 0
         self._changed = threading.Condition()
@@ -47,8 +48,7 @@ class TransactionQueue:
         """Hand over a transaction; never blocks (see `wait_for_room`)."""
         with self._changed:
             self._transactions.append((transaction, time.monotonic()))
-            self._bytes += transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES
-            self._rows += len(transaction.rows)
+            self._count(transaction, 1)
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -65,7 +65,7 @@ class TransactionQueue:
     def wait_for_room(self, timeout_s: float) -> bool:
         """Wait until the queue is below its limit; False when it is not after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._boundless or self._bytes < self._max_bytes, timeout_s)
+            return self._changed.wait_for(lambda: self._boundless or self._memory_bytes < self._max_bytes, timeout_s)
 
     def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Transaction]:
         """The transactions of the next batch, in commit order; empty when none came in time.
@@ -81,8 +81,9 @@ class TransactionQueue:
             while True:
                 now = time.monotonic()
                 ready_at = self._transactions[0][1] + limits.max_age_s if self._transactions else deadline
-                full = self._rows >= limits.max_rows or self._bytes >= min(limits.max_bytes, self._max_bytes)
-                if self._transactions and (full or (not full_only and (now >= ready_at or self._failure))):
+                if self._transactions and (
+                    self._full(limits) or (not full_only and (now >= ready_at or self._failure))
+                ):
                     return self._pop(limits)
                 if not self._transactions and self._failure is not None:
                     raise self._failure
@@ -120,12 +121,17 @@ class TransactionQueue:
             self._changed.notify_all()
             return taken
 
+    def _full(self, limits: BatchLimits) -> bool:
+        """A batch is there, or no more comes before one is taken."""
+        enough = self._rows >= limits.max_rows or self._bytes >= limits.max_bytes
+        return enough or self._memory_bytes >= self._max_bytes
+
     def _pop(self, limits: BatchLimits) -> list[Transaction]:
         taken: list[Transaction] = []
         rows = size = 0
         while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
             transaction = self._popleft()
-            rows += len(transaction.rows)
+            rows += transaction.n_rows
             size += transaction.rows_bytes
             taken.append(transaction)
         self._changed.notify_all()
@@ -133,6 +139,10 @@ class TransactionQueue:
 
     def _popleft(self) -> Transaction:
         transaction, _ = self._transactions.popleft()
-        self._bytes -= transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES
-        self._rows -= len(transaction.rows)
+        self._count(transaction, -1)
         return transaction
+
+    def _count(self, transaction: Transaction, times: int) -> None:
+        self._memory_bytes += times * (transaction.memory_bytes + _TRANSACTION_OVERHEAD_BYTES)
+        self._bytes += times * (transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES)
+        self._rows += times * transaction.n_rows

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import pq
 
-from bridge.errors import PublisherError
+from bridge import faults
+from bridge.errors import BridgeError, PublisherError
 from bridge.receive.connection import connect, translated
+from protocol.assembler import State, TransactionAssembler
 from protocol.errors import ProtocolError
 from protocol.pgoutput import decode
-from protocol.transactions import ROW_TAGS, State, TransactionAssembler
+from protocol.transactions import ROW_TAGS, Ending, Transaction
 from protocol.walsender import (
     HEADER_BYTES,
     PrimaryKeepalive,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from bridge.receive.queue import TransactionQueue
     from bridge.track.progress import Progress
+    from bridge.track.spool import SpoolFolder
     from protocol.lsn import Lsn
     from protocol.walsender import PgoutputOptions
 
@@ -57,17 +60,21 @@ class StreamOptions:
         slot_name: The slot.
         start_lsn: The origin's LSN: transactions that commit before it are not sent.
         options: pgoutput's options (proto_version, publication_names, binary, …).
+        memory_bytes: What transactions that have not ended may hold in memory, all together.
     """
 
     slot_name: str
     start_lsn: Lsn
     options: PgoutputOptions
+    memory_bytes: int = 64 << 20
 
 
 class WalReceiver:
     """A running stream: a thread that fills a queue with whole transactions.
 
-    Everything that goes wrong reaches the queue (`TransactionQueue.fail`) as a PublisherError or ProtocolError.
+    A prepared transaction is handed over when it is prepared, its changes in a durable spool file, and again when it
+    is committed or rolled back. Everything that goes wrong reaches the queue (`TransactionQueue.fail`) as a
+    PublisherError, ProtocolError or StateError.
 
     Args:
         conninfo: The subscription's connection string.
@@ -87,6 +94,7 @@ class WalReceiver:
         stream: StreamOptions,
         queue: TransactionQueue,
         progress: Progress,
+        spools: SpoolFolder,
         *,
         application_name: str,
         after_receive: Callable[[], None] = lambda: None,
@@ -96,7 +104,8 @@ class WalReceiver:
         self._queue = queue
         self._progress = progress
         self._after_receive = after_receive
-        self._assembler = TransactionAssembler()
+        self._spools = spools
+        self._assembler = TransactionAssembler(spools.prepared())
         self._stop = threading.Event()
         self._ask = threading.Event()
         self._status_due_s = 0.0
@@ -134,6 +143,7 @@ class WalReceiver:
         try:
             while not self._stop.is_set():
                 idle = self._receive()
+                self._limit_memory()
                 self._report_if_due()
                 if idle:
                     self._wait_readable()
@@ -145,7 +155,7 @@ class WalReceiver:
             self._queue.fail(translated(error, "the replication stream was lost"))
         except OSError as error:
             self._queue.fail(PublisherError(f"the replication stream was lost: {error}", retry=True))
-        except (PublisherError, ProtocolError) as error:
+        except (BridgeError, ProtocolError) as error:
             self._queue.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
@@ -180,12 +190,36 @@ class WalReceiver:
                 self._report()
             return
         assert isinstance(message, XLogData)  # noqa: S101 - decode_copy_data knows only these two
-        transaction = self._assembler.control(decode(message.payload))
-        if transaction is not None:
-            self._after_receive()
-            # In this order: what progress says has been handed over is in the queue.
-            self._queue.put(transaction)
-            self._progress.transaction(transaction.end_lsn)
+        in_stream = self._assembler.state is State.IN_STREAM
+        ended = self._assembler.control(decode(message.payload, in_stream=in_stream))
+        if ended is not None:
+            self._ended_transaction(ended)
+
+    def _ended_transaction(self, transaction: Transaction) -> None:
+        if transaction.ending is Ending.ABORT:
+            if transaction.moved is not None:
+                self._spools.file_for(transaction).discard()
+            return
+        if transaction.ending is Ending.PREPARE:
+            self._spools.file_for(transaction).keep(transaction)
+            faults.reach("prepare_kept")
+            if transaction.end_lsn <= self._progress.handed_over_lsn:
+                return  # prepared before the slot's two_phase was on: its COMMIT PREPARED follows at once
+        self._after_receive()
+        # In this order: what progress says has been handed over is in the queue.
+        self._queue.put(transaction)
+        self._progress.transaction(transaction.end_lsn)
+
+    def _limit_memory(self) -> None:
+        """Move changes to spool files, the largest transaction's first, until the others fit."""
+        if self._assembler.open is not None:
+            self._assembler.open.weigh()
+        elif not self._assembler.streamed:
+            return
+        in_progress = self._assembler.in_progress()
+        while sum(transaction.memory_bytes for transaction in in_progress) > self._stream.memory_bytes:
+            largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)
+            self._spools.file_for(largest).append(largest)
 
     def _ended(self) -> None:
         """The server ended the COPY, or the connection is gone."""

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta
-from bridge.apply.batch import Subscribed
+from bridge.apply.changes import Subscribed
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
 from bridge.errors import PublisherError, SyncError, TargetError

@@ -17,10 +17,10 @@ from bridge.errors import StateError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = (
     """
@@ -71,6 +71,19 @@ _SCHEMA = (
       finish_lsn INTEGER,
       relation TEXT,
       time REAL NOT NULL
+    ) STRICT
+    """,
+)
+
+_SINCE_2 = (
+    """
+    CREATE TABLE prepared (                  -- prepared transactions whose end has not come, pg_prepared_xacts' part
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      file TEXT NOT NULL,                    -- its changes: a file in state_dir/spool/<subscription>
+      gid TEXT NOT NULL,
+      xid INTEGER NOT NULL,
+      end_lsn INTEGER NOT NULL,
+      PRIMARY KEY (subscription, file)
     ) STRICT
     """,
 )
@@ -135,6 +148,16 @@ class BatchIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedRow:
+    """A prepared transaction whose changes lie in `state_dir/spool/<subscription>/<file>`."""
+
+    file: str
+    gid: str
+    xid: int
+    end_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorRow:
     """The last error; kept until a later transaction was applied."""
 
@@ -147,12 +170,16 @@ class ErrorRow:
 class Catalog:
     """The open catalog. Methods may be called from any thread; each is one transaction.
 
+    Attributes:
+        state_dir: The folder it lies in.
+
     Raises:
         StateError: On opening, when the file cannot be used or was written by a later version.
     """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
+        self.state_dir = path.parent
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -175,10 +202,10 @@ class Catalog:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-            if version == 0:
-                for statement in _SCHEMA:
+            for since, statements in ((1, _SCHEMA), (2, _SINCE_2)):
+                for statement in statements if version < since else ():
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -298,13 +325,32 @@ class Catalog:
         rows = self._rows("SELECT start_lsn, end_lsn FROM batch WHERE subscription = ?", name)
         return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1])) if rows else None
 
-    def finish_batch(self, name: str, end_lsn: Lsn) -> None:
-        """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction."""
+    def finish_batch(
+        self, name: str, end_lsn: Lsn, prepared: Iterable[PreparedRow] = (), ended: Iterable[str] = ()
+    ) -> None:
+        """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction.
+
+        Args:
+            name: The subscription.
+            end_lsn: The batch's end.
+            prepared: Transactions that were prepared within it.
+            ended: Files of prepared transactions that were committed or rolled back within it.
+        """
         with self._transaction() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO prepared (subscription, file, gid, xid, end_lsn) VALUES (?, ?, ?, ?, ?)",
+                [(name, row.file, row.gid, row.xid, row.end_lsn) for row in prepared],
+            )
+            db.executemany("DELETE FROM prepared WHERE subscription = ? AND file = ?", [(name, file) for file in ended])
             db.execute("UPDATE origin SET remote_lsn = max(remote_lsn, ?) WHERE subscription = ?", (end_lsn, name))
             db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
             db.execute("DELETE FROM error WHERE subscription = ?", (name,))
             self._ready_rels(db, name)
+
+    def prepared(self, name: str) -> list[PreparedRow]:
+        """Prepared transactions that have not ended, by the LSN of their end."""
+        rows = self._rows("SELECT file, gid, xid, end_lsn FROM prepared WHERE subscription = ? ORDER BY end_lsn", name)
+        return [PreparedRow(file, gid, xid, Lsn(end_lsn)) for file, gid, xid, end_lsn in rows]
 
     # --- tables ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from bridge.apply.batch import DELETE, INSERT, UPDATE, BatchFormer, Subscribed
+from bridge.apply.batch import BatchFormer
+from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
 from protocol.lsn import INVALID, Lsn

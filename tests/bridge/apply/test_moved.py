@@ -19,20 +19,6 @@ def test_fold_has_the_net_effect_of_the_changes(seed, moves_keep_toast):
     assert merged(before_all(cases), effects) == after_all(cases)
 
 
-def test_is_needed_exactly_when_a_key_change_carries_an_unchanged_value():
-    rng = random.Random(5)
-    for seed in range(200):
-        case = random_case(0, random.Random(seed), moves_keep_toast=True)
-        table = changes_table([case], rng)
-        carries = any(change["old"] and change["unchanged_3"] for change in case.changes)
-        assert moved.is_needed(table) == carries
-
-
-def test_is_not_needed_without_marks():
-    table = changes_table([random_case(0, random.Random(1), moves_keep_toast=False)], random.Random(1))
-    assert not moved.is_needed(table.drop_columns(["unchanged_3"]))
-
-
 def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
     """1 moves to 2 with its large value; a new 1 comes: the target's row 1 becomes 2, and 1 is inserted."""
     changes: list[dict[str, Any]] = [

@@ -7,7 +7,8 @@ import pytest
 
 from bridge import faults
 from bridge.apply import delta
-from bridge.apply.batch import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Batch, TableChanges
+from bridge.apply.batch import Batch
+from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, TableChanges
 from bridge.apply.target import Target, TargetColumn
 from bridge.apply.worker import BatchApplier, apply_table, summary
 from bridge.errors import ApplyError

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.errors import PublisherError
+from bridge.errors import BridgeError, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
 from protocol.errors import ProtocolError
 from protocol.lsn import Lsn
 from protocol.messages import Insert
@@ -19,7 +20,8 @@ from protocol.pgoutput import decode
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from protocol.transactions import Transaction
     from protocol.walsender import PgoutputOptions
@@ -32,23 +34,33 @@ SETTLED_S = 0.3
 class Stream:
     """A slot of a publisher's, and one receiver of it after the other; made to report every 50 ms."""
 
-    def __init__(self, conninfo: str, slot_name: str) -> None:
+    def __init__(self, conninfo: str, slot_name: str, folder: Path) -> None:
         self.conninfo = conninfo
         self.slot_name = slot_name
+        self.folder = folder
         with ReplicationConnection(conninfo, application_name="test") as replication:
             self.start_lsn = replication.create_slot(slot_name, export_snapshot=False).consistent_point
         self.options: PgoutputOptions = {"proto_version": 1, "publication_names": ["p"], "binary": False}
         self.open(self.start_lsn)
 
-    def open(self, start_lsn: Lsn, *, max_bytes: int = 1 << 30, **arguments: Any) -> None:
-        """Make a receiver that begins at an LSN; it does not stream yet."""
+    def open(
+        self,
+        start_lsn: Lsn,
+        *,
+        max_bytes: int = 1 << 30,
+        memory_bytes: int = 1 << 30,
+        keep: Collection[str] = (),
+        **arguments: Any,
+    ) -> None:
+        """Make a receiver that begins at an LSN; it does not stream yet. `keep` are spool files of the one before."""
         self.queue = TransactionQueue(max_bytes)
         self.progress = Progress(start_lsn)
         self.receiver = WalReceiver(
             self.conninfo,
-            StreamOptions(self.slot_name, start_lsn, self.options),
+            StreamOptions(self.slot_name, start_lsn, self.options, memory_bytes),
             self.queue,
             self.progress,
+            SpoolFolder(self.folder, keep),
             application_name=f"{self.slot_name}_receiver",
             **arguments,
         )
@@ -86,7 +98,7 @@ class Stream:
 
     def failure(self) -> BaseException:
         """What ends the stream."""
-        with pytest.raises((PublisherError, ProtocolError, RuntimeError)) as caught:
+        with pytest.raises((BridgeError, ProtocolError, RuntimeError)) as caught:
             self.take(10**6)
         return caught.value
 

@@ -44,12 +44,12 @@ def often(monkeypatch):
 
 
 @pytest.fixture
-def stream(publisher) -> Iterator[Stream]:
+def stream(publisher, tmp_path) -> Iterator[Stream]:
     """A stream of the publication p: the table t with a key; u is not published."""
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, a text); CREATE TABLE u (n int); CREATE PUBLICATION p FOR TABLE t"
     )
-    made = Stream(publisher.conninfo, f"{publisher.name}_slot")
+    made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
     yield made
     made.receiver.stop()
 
@@ -291,7 +291,7 @@ def test_server_that_is_restarted(private_server):
     conninfo = private_server.conninfo()
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION p FOR TABLE t")
-        stream = Stream(conninfo, "restarted")
+        stream = Stream(conninfo, "restarted", tmp_path / "spool")
         stream.start()
         connection.execute("INSERT INTO t VALUES (1)")
         (first,) = stream.take(1)

@@ -1,0 +1,90 @@
+"""The Delta table of logical messages, `<warehouse>/pgbridge/messages`: what pg_logical_emit_message wrote.
+
+Messages are appended with the batch they came in, under its stamp, so that each is there exactly once, whether it is
+transactional or not. The table may serve several subscriptions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from bridge.apply import delta
+from bridge.apply.stage import as_frame
+from bridge.apply.target import spark_schema, table_path
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
+
+NAMESPACE: Final = "pgbridge"
+NAME: Final = "pgbridge.messages"
+
+_POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
+_SCHEMA = pa.schema(
+    [
+        ("subscription", pa.string()),
+        ("lsn", pa.string()),  # of the message, as pg_logical_emit_message returned it
+        ("position", pa.int64()),  # the same as a number, to sort by
+        ("finish_lsn", pa.string()),  # of the transaction's end; NULL where the message is not transactional
+        ("xid", pa.int64()),  # NULL where the message is not transactional
+        ("committed_at", pa.timestamp("us", "UTC")),  # NULL where the message is not transactional
+        ("transactional", pa.bool_()),
+        ("prefix", pa.string()),
+        ("content", pa.binary()),
+    ]
+)
+
+
+def path_in(warehouse: str) -> str:
+    """Where a warehouse's messages are."""
+    return table_path(warehouse, NAMESPACE, "messages")
+
+
+def ensure(spark: SparkSession, path: str) -> None:
+    """Make the table if it is not there.
+
+    Raises:
+        TargetError: What lies there is another table.
+    """
+    wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
+    found = delta.schema_of(spark, path)
+    if found is None:
+        delta.create(spark, path, wanted)
+    elif found != wanted:
+        raise TargetError(
+            f"the Delta table at {path} is not one of logical messages: its columns are {found.simpleString()}",
+            hint='set messages = "log", or give the subscription another warehouse',
+        )
+
+
+def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMessage]]) -> pa.Table:
+    """Messages as the table's rows, in order."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "subscription": subscription,
+                "lsn": str(message.lsn),
+                "position": int(message.lsn),
+                "finish_lsn": str(transaction.commit_lsn) if message.transactional else None,
+                "xid": transaction.xid if message.transactional else None,
+                "committed_at": transaction.commit_time_us + _POSTGRES_EPOCH_US if message.transactional else None,
+                "transactional": message.transactional,
+                "prefix": message.prefix,
+                "content": message.content,
+            }
+            for transaction, message in messages
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def append(spark: SparkSession, rows: pa.Table, path: str) -> None:
+    """Add messages."""
+    delta.append(as_frame(spark, rows), path)

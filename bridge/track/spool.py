@@ -1,0 +1,276 @@
+"""Changes of transactions that are kept on disk: streamed ones in progress, prepared ones, and any too large.
+
+A spool file holds what came, in order: blocks of row messages as they were received and, between them, the other
+messages. Nothing is decoded on the way in, so a value that cannot be read is an error of the transaction that
+commits it, and of none that is rolled back. Reading gives chunks of bounded size. PostgreSQL's counterparts are
+the changes files of `stream_open_file` in worker.c and the walsender's own spill files.
+
+A file is only payload: which files count is said by the catalog's `prepared` table. All others are of a process
+that is gone, whose transactions the server sends again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from bridge.errors import StateError
+from protocol.columns import RowMessages
+from protocol.lsn import Lsn
+from protocol.messages import Relation, Truncate
+from protocol.pgoutput import decode, encode
+from protocol.slices import PADDING
+from protocol.stretches import Packed
+from protocol.transactions import Ending, Event, Transaction
+from protocol.walsender import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
+
+    from protocol.transactions import RowMessage
+
+_MAGIC = b"pgbridge spool 1\n"
+_BLOCK = struct.Struct("<cIQI")  # kind, messages, bytes of payload, its CRC-32
+_ROWS, _EVENT, _FOOTER = b"R", b"E", b"F"
+_BLOCK_ROWS = 50_000
+_LENGTH = np.dtype("<u4")
+
+CHUNK_BYTES = 32 << 20
+"""About how much of a file is read at a time; what is made of it on the way to Spark takes a few times as much."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A part of a spooled transaction, in order.
+
+    Attributes:
+        rows: Row messages, with the header of XLogData.
+        events: (position, message), each before the row at `position` in this chunk.
+    """
+
+    rows: Packed
+    events: list[tuple[int, Event]]
+
+
+@dataclass(slots=True)
+class SpoolFile:
+    """One transaction's file.
+
+    Attributes:
+        path: Where it lies.
+        rows: Row messages in it.
+        relation_ids: The relations its changes are of.
+    """
+
+    path: Path
+    rows: int = 0
+    relation_ids: set[int] = field(default_factory=set)
+
+    def append(self, transaction: Transaction) -> None:
+        """Move what the transaction holds in memory to the end of the file.
+
+        Raises:
+            StateError: It cannot be written, the disk being full for example.
+        """
+        with _writing(self.path), self.path.open("ab") as file:
+            if file.tell() == 0:
+                file.write(_MAGIC)
+            begin = 0
+            for position, event in transaction.events:
+                self._write_rows(file, transaction.rows[begin:position], in_stream=transaction.in_stream)
+                begin = position
+                _write_block(file, _EVENT, 1, encode(event))
+                if isinstance(event, Truncate):
+                    self.relation_ids.update(event.relation_ids)
+            self._write_rows(file, transaction.rows[begin:], in_stream=transaction.in_stream)
+        transaction.move(self)
+
+    def _write_rows(self, file: BinaryIO, rows: Sequence[RowMessage], *, in_stream: bool) -> None:
+        for begin in range(0, len(rows), _BLOCK_ROWS):
+            some = rows[begin : begin + _BLOCK_ROWS]
+            lengths = np.fromiter(map(len, some), _LENGTH, len(some))
+            data = b"".join(some)
+            packed = Packed(data + bytes(PADDING), lengths.astype(np.int64))
+            ids = RowMessages(packed, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+            self.relation_ids.update(np.unique(ids).tolist())
+            _write_block(file, _ROWS, len(some), lengths.tobytes() + data)
+            self.rows += len(some)
+
+    def keep(self, transaction: Transaction) -> None:
+        """Move all that is left of a prepared transaction into the file, with what it is, and make it durable.
+
+        When it returns, the transaction survives a power cut.
+
+        Raises:
+            StateError: It cannot be written.
+        """
+        self.append(transaction)
+        transaction.relations = tuple(r for r in transaction.relations if r.relation_id in self.relation_ids)
+        footer = {
+            "gid": transaction.gid,
+            "xid": transaction.xid,
+            "prepare_lsn": str(transaction.commit_lsn),
+            "end_lsn": str(transaction.end_lsn),
+            "prepare_time_us": transaction.commit_time_us,
+            "origin_name": transaction.origin_name,
+            "in_stream": transaction.in_stream,
+            "aborted": sorted(transaction.aborted),
+            "relations": [encode(relation).hex() for relation in transaction.relations],
+            "rows": self.rows,
+        }
+        with _writing(self.path), self.path.open("ab") as file:
+            _write_block(file, _FOOTER, 1, json.dumps(footer).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    @classmethod
+    def load(cls, path: Path) -> Transaction:
+        """The prepared transaction that `keep` wrote.
+
+        Raises:
+            StateError: The file is missing, cut short or damaged.
+        """
+        footer: dict[str, Any] | None = None
+        for kind, _, payload in _blocks(path):
+            footer = json.loads(payload) if kind == _FOOTER else None
+        if footer is None:
+            raise _damaged(path, "it ends before the prepared transaction does")
+        relations = [decode(bytes.fromhex(text)) for text in footer["relations"]]
+        return Transaction(
+            footer["xid"],
+            Lsn.parse(footer["prepare_lsn"]),
+            footer["prepare_time_us"],
+            Lsn.parse(footer["end_lsn"]),
+            origin_name=footer["origin_name"],
+            relations=tuple(relation for relation in relations if isinstance(relation, Relation)),
+            in_stream=footer["in_stream"],
+            aborted=set(footer["aborted"]),
+            gid=footer["gid"],
+            ending=Ending.PREPARE,
+            moved=cls(path, footer["rows"], {r.relation_id for r in relations if isinstance(r, Relation)}),
+        )
+
+    def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+        """Read the file from its start, in parts of about so many bytes.
+
+        Raises:
+            StateError: The file is missing, cut short or damaged.
+        """
+        lengths: list[np.ndarray] = []
+        data: list[bytes] = []
+        events: list[tuple[int, Event]] = []
+        rows = size = 0
+        for kind, count, payload in _blocks(self.path):
+            if kind == _EVENT:
+                event = decode(payload, in_stream=in_stream)
+                assert isinstance(event, Event)  # noqa: S101 - as `append` wrote it
+                events.append((rows, event))
+            elif kind == _ROWS:
+                lengths.append(np.frombuffer(payload, _LENGTH, count))
+                data.append(payload[count * _LENGTH.itemsize :])
+                rows += count
+            size += len(payload)
+            if size >= chunk_bytes:
+                yield _chunk(lengths, data, events)
+                lengths, data, events = [], [], []
+                rows = size = 0
+        if rows or events:
+            yield _chunk(lengths, data, events)
+
+    def discard(self) -> None:
+        """Remove the file; nothing happens when it is gone already."""
+        self.path.unlink(missing_ok=True)
+
+
+class SpoolFolder:
+    """A subscription's spool files.
+
+    Args:
+        path: The folder; it is made.
+        keep: Names of the files that count: those of prepared transactions. All others are removed.
+
+    Raises:
+        StateError: The folder cannot be used.
+    """
+
+    def __init__(self, path: Path, keep: Collection[str] = ()) -> None:
+        self._path = path
+        self._count = 0
+        with _writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            for file in path.iterdir():
+                if file.name not in keep:
+                    file.unlink()
+        self._kept = frozenset(keep)
+
+    def prepared(self) -> list[Transaction]:
+        """The prepared transactions that were kept."""
+        return [SpoolFile.load(self._path / name) for name in sorted(self._kept)]
+
+    def file_for(self, transaction: Transaction) -> SpoolFile:
+        """The transaction's file; a new one if it has none."""
+        if isinstance(transaction.moved, SpoolFile):
+            return transaction.moved
+        while True:
+            self._count += 1
+            path = self._path / f"{transaction.xid}.{self._count}"
+            if path.name not in self._kept:
+                return SpoolFile(path)
+
+
+def _chunk(lengths: list[np.ndarray], data: list[bytes], events: list[tuple[int, Event]]) -> Chunk:
+    joined = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
+    return Chunk(Packed(b"".join([*data, bytes(PADDING)]), joined), events)
+
+
+def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:
+    file.write(_BLOCK.pack(kind, count, len(payload), zlib.crc32(payload)))
+    file.write(payload)
+
+
+def _blocks(path: Path) -> Iterator[tuple[bytes, int, bytes]]:
+    """(kind, messages, payload) of each block."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise _damaged(path, "it does not begin as a spool file does")
+            while header := file.read(_BLOCK.size):
+                if len(header) < _BLOCK.size:
+                    raise _damaged(path, f"it ends within a block's header, at byte {file.tell()}")
+                kind, count, size, crc = _BLOCK.unpack(header)
+                at = file.tell()
+                payload = file.read(size)
+                if len(payload) < size or zlib.crc32(payload) != crc:
+                    raise _damaged(path, f"the block at byte {at} is not what was written")
+                yield kind, count, payload
+    except OSError as error:
+        raise StateError(f"spool file {path} cannot be read: {error.strerror or error}") from error
+
+
+def _damaged(path: Path, reason: str) -> StateError:
+    return StateError(
+        f"spool file {path} is damaged: {reason}",
+        hint="it holds a prepared transaction that the publisher does not send again once it was confirmed: "
+        "restore the file, or copy the tables again",
+    )
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"spool file {path} cannot be written: {error.strerror or error}") from error
