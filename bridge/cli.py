@@ -50,7 +50,12 @@ warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
 # create_slot = true               # false: use an existing slot as it stands
 # copy_data = true                 # copy the rows that are there already
 # binary = true                    # transfer values in binary form where possible
+# streaming = "off"                # "on": receive large transactions while they run
+# two_phase = false                # true: receive prepared transactions at PREPARE TRANSACTION
 # disable_on_error = false
+
+# pgbridge's own:
+# messages = "log"                 # pg_logical_emit_message: "off", "log", or "table" (<warehouse>/pgbridge/messages)
 """
 
 

@@ -25,9 +25,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 NOT_YET: dict[tuple[str, Any], str] = {
-    ("streaming", "on"): "streamed (in-progress) transactions are not decoded yet",
     ("conflict", "apply_remote"): "conflicts are not detected yet",
-    ("two_phase", True): "prepared transactions are not decoded at PREPARE yet",
 }
 """Values that the contract has and this version refuses, rather than accept and ignore."""
 
@@ -41,6 +39,8 @@ class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
     Attributes:
+        messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
+            of the Delta table `<warehouse>/pgbridge/messages`.
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
         batch_max_bytes: The same, in bytes as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.
@@ -61,6 +61,7 @@ class Subscription(BaseModel):
     streaming: Literal["off", "on"] = "off"
     two_phase: bool = False
     origin: Literal["any", "none"] = "any"
+    messages: Literal["off", "log", "table"] = "log"
     disable_on_error: bool = False
     publication_definitions: str | None = None
     conflict: Literal["error", "apply_remote"] = "error"

@@ -14,6 +14,7 @@ from bridge.apply.batch import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
 from bridge.apply.worker import BatchApplier
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
+from bridge.receive.options import pgoutput_options
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
     from protocol.types import ColumnType
-    from protocol.walsender import PgoutputOptions
 
 _FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 1.0
@@ -188,7 +188,8 @@ class SubscriptionWorker:
         )
         queue = TransactionQueue(max_bytes=2 * self.subscription.batch_max_bytes)
         progress = Progress(remote_lsn)
-        options = StreamOptions(self.subscription.slot_name, remote_lsn, self._pgoutput_options(publisher))
+        wanted = pgoutput_options(self.subscription, publisher.version, binary_readable=self._binary_readable)
+        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted)
         receiver = WalReceiver(
             self.subscription.connection,
             options,
@@ -216,21 +217,6 @@ class SubscriptionWorker:
         finally:
             receiver.stop()
 
-    def _pgoutput_options(self, publisher: Publisher) -> PgoutputOptions:
-        options: PgoutputOptions = {
-            "proto_version": 1,
-            "publication_names": self.subscription.publications,
-            "binary": self._binary,
-        }
-        if self.subscription.origin != "any":
-            if publisher.version < 160000:
-                raise PublisherError(
-                    f'origin = "none" needs PostgreSQL 16 on the publisher, which is {publisher.version // 10000}',
-                    hint='set origin = "any"',
-                )
-            options["origin"] = self.subscription.origin
-        return options
-
     def _resolver(
         self, publisher: Publisher, published: Mapping[tuple[str, str], PublishedTable]
     ) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
@@ -238,7 +224,7 @@ class SubscriptionWorker:
         columns = [column for table in published.values() for column in table.columns]
         catalog = publisher.types({column.type_oid for column in columns})
         textual = {c.name for c in columns if not resolve(c.type_oid, c.typmod, catalog).binary}
-        self._binary = self.subscription.binary and not textual
+        self._binary_readable = not textual
         if self.subscription.binary and textual:
             self._log.info(
                 "values are transferred as text: binary form is not read for all types",

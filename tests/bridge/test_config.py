@@ -51,6 +51,7 @@ DEFAULTS = {
     "streaming": "off",
     "two_phase": False,
     "origin": "any",
+    "messages": "log",
     "disable_on_error": False,
     "publication_definitions": None,
     "conflict": "error",
@@ -311,6 +312,7 @@ def test_no_subscription(refused, text):
     [
         ("streaming", '"parallel"', '"off" or "on"'),
         ("streaming", "true", '"off" or "on"'),
+        ("messages", "true", '"off", "log" or "table"'),
         ("origin", '"local"', '"any" or "none"'),
         ("conflict", '"ignore"', '"error" or "apply_remote"'),
         ("schema_evolution", '"Evolve"', '"evolve" or "strict"'),
@@ -403,8 +405,6 @@ def test_name_that_is_too_long_for_a_slot(refused):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ('streaming = "on"', 'streaming: "on" is not available in this version: '),
-        ("two_phase = true", "two_phase: true is not available in this version: "),
         ('conflict = "apply_remote"', 'conflict: "apply_remote" is not available in this version: '),
         ('publication_definitions = "f.sql"', "publication_definitions: is not available in this version: "),
     ],
