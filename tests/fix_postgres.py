@@ -118,6 +118,17 @@ class Publisher:
         """Run one statement and return its rows."""
         return self._connection.execute(statement.encode(), parameters).fetchall()
 
+    def stream_everything(self) -> None:
+        """Have walsenders of this database stream every change at once where streaming = on.
+
+        The test is skipped on a server without debug_logical_replication_streaming (before PostgreSQL 16).
+        """
+        if self._connection.info.server_version < 160000:
+            pytest.skip("debug_logical_replication_streaming needs PostgreSQL 16")
+        # of the database: a subscription's walreceiver has `options` of its own over those of its connection string
+        setting = sql.SQL("ALTER DATABASE {} SET debug_logical_replication_streaming = immediate")
+        self._connection.execute(setting.format(sql.Identifier(self.name)))
+
     def close(self) -> None:
         """Close the connection that is open; `drop` does, too."""
         self._connection.close()

@@ -73,7 +73,11 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """A row of pg_replication_slots; plugin and database are None for a physical slot."""
+    """A row of pg_replication_slots; plugin and database are None for a physical slot.
+
+    Attributes:
+        two_phase: Prepared transactions are sent at PREPARE TRANSACTION.
+    """
 
     plugin: str | None
     slot_type: str
@@ -82,6 +86,7 @@ class SlotStatus:
     active_pid: int | None
     confirmed_flush_lsn: Lsn | None
     wal_status: str | None
+    two_phase: bool = False
 
 
 class Publisher:
@@ -152,6 +157,7 @@ class Publisher:
             row["active_pid"],
             Lsn.parse(confirmed) if confirmed else None,
             row["wal_status"],
+            row["two_phase"],
         )
 
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:

@@ -1,7 +1,7 @@
 """The logical replication slot: made with an exported snapshot, dropped, and judged before it is streamed from.
 
 Source: the documentation's "Streaming Replication Protocol"; CREATE_REPLICATION_SLOT in PostgreSQL's
-repl_gram.y (the form with bare keywords, which every version from 10 on reads).
+repl_gram.y (the form with bare keywords, which every version from 10 on reads, with TWO_PHASE from 15 on).
 """
 
 from __future__ import annotations
@@ -64,14 +64,23 @@ class ReplicationConnection:
         """The cluster's identifier: the same over restarts and on standbys, another after initdb."""
         return str(self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0][0])
 
-    def create_slot(self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True) -> Snapshot:
+    def create_slot(
+        self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True, two_phase: bool = False
+    ) -> Snapshot:
         """Make a logical slot for pgoutput; it returns once the slot has a consistent point.
 
-        A temporary slot goes with this connection.
+        For that, every transaction that is open when it begins must end, in whatever database: the prepared ones, too.
+
+        Args:
+            slot_name: Its name.
+            temporary: It goes with this connection.
+            export_snapshot: Export the snapshot of the consistent point.
+            two_phase: What is prepared after the consistent point comes at PREPARE TRANSACTION (PostgreSQL 15).
         """
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         export = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
-        command = f"CREATE_REPLICATION_SLOT {quote_identifier(slot_name)} {kind} pgoutput {export}"
+        prepared = " TWO_PHASE" if two_phase else ""
+        command = f"CREATE_REPLICATION_SLOT {quote_identifier(slot_name)} {kind} pgoutput {export}{prepared}"
         row = self._run(command, f'cannot create replication slot "{slot_name}"')[0]
         return Snapshot(row[2], Lsn.parse(row[1]))
 
@@ -85,6 +94,13 @@ class ReplicationConnection:
 
 def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, durable_lsn: Lsn | None) -> Lsn:
     """Judge an existing slot before streaming from it.
+
+    Its two_phase need not be the subscription's. Where the subscription has it and the slot has not,
+    START_REPLICATION gives it to the slot (`CreateDecodingContext` in logical.c; PostgreSQL's own subscriber relies
+    on that): what was prepared before the LSN it starts at comes whole at COMMIT PREPARED, as BEGIN PREPARE … PREPARE,
+    COMMIT PREPARED, and at ROLLBACK PREPARED without all that. Where the slot has it and the subscription has not,
+    the server sends prepared transactions at PREPARE all the same, whatever the options and the protocol version say;
+    only ALTER_REPLICATION_SLOT (18) takes it from a slot. Either way each is applied at its COMMIT PREPARED.
 
     Args:
         slot_name: Its name, for messages.

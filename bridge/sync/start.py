@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.errors import PublisherError
+from bridge.receive.options import pgoutput_options
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.config import Subscription
-    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.receive.publisher import PublishedTable, Publisher, SlotStatus
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
 
 
 class Start:
@@ -43,9 +45,12 @@ class Start:
         """Make or check the slot, and copy what is to be copied.
 
         Raises:
-            PublisherError: The server, or the slot, is not the one the state belongs to, or refuses.
+            PublisherError: The server, or the slot, is not the one the state belongs to, or refuses; or the server
+                lacks an option.
             TargetError: A table cannot be copied.
         """
+        # before there is a slot: one that nobody streams from holds WAL
+        pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)
         name = self._subscription.name
         with ReplicationConnection(self._subscription.connection, application_name=name) as replication:
             system_identifier = replication.system_identifier()
@@ -70,12 +75,18 @@ class Start:
                 f"the subscription's state is of {row.system_identifier}",
                 hint="check the connection string; a new server needs a new state_dir and warehouse",
             )
-        check_slot(
-            self._subscription.slot_name,
-            self._publisher.slot(self._subscription.slot_name),
-            database=self._publisher.database,
-            durable_lsn=self._catalog.remote_lsn(self._subscription.name),
-        )
+        status = self._publisher.slot(self._subscription.slot_name)
+        self._check_slot(status, self._catalog.remote_lsn(self._subscription.name))
+
+    def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
+        slot_name = self._subscription.slot_name
+        lsn = check_slot(slot_name, status, database=self._publisher.database, durable_lsn=durable_lsn)
+        if status is not None and status.two_phase and not self._subscription.two_phase:
+            self._log.warning(
+                "prepared transactions are received at PREPARE TRANSACTION although two_phase = false: the slot has it",
+                slot_name=slot_name,
+            )
+        return lsn
 
     def _first(self, replication: ReplicationConnection, system_identifier: str) -> Snapshot:
         """The slot is made, or with `create_slot = false` taken as it stands; the origin begins there."""
@@ -83,8 +94,7 @@ class Start:
         rels = self._sync.new_rels(self._published.values())
         status = self._publisher.slot(slot_name)
         if not self._subscription.create_slot:
-            lsn = check_slot(slot_name, status, database=self._publisher.database, durable_lsn=None)
-            snapshot = Snapshot(None, lsn)
+            snapshot = Snapshot(None, self._check_slot(status, None))
         else:
             row = self._catalog.subscription(name)
             made = (row.slot_name, row.slot_state, row.system_identifier) if row is not None else None
@@ -98,7 +108,11 @@ class Start:
             if status is not None:
                 replication.drop_slot(slot_name)  # made by us just before a crash, and never streamed from
             self._set_slot("creating", system_identifier)
-            snapshot = replication.create_slot(slot_name, export_snapshot=self._subscription.copy_data)
+            snapshot = replication.create_slot(
+                slot_name,
+                export_snapshot=self._subscription.copy_data,
+                two_phase=self._subscription.two_phase,
+            )
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
         self._set_slot("ready", system_identifier)

@@ -115,9 +115,11 @@ class NativeSubscriber:
         schema = dump_schema(publisher) if schema is None else schema
         with psycopg.connect(publisher, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(self.name)))
+            # With tables to copy, the worker itself asks for two_phase once they are ready (CreateSubscription in
+            # subscriptioncmds.c): of what is prepared before, it would leave out the rows of tables that are not.
+            two_phase = bool(options.get("two_phase")) and options.get("copy_data") is False
             connection.execute(
-                "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', twophase => %s)",
-                (self.name, bool(options.get("two_phase"))),
+                "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', twophase => %s)", (self.name, two_phase)
             )
         self.execute(schema)
         choices: dict[str, str | bool] = {**options, "create_slot": False, "slot_name": self.name}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare
 from tests.oracle.native import NativeSubscriber, text_rows
-from tests.oracle.workload import KEYS, OPERATIONS, TABLES, Operation, Workload
+from tests.oracle.walsender import Walsender
+from tests.oracle.workload import KEYS, OPERATIONS, TABLES, Emitted, Operation, Workload
+from tests.oracle.workload_prepared import PreparedWorkload
 
 SEED = 20261121
 
@@ -48,6 +51,67 @@ def test_model_of_keys_is_the_tables_content(publisher, loaded):
         assert rows
 
 
+def test_messages_are_those_that_are_sent(publisher):
+    """Of what is rolled back only the non-transactional ones, and of what is prepared the others only at its end."""
+    publisher.execute("CREATE PUBLICATION p")
+    slot_name = f"{publisher.name}_slot"
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", (slot_name,))
+    with (
+        PreparedWorkload(publisher.conninfo, SEED) as workload,
+        Walsender(publisher.conninfo, slot_name, two_phase=True, messages=True) as walsender,
+    ):
+        workload.create_tables()
+        workload.step(100)
+        workload.finish_prepared()
+        sent, held = [], {}
+        for _, message in walsender.read():
+            match message:
+                case BeginPrepare():
+                    begin = len(sent)
+                case Prepare():
+                    held[message.xid], sent[begin:] = sent[begin:], []
+                case CommitPrepared():
+                    sent += held.pop(message.xid)
+                case LogicalMessage():
+                    sent.append(Emitted(message.transactional, message.prefix, message.content.decode()))
+        assert sorted(sent) == sorted(workload.messages)
+        assert {message.transactional for message in sent} == {False, True}
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_model_of_keys_with_prepared_transactions(publisher, finish):
+    """While they are open, their rows are out of reach; then they are there as their outcome has it."""
+    with PreparedWorkload(publisher.conninfo, SEED) as workload:
+        workload.create_tables()
+        workload.step(150)
+        if finish:
+            workload.finish_prepared()
+        else:
+            workload.prepare()
+        assert bool(workload.open) is not finish
+        for table, columns in KEYS.items():
+            rows = publisher.query(f"SELECT {', '.join(columns)} FROM {table}")
+            assert sorted(row for row in rows if row not in workload._locked[table]) == sorted(workload._keys[table])
+            assert any(workload._locked.values()) is not finish
+        workload.finish_prepared()
+        assert publisher.query("SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()") == [(0,)]
+        outcomes = {"prepare", "commit prepared", "rollback prepared"}
+        assert outcomes <= set(workload.counts)
+        assert workload.counts["prepare"] == workload.counts["commit prepared"] + workload.counts["rollback prepared"]
+
+
+def test_same_seed_same_tables_with_prepared_transactions(publisher):
+    contents = []
+    for _ in range(2):
+        with PreparedWorkload(publisher.conninfo, SEED) as workload:
+            workload.create_tables()
+            workload.step(120)
+            workload.finish_prepared()
+            contents.append((everything(publisher.conninfo), workload.messages, workload.counts))
+        publisher.execute("DROP TABLE docs, lines, labels, events")
+    assert contents[0] == contents[1]
+
+
 def test_bodies_are_toasted(publisher, loaded):
     ((toast_table,),) = publisher.query(
         "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'public.docs'::regclass"
@@ -81,5 +145,30 @@ def test_native_subscriber_ends_equal(publisher):
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, [workload.publication()]) as native:
             workload.step(200)
+            native.wait_caught_up()
+            assert everything(native.conninfo) == everything(publisher.conninfo)
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_native_subscriber_ends_equal_with_prepared_transactions(publisher, streaming, two_phase):
+    """Also while some are open, which nobody sees."""
+    publisher.stream_everything()
+    options = {"streaming": streaming, "two_phase": two_phase}
+    with PreparedWorkload(publisher.conninfo, SEED) as workload:
+        workload.create_tables()
+        with NativeSubscriber(publisher.conninfo, [workload.publication()], options=options) as native:
+            native.wait_caught_up()
+            workload.step(150)
+            workload.prepare()
+            native.wait_caught_up()
+            assert everything(native.conninfo) == everything(publisher.conninfo)
+            prepared = native.query("SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()")
+            assert prepared == [(len(workload.open) if two_phase else 0,)]
+            ((streamed,),) = publisher.query(
+                "SELECT stream_count FROM pg_stat_replication_slots WHERE slot_name = %s", (native.name,)
+            )
+            assert (streamed > 0) is (streaming == "on")
+            workload.finish_prepared()
             native.wait_caught_up()
             assert everything(native.conninfo) == everything(publisher.conninfo)

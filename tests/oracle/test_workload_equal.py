@@ -9,6 +9,7 @@ import pytest
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES, Workload
+from tests.oracle.workload_prepared import PreparedWorkload
 
 SEED = 20261121
 
@@ -31,6 +32,33 @@ def test_random_workload_in_several_lives(spark, publisher, pipeline, binary):
             for _ in range(3):
                 bridge.catch_up()
                 workload.step(80)
+            bridge.catch_up()
+            native.wait_caught_up()
+            assert_equal(spark, bridge.path, native)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, streaming, binary):
+    """Prepared transactions stay open from one life to the next; with streaming, every change is sent at once."""
+    publisher.stream_everything()
+    options = {"streaming": streaming, "two_phase": True, "binary": binary}
+    with PreparedWorkload(publisher.conninfo, SEED + binary) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(60)
+        workload.finish_prepared()  # slots wait for it
+        with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
+            native.wait_caught_up()  # so do the slots of its table synchronization
+            bridge = pipeline(**options, batch_max_rows=200)
+            for _ in range(3):
+                bridge.catch_up()
+                workload.step(80)
+                workload.prepare()
+            bridge.catch_up()
+            native.wait_caught_up()
+            assert_equal(spark, bridge.path, native)
+            workload.finish_prepared()
             bridge.catch_up()
             native.wait_caught_up()
             assert_equal(spark, bridge.path, native)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 import json
 import random
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
@@ -66,6 +67,7 @@ TABLES: Final = (*KEYS, "events")
 
 # 8 kB pages keep a value in its row up to about 2 kB (TOAST_TUPLE_THRESHOLD); longer ones go out of line
 _TOASTED_CHARACTERS = (2500, 9000)
+_PREFIXES: Final = ("audit", "", "ä 'x'")
 _EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _LETTERS: Final = "abcdefghij ABC019'\"\\,;\t\näßΩ漢字🐘"
 
@@ -79,6 +81,14 @@ class Operation:
     run: Callable[[Workload, Connection], None]
 
 
+class Emitted(NamedTuple):
+    """A logical message as it was emitted; its content never comes twice."""
+
+    transactional: bool
+    prefix: str
+    content: str
+
+
 class Workload:
     """The load on one database; a context manager that closes its connection.
 
@@ -86,15 +96,22 @@ class Workload:
         conninfo: The publisher's database.
         seed: Decides on everything.
         operations: What transactions are made of.
+
+    Attributes:
+        counts: How often each operation and each outcome of a (sub)transaction occurred.
+        messages: The logical messages that a subscriber gets: of what was rolled back, the non-transactional ones.
     """
 
     def __init__(self, conninfo: str, seed: int, operations: Sequence[Operation] | None = None) -> None:
         self.seed = seed
         self.counts: Counter[str] = Counter()
+        self.messages: list[Emitted] = []
         self.random = random.Random(seed)
         self._operations = tuple(operations or OPERATIONS)
         self._weights = [operation.weight for operation in self._operations]
         self._keys: dict[str, list[Key]] = {table: [] for table in KEYS}
+        self._touched: dict[str, set[Key]] = {table: set() for table in KEYS}  # by the transaction that is open
+        self._locked: dict[str, set[Key]] = {table: set() for table in KEYS}  # by others
         self._serial = 0
         self._connection: Connection = psycopg.connect(conninfo, autocommit=True)
 
@@ -124,9 +141,7 @@ class Workload:
     def step(self, n_transactions: int) -> None:
         """Run so many transactions, one after the other; `counts` tells what they did."""
         for _ in range(n_transactions):
-            # most transactions are small; a few make a batch of their own
-            n_operations = self.random.choice((1, 1, 2, 3, 5, 8, 40))
-            self._attempt("commit", "rollback", 0.1, n_operations)
+            self._transaction()
 
     def change(self, connection: Connection) -> None:
         """Do one operation, in the transaction that is open."""
@@ -134,20 +149,53 @@ class Workload:
         self.counts[operation.name] += 1
         operation.run(self, connection)
 
-    def _attempt(self, success: str, failure: str, failure_share: float, n_operations: int) -> None:
-        """Run operations in a (sub)transaction, and take all back in a share of the cases."""
+    def _transaction(self) -> None:
+        self._attempt("commit", "rollback", 0.1, self._changes)
+
+    def _changes(self, n_operations: int | None = None) -> None:
+        """Some operations: most transactions are small, a few make a batch of their own."""
+        for _ in range(n_operations or self.random.choice((1, 1, 2, 3, 5, 8, 40))):
+            self.change(self._connection)
+
+    def _attempt(self, success: str, failure: str, failure_share: float, run: Callable[[], None]) -> None:
+        """Run something in a (sub)transaction, and take all back in a share of the cases."""
         fails = self.random.random() < failure_share
-        before = copy.deepcopy(self._keys) if fails else {}
+        keys = copy.deepcopy(self._keys) if fails else {}
+        n_messages = len(self.messages)
         with self._connection.transaction(force_rollback=fails):
-            for _ in range(n_operations):
-                self.change(self._connection)
+            run()
         if fails:
-            self._keys = before
+            self._keys = keys
+            self._take_messages(n_messages)
         self.counts[failure if fails else success] += 1
+
+    def _take_messages(self, first: int) -> list[Emitted]:
+        """Take back the transactional messages from a position on; the others were sent when they were emitted."""
+        emitted = self.messages[first:]
+        self.messages[first:] = [message for message in emitted if not message.transactional]
+        return [message for message in emitted if message.transactional]
 
     def _subtransaction(self, connection: Connection) -> None:
         del connection
-        self._attempt("release savepoint", "rollback to savepoint", 0.5, self.random.randint(1, 4))
+        changes = functools.partial(self._changes, self.random.randint(1, 4))
+        self._attempt("release savepoint", "rollback to savepoint", 0.5, changes)
+
+    def _nested(self, connection: Connection, depth: int = 3) -> None:
+        """Savepoints in savepoints, each with changes around those in it and an end of its own."""
+
+        def run() -> None:
+            self._changes(1)
+            for _ in range(self.random.randint(1, 2) if depth > 1 else 0):
+                self._nested(connection, depth - 1)
+                self._changes(1)
+
+        self._attempt("release savepoint", "rollback to savepoint", 0.4, run)
+
+    def _emit(self, connection: Connection, *, transactional: bool) -> None:
+        self._serial += 1
+        message = Emitted(transactional, self.random.choice(_PREFIXES), f"{self._serial} {self._text(0, 30)}")
+        connection.execute("SELECT pg_logical_emit_message(%s, %s, %s::text)", message)
+        self.messages.append(message)
 
     def _insert(self, connection: Connection) -> None:
         table = self.random.choice(TABLES)
@@ -207,11 +255,13 @@ class Workload:
         if not tables:
             return None
         table = self.random.choice(tables)
-        return table, self.random.choice(self._keys[table])
+        key = self.random.choice(self._keys[table])
+        self._touched[table].add(key)
+        return table, key
 
     def _new_key(self, table: str) -> Key:
         """A key that is free; low numbers, so that keys come back after a delete."""
-        taken = set(self._keys[table])
+        taken = self._locked[table].union(self._keys[table])
         while True:
             # the room grows with the table, so that a free key is found soon
             number = self.random.randint(1, 2 * len(taken) + 50)
@@ -221,6 +271,7 @@ class Workload:
                 "labels": (f"{self.random.choice(_LETTERS.strip())}{number}",),
             }[table]
             if key not in taken:
+                self._touched[table].add(key)
                 return key
 
     @staticmethod
@@ -311,5 +362,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation("replace", 4, Workload._replace),
     Operation("insert many", 3, Workload._insert_many),
     Operation("savepoint", 3, Workload._subtransaction),
+    Operation("nested savepoints", 2, Workload._nested),
+    Operation("message", 2, functools.partial(Workload._emit, transactional=True)),
+    Operation("non-transactional message", 2, functools.partial(Workload._emit, transactional=False)),
 )
 """What the transactions are made of. A table of one's own may leave some out, or add others."""

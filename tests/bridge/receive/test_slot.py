@@ -82,6 +82,19 @@ def test_temporary_slot_goes_with_its_connection(publisher, name):
     wait_for(lambda: find(publisher, name) is None)
 
 
+@pytest.mark.parametrize("temporary", [False, True])
+@pytest.mark.parametrize("export_snapshot", [False, True])
+def test_two_phase(replication, publisher, name, temporary, export_snapshot):
+    """In the server's words, in any company."""
+    replication.create_slot(name, temporary=temporary, export_snapshot=export_snapshot, two_phase=True)
+    assert status(publisher, name).two_phase
+
+
+def test_without_two_phase(replication, publisher, name):
+    replication.create_slot(name)
+    assert not status(publisher, name).two_phase
+
+
 def test_without_a_snapshot(replication, name):
     assert replication.create_slot(name, export_snapshot=False).name is None
 
@@ -219,6 +232,11 @@ def test_busy_slot_is_no_reason_to_refuse():
     """Its walsender may be our own of a moment ago; START_REPLICATION says when it is not free yet."""
     busy = replace(GOOD, active=True, active_pid=77)
     assert check_slot("s", busy, database="shop", durable_lsn=Lsn(0x100)) == 0x100
+
+
+def test_two_phase_of_the_slot_is_no_reason_to_refuse():
+    """START_REPLICATION gives it to the slot where it is asked for, and where it is not, the slot's counts."""
+    assert check_slot("s", replace(GOOD, two_phase=True), database="shop", durable_lsn=Lsn(0x100)) == 0x100
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def private_server():
         yield server
 
 
-def test_server_that_is_restarted(private_server):
+def test_server_that_is_restarted(private_server, tmp_path):
     """The stream is lost; a new one goes on from what is durable, without loss and repetition.
 
     A server that shuts down cleanly sends all it has, and waits for it to be confirmed: an applier that has nothing

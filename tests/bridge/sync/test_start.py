@@ -31,6 +31,14 @@ def test_the_slot_is_made_once_and_no_other_stays(publisher, pipeline):
     assert slots(publisher) == ["the_slot"]
 
 
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_the_slot_is_made_with_two_phase_where_it_is_asked_for(publisher, pipeline, two_phase):
+    publisher.execute(SETUP)
+    pipeline(slot_name="phases", two_phase=two_phase).catch_up()
+    slot = publisher.query("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'phases'")
+    assert slot == [(two_phase,)]
+
+
 def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):
     publisher.execute(SETUP)
     publisher.query("SELECT pg_create_logical_replication_slot('taken', 'pgoutput')")
