@@ -42,9 +42,7 @@ class SparkStage:
         together = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         return together.select(
             *(
-                F.coalesce(F.col(name), F.lit(False)).alias(name)
-                if name.startswith("unchanged_")
-                else F.col(name)
+                F.coalesce(F.col(name), F.lit(False)).alias(name) if name.startswith("unchanged_") else F.col(name)
                 for name in names
             )
         )

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from protocol.transactions import RowMessage
 
 _MAGIC = b"pgbridge spool 1\n"
-_BLOCK = struct.Struct("<cIQI")  # kind, messages, bytes of payload, its CRC-32
+_BLOCK = struct.Struct("<cIQ")  # kind, messages, bytes of payload
+_CRC = struct.Struct("<I")  # CRC-32 of that and of the payload, between the two
 _ROWS, _EVENT, _FOOTER = b"R", b"E", b"F"
 _BLOCK_ROWS = 50_000
 _LENGTH = np.dtype("<u4")
@@ -237,7 +238,8 @@ def _chunk(lengths: list[np.ndarray], data: list[bytes], events: list[tuple[int,
 
 
 def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:
-    file.write(_BLOCK.pack(kind, count, len(payload), zlib.crc32(payload)))
+    header = _BLOCK.pack(kind, count, len(payload))
+    file.write(header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))))
     file.write(payload)
 
 
@@ -247,13 +249,14 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int, bytes]]:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise _damaged(path, "it does not begin as a spool file does")
+            length = path.stat().st_size
             while header := file.read(_BLOCK.size):
-                if len(header) < _BLOCK.size:
-                    raise _damaged(path, f"it ends within a block's header, at byte {file.tell()}")
-                kind, count, size, crc = _BLOCK.unpack(header)
-                at = file.tell()
-                payload = file.read(size)
-                if len(payload) < size or zlib.crc32(payload) != crc:
+                at = file.tell() - len(header)
+                crc = file.read(_CRC.size)
+                kind, count, size = _BLOCK.unpack(header) if crc else (b"", 0, 0)
+                # A size that is damaged is not asked for: it may be larger than memory.
+                payload = file.read(size) if size <= length else b""
+                if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(payload, zlib.crc32(header)):
                     raise _damaged(path, f"the block at byte {at} is not what was written")
                 yield kind, count, payload
     except OSError as error:

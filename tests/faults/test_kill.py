@@ -7,26 +7,48 @@ import signal
 from bridge.faults import FAULT_POINTS
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
-from tests.oracle.workload import TABLES, Workload
+from tests.oracle.workload import TABLES
+from tests.oracle.workload_prepared import PreparedWorkload
 
 # of the four tables' copies, the second is cut short: what was copied before it stays, the rest has another snapshot
 POINTS = tuple("table_copied:2" if point == "table_copied" else point for point in FAULT_POINTS)
 
 
+MAKE_SLOTS = frozenset({"slot_created", "table_copied:2"})
+"""After a kill at one of these a slot is made again, for which the server waits until prepared transactions end."""
+
+
 def test_kill_at_every_fault_point(spark, publisher, daemon):
-    """Each life recovers from the kill before it, and is killed at the next point: one after the other, all of them."""
+    """Each life recovers from the kill before it, and is killed at the next point: one after the other, all of them.
+
+    Everything is streamed, and transactions are prepared in one life and committed or rolled back in another.
+    """
     assert {point.partition(":")[0] for point in POINTS} == set(FAULT_POINTS)
-    with Workload(publisher.conninfo, 7) as workload:
+    options = {"streaming": "on", "two_phase": True}
+    publisher.stream_everything()
+    with PreparedWorkload(publisher.conninfo, 7) as workload:
         workload.create_tables()
         workload.publication("pub")
         workload.step(40)
-        with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = daemon(batch_max_age_s=0.0, batch_max_rows=500)
+        workload.finish_prepared()
+        with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
+            native.wait_caught_up()
+            bridge = daemon(batch_max_age_s=0.0, batch_max_rows=500, **options)
             for point in POINTS:
                 code = bridge.run_until_caught_up(fault=point)
                 assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
                 workload.step(25)
+                if point in MAKE_SLOTS:
+                    workload.finish_prepared()
+                else:
+                    workload.prepare()
             assert bridge.run_until_caught_up() == 0, bridge.log_tail()
             native.wait_caught_up()
             for table in TABLES:
                 assert differences(spark, bridge.path(table), native, table) == []
+            workload.finish_prepared()
+            assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+            native.wait_caught_up()
+            for table in TABLES:
+                assert differences(spark, bridge.path(table), native, table) == []
+            assert list((bridge.folder / "state" / "spool" / bridge.name).iterdir()) == []

@@ -504,8 +504,10 @@ class Server:
 @settings(deadline=None, max_examples=300)
 @given(st.integers(0, 2**32))
 def test_definitions_reach_whoever_takes_transactions_in_the_order_of_their_ends(seed):
-    """Each row is read under the definition that the server made it under, though transactions leave in another order
-    than their changes came: with segments in turn, rolled back subtransactions, prepared ones ended much later.
+    """Each row is read under the definition that the server made it under.
+
+    Transactions leave in another order than their changes came: with segments in turn, rolled back subtransactions,
+    prepared ones that end much later.
     """
     server = Server(random.Random(seed))
     for _ in range(40):
@@ -515,11 +517,8 @@ def test_definitions_reach_whoever_takes_transactions_in_the_order_of_their_ends
         if transaction.ending is not Ending.COMMIT:
             continue
         known |= {relation.relation_id: relation for relation in transaction.relations}
-        events = dict.fromkeys(range(len(transaction.rows)), ())
-        for position, event in transaction.events:
-            events[position] = (*events.get(position, ()), event)
         for position, row in enumerate(transaction.rows):
-            for event in events[position]:
+            for event in (event for before, event in transaction.events if before == position):
                 if isinstance(event, m.Relation) and event.xid not in transaction.aborted:
                     known[event.relation_id] = event
             insert = decode(bytes(row)[HEADER_BYTES:], in_stream=transaction.in_stream)

@@ -1,0 +1,63 @@
+"""Logical messages become rows of `<warehouse>/pgbridge/messages`, each once."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from bridge.apply import delta, messages
+from bridge.apply.target import spark_schema
+from bridge.errors import TargetError
+from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
+from protocol.transactions import Transaction
+
+
+def test_rows():
+    """Those outside of transactions have no transaction's fields."""
+    alone = LogicalMessage(transactional=False, lsn=Lsn(0x1_0000_0010), prefix="p", content=b"\x00")
+    within = LogicalMessage(transactional=True, lsn=Lsn(5), prefix="", content=b"x", xid=726)
+    second = dt.datetime(2000, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
+    table = messages.as_table("shop", [(Transaction(0), alone), (Transaction(725, Lsn(9), 1_000_000), within)])
+    names = ["lsn", "position", "finish_lsn", "xid", "committed_at", "transactional", "prefix", "content"]
+    assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [
+        ("1/10", 0x1_0000_0010, None, None, None, False, "p", b"\x00"),
+        ("0/5", 5, "0/9", 725, second, True, "", b"x"),
+    ]
+    assert set(table["subscription"].to_pylist()) == {"shop"}
+
+
+def test_table_is_made_once_and_another_is_refused(spark, tmp_path):
+    path = messages.path_in(str(tmp_path))
+    assert path == f"{tmp_path}/pgbridge/messages"
+    messages.ensure(spark, path)
+    messages.ensure(spark, path)
+    found = delta.schema_of(spark, path)
+    rows = messages.as_table("s", [])
+    assert found == spark_schema([(field.name, field.type) for field in rows.schema])
+    other = f"{tmp_path}/other"
+    spark.sql(f"CREATE TABLE delta.`{other}` (n int) USING delta")
+    with pytest.raises(TargetError, match=r"not one of logical messages: its columns are struct<n:int>"):
+        messages.ensure(spark, other)
+
+
+def test_from_the_server_to_the_table(spark, publisher, pipeline):
+    """In the order of the log, each once, also where nothing else happens; over two lives."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(messages="table")
+    bridge.catch_up()
+    publisher.execute("SELECT pg_logical_emit_message(false, 'p', 'alone')")
+    publisher.execute("BEGIN; INSERT INTO t VALUES (1); SELECT pg_logical_emit_message(true, 'p', 'with'); COMMIT")
+    publisher.execute("BEGIN; SELECT pg_logical_emit_message(true, 'p', 'never'); ROLLBACK")
+    bridge.catch_up()
+    publisher.execute("SELECT pg_logical_emit_message(true, 'p', 'last')")
+    bridge.catch_up()
+    path = messages.path_in(bridge.subscription.warehouse)
+    rows = spark.read.format("delta").load(path).orderBy("position").toArrow().to_pylist()
+    assert [(row["content"], row["transactional"], row["subscription"]) for row in rows] == [
+        (b"alone", False, bridge.subscription.name),
+        (b"with", True, bridge.subscription.name),
+        (b"last", True, bridge.subscription.name),
+    ]
+    assert [row["id"] for row in bridge.rows("t")] == [1]

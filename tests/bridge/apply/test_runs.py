@@ -1,0 +1,81 @@
+"""Runs: what can be decoded together, with positions, transactions and everything void left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.apply.runs import Run, runs_of
+from bridge.track.spool import SpoolFolder
+from protocol.lsn import Lsn
+from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
+from protocol.pgoutput import encode
+from protocol.transactions import Ending, Transaction
+from protocol.walsender import XLogData, encode_xlog_data
+
+RELATION = Relation(7, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
+
+
+def row(number: int, xid: int | None = None) -> bytes:
+    insert = Insert(7, (Value(ValueKind.TEXT, str(number).encode()),), xid)
+    return encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, encode(insert)))
+
+
+def transaction(number: int, rows: int, **fields) -> Transaction:
+    """The number-th of a stream, which commits at 100 times its number."""
+    xid = number if fields.get("in_stream") else None
+    made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), **fields)
+    made.rows += [row(n, xid) for n in range(rows)]
+    return made
+
+
+def shape(run: Run) -> tuple[list[int], int, int, list[int], bool]:
+    """(xids, rows, first_seq, first_rows, in_stream)."""
+    return [t.xid for t in run.transactions], len(run.rows), run.first_seq, run.first_rows, run.in_stream
+
+
+def test_transactions_of_one_form_are_joined(tmp_path):
+    """Streamed ones apart from the others, those in files apart from those in memory; positions go on over all."""
+    spooled = transaction(4, 3)
+    SpoolFolder(tmp_path).file_for(spooled).append(spooled)
+    spooled.rows.append(row(3))
+    some = [
+        transaction(1, 2),
+        transaction(2, 0),
+        transaction(3, 1, in_stream=True),
+        spooled,
+        transaction(5, 1),
+        transaction(6, 2),
+    ]
+    assert [shape(run) for run in runs_of(some)] == [
+        ([1, 2], 2, 0, [0, 2, 2], False),
+        ([3], 1, 2, [0, 1], True),
+        ([4], 3, 3, [0, 3], False),
+        ([4], 1, 6, [0, 1], False),
+        ([5, 6], 3, 7, [0, 1, 3], False),
+    ]
+
+
+@pytest.mark.parametrize("ending", [Ending.PREPARE, Ending.ROLLBACK_PREPARED])
+def test_what_did_not_commit_has_no_part(ending):
+    assert list(runs_of([transaction(1, 2, ending=ending)])) == []
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_events_stand_before_their_rows(tmp_path, spooled):
+    """A transaction's definitions come before its first row; what an aborted subtransaction did is not there."""
+    made = transaction(1, 2, in_stream=True, relations=(RELATION,), aborted={9})
+    truncate, void = Truncate((7,), xid=1), Truncate((7,), xid=9)
+    message = LogicalMessage(transactional=True, lsn=Lsn(5), prefix="p", content=b"", xid=1)
+    made.events += [(0, void), (1, truncate), (2, message)]
+    if spooled:
+        SpoolFolder(tmp_path).file_for(made).append(made)
+    (run,) = runs_of([made])
+    assert run.events == [(0, made, RELATION), (1, made, truncate), (2, made, message)]
+    assert run.aborted == [9]
+
+
+def test_places_in_a_run():
+    """The first row of what commits at or after an LSN, and the transaction of a row, past empty ones."""
+    (run,) = runs_of([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
+    assert [run.first_row_from(Lsn(lsn)) for lsn in (0, 100, 101, 200, 201, 300, 301)] == [0, 0, 2, 2, 2, 2, 3]
+    assert [run.transaction_of(row).xid for row in range(3)] == [1, 1, 3]

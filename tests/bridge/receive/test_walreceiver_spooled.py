@@ -1,0 +1,192 @@
+"""Streamed and prepared transactions from a real slot: bounded in memory, kept where they must be, removed after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bridge.apply.runs import runs_of
+from bridge.errors import StateError
+from bridge.receive import walreceiver
+from protocol.columns import RowMessages
+from protocol.errors import UnexpectedMessage
+from protocol.messages import Insert
+from protocol.pgoutput import decode
+from protocol.transactions import Ending
+from protocol.walsender import HEADER_BYTES
+from tests.bridge.receive.streams import Stream, wait_for
+from tests.oracle.walsender import STREAM_EVERYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from protocol.transactions import Transaction
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Status updates every 50 ms: what comes of them is seen soon."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+
+
+@pytest.fixture
+def stream(publisher, tmp_path) -> Iterator[Stream]:
+    """A stream of the publication p, the table t, with everything streamed and two_phase."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
+    made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
+    made.conninfo = make_conninfo(publisher.conninfo, options=STREAM_EVERYTHING)
+    made.options |= {"proto_version": 3, "streaming": "on", "two_phase": True}
+    made.again(made.start_lsn)
+    yield made
+    made.receiver.stop()
+
+
+def files(stream: Stream) -> list[str]:
+    return sorted(path.name for path in stream.folder.iterdir())
+
+
+def ids(transaction: Transaction) -> list[int]:
+    """The first values of a committed transaction's rows that count, in order."""
+    found = []
+    for run in runs_of([transaction]):
+        messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
+        data = run.rows if isinstance(run.rows, list) else _split(run.rows)
+        for row, xid in zip(data, messages.xids if messages.xids is not None else [0] * len(data), strict=True):
+            insert = decode(bytes(row)[HEADER_BYTES:], in_stream=run.in_stream)
+            assert isinstance(insert, Insert)
+            if xid not in transaction.aborted:
+                found.append(int(insert.new_tuple[0].data))
+    return found
+
+
+def _split(packed) -> list[bytes]:
+    rows, begin = [], 0
+    for length in packed.lengths:
+        rows.append(packed.data[begin : begin + length])
+        begin += length
+    return rows
+
+
+def test_interleaved_transactions_leave_in_the_order_of_their_commits(stream, publisher):
+    """With the changes of released subtransactions, and without those of rolled back ones."""
+    stream.start()
+    with publisher.connect() as one, publisher.connect() as two:
+        one.execute("BEGIN; INSERT INTO t VALUES (1); SAVEPOINT a; INSERT INTO t VALUES (2)")
+        two.execute("BEGIN; INSERT INTO t VALUES (10)")
+        one.execute("ROLLBACK TO a; INSERT INTO t VALUES (3); SAVEPOINT b; INSERT INTO t VALUES (4); RELEASE b")
+        two.execute("INSERT INTO t VALUES (11); COMMIT")
+        one.execute("INSERT INTO t VALUES (5); COMMIT")
+    first, second = stream.take(2)
+    assert (ids(first), ids(second)) == ([10, 11], [1, 3, 4, 5])
+    assert first.end_lsn < second.end_lsn
+
+
+def test_memory_is_bounded_whatever_is_in_progress(stream, publisher):
+    """Changes beyond the limit are in files, those of a rolled back transaction until it ends."""
+    stream.again(stream.start_lsn, memory_bytes=20_000)
+    stream.start()
+    with publisher.connect() as one, publisher.connect() as two:
+        for connection, first in ((one, 0), (two, 10_000)):
+            connection.execute(f"BEGIN; INSERT INTO t SELECT n, 'x' FROM generate_series({first}, {first} + 999) AS n")
+        wait_for(lambda: len(files(stream)) == 2)
+        two.execute("ROLLBACK")
+        wait_for(lambda: len(files(stream)) == 1)
+        assert sum(t.weigh() for t in stream.receiver._assembler.in_progress()) <= 20_000
+        one.execute("COMMIT")
+    (transaction,) = stream.take(1)
+    assert ids(transaction) == list(range(1000))
+    assert transaction.n_rows == 1000
+
+
+def test_a_large_transaction_that_is_not_streamed_goes_to_a_file_too(stream, publisher):
+    stream.options |= {"streaming": "off"}
+    stream.again(stream.start_lsn, memory_bytes=20_000)
+    stream.start()
+    publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
+    (transaction,) = stream.take(1)
+    assert transaction.moved is not None
+    assert transaction.moved.rows > 4000
+    assert ids(transaction) == list(range(1, 5001))
+
+
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_prepared_in_one_life_and_committed_in_the_next(stream, publisher, streaming):
+    """The file is all that is left of its changes: the server does not send them again once they are confirmed.
+
+    Nor does it announce their table again, which it did before the prepared transaction, or within its stream.
+    """
+    stream.options |= {"streaming": streaming}
+    stream.again(stream.start_lsn)
+    stream.start()
+    publisher.execute("INSERT INTO t VALUES (0)")
+    publisher.execute(
+        "BEGIN; INSERT INTO t VALUES (1); SAVEPOINT s; INSERT INTO t VALUES (2); ROLLBACK TO s;"
+        f" PREPARE TRANSACTION '{publisher.name}'"
+    )
+    _, prepared = stream.take(2)
+    assert (prepared.ending, prepared.gid, prepared.n_rows) == (Ending.PREPARE, publisher.name, 0)
+    (file,) = files(stream)
+    publisher.execute("CREATE TABLE other (n int)")
+    stream.again(prepared.end_lsn, keep=[file])
+    stream.start()
+    publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
+    (committed,) = stream.take(1)
+    assert (committed.ending, committed.xid, ids(committed)) == (Ending.COMMIT, prepared.xid, [1])
+    assert committed.end_lsn > prepared.end_lsn
+    assert [relation.name for relation in committed.relations] == (["t"] if streaming == "off" else [])
+
+
+def test_prepared_and_rolled_back(stream, publisher):
+    stream.start()
+    publisher.execute(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{publisher.name}'")
+    publisher.execute(f"ROLLBACK PREPARED '{publisher.name}'")
+    publisher.execute("INSERT INTO t VALUES (2)")
+    prepared, ended, after = stream.take(3)
+    assert [t.ending for t in (prepared, ended, after)] == [Ending.PREPARE, Ending.ROLLBACK_PREPARED, Ending.COMMIT]
+    assert list(runs_of([prepared, ended])) == []
+    assert ids(after) == [2]
+
+
+def test_prepared_before_the_slot_had_two_phase(stream, publisher):
+    """It comes whole at COMMIT PREPARED, with positions that go back: only its commit is handed over."""
+    stream.receiver.stop()
+    publisher.execute(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{publisher.name}'")
+    publisher.execute("INSERT INTO t VALUES (2)")
+    stream.options |= {"two_phase": False}
+    stream.again(stream.start_lsn)
+    stream.start()
+    (other,) = stream.take(1)
+    stream.progress.durable(other.end_lsn)
+    stream.options |= {"two_phase": True}
+    stream.again(other.end_lsn)
+    stream.start()
+    publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
+    (committed,) = stream.take(1)
+    assert (committed.ending, ids(committed)) == (Ending.COMMIT, [1])
+
+
+def test_a_prepared_transaction_whose_file_is_gone(stream, publisher):
+    """Its commit is refused rather than passed over."""
+    stream.start()
+    publisher.execute(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{publisher.name}'")
+    (prepared,) = stream.take(1)
+    stream.again(prepared.end_lsn)
+    assert files(stream) == []
+    stream.start()
+    publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
+    error = stream.failure()
+    assert isinstance(error, UnexpectedMessage)
+    assert f'prepared transaction with identifier "{publisher.name}"' in str(error)
+
+
+def test_a_spool_that_cannot_be_written(stream, publisher):
+    """A full disk, say: an error that names the file, and nothing is lost."""
+    stream.folder.rmdir()
+    stream.start()
+    publisher.execute(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{publisher.name}'")
+    publisher.execute(f"ROLLBACK PREPARED '{publisher.name}'")
+    error = stream.failure()
+    assert isinstance(error, StateError)
+    assert f"spool file {stream.folder}" in str(error)

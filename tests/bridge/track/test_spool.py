@@ -1,0 +1,166 @@
+"""What is written to a spool file is read back in order, in parts; what is damaged is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge.errors import StateError
+from bridge.track.spool import SpoolFile, SpoolFolder
+from protocol.lsn import Lsn
+from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
+from protocol.pgoutput import encode
+from protocol.transactions import Ending, Transaction
+from protocol.walsender import XLogData, encode_xlog_data
+
+RELATION = Relation(7, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
+OTHER = Relation(8, "public", "u", "d", ())
+
+
+def row(number: int, relation_id: int = 7) -> bytes:
+    """A row message of a streamed transaction as it is received."""
+    insert = Insert(relation_id, (Value(ValueKind.TEXT, str(number).encode()),), 725)
+    return encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, encode(insert)))
+
+
+def message(number: int) -> LogicalMessage:
+    return LogicalMessage(transactional=True, lsn=Lsn(number), prefix="p", content=b"c", xid=725)
+
+
+def read(file: SpoolFile, **arguments) -> list[bytes | LogicalMessage | Relation | Truncate]:
+    """Everything in a file, in order."""
+    found: list[Any] = []
+    for chunk in file.chunks(in_stream=True, **arguments):
+        begin, rows = 0, []
+        for length in chunk.rows.lengths:
+            rows.append(chunk.rows.data[begin : begin + length])
+            begin += int(length)
+        before = 0
+        for position, event in chunk.events:
+            found += [*rows[before:position], event]
+            before = position
+        found += rows[before:]
+    return found
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    parts=st.lists(st.lists(st.one_of(st.just("row"), st.just("event")), max_size=8), max_size=4),
+    chunk_bytes=st.sampled_from([1, 100, 1 << 20]),
+)
+def test_what_is_appended_is_read_in_order(tmp_path_factory, parts, chunk_bytes):
+    """Whatever lay in memory at a time, and however much is read at a time."""
+    transaction = Transaction(725, in_stream=True)
+    file = SpoolFolder(tmp_path_factory.mktemp("spool")).file_for(transaction)
+    expected: list[Any] = []
+    for part in parts:
+        for kind in part:
+            if kind == "row":
+                transaction.rows.append(row(len(expected)))
+                expected.append(transaction.rows[-1])
+            else:
+                event = message(len(expected) + 1)
+                transaction.events.append((len(transaction.rows), event))
+                expected.append(event)
+        file.append(transaction)
+        assert (transaction.rows, transaction.events) == ([], [])
+    assert read(file, chunk_bytes=chunk_bytes) == expected if parts else not file.path.exists()
+    assert file.rows == sum(part.count("row") for part in parts)
+
+
+def test_parts_are_bounded(tmp_path):
+    transaction = Transaction(725, in_stream=True, rows=[row(n) for n in range(120_000)])
+    file = SpoolFolder(tmp_path).file_for(transaction)
+    file.append(transaction)
+    chunks = list(file.chunks(in_stream=True, chunk_bytes=1 << 20))
+    assert [len(chunk.rows) for chunk in chunks] == [50_000, 50_000, 20_000]
+
+
+@pytest.fixture
+def kept(tmp_path) -> tuple[SpoolFolder, Transaction, SpoolFile]:
+    """A prepared transaction that was kept, and its file."""
+    folder = SpoolFolder(tmp_path / "spool")
+    transaction = Transaction(
+        725, Lsn(0x100), 42, Lsn(0x130), origin_name="o", relations=(RELATION, OTHER), in_stream=True, gid="it's"
+    )
+    transaction.ending = Ending.PREPARE
+    transaction.aborted = {726, 727}
+    transaction.rows += [row(1), row(2)]
+    transaction.events.append((1, message(5)))
+    file = folder.file_for(transaction)
+    file.keep(transaction)
+    return folder, transaction, file
+
+
+def test_a_kept_transaction_is_loaded_as_it_was(kept, tmp_path):
+    """With the definitions of the relations that it has changes of, and of no others."""
+    _, transaction, file = kept
+    assert transaction.relations == (RELATION,)
+    (loaded,) = SpoolFolder(tmp_path / "spool", [file.path.name]).prepared()
+    assert loaded == transaction
+    assert isinstance(loaded.moved, SpoolFile)
+    assert read(loaded.moved) == [row(1), message(5), row(2)]
+
+
+def test_truncates_count_as_changes(tmp_path):
+    transaction = Transaction(725, relations=(RELATION, OTHER), gid="g", events=[(0, Truncate((8,)))])
+    SpoolFolder(tmp_path).file_for(transaction).keep(transaction)
+    assert transaction.relations == (OTHER,)
+
+
+def test_files_of_a_process_that_is_gone_are_removed(kept, tmp_path):
+    folder, _, file = kept
+    other = Transaction(9, rows=[row(3)], in_stream=True)
+    folder.file_for(other).append(other)
+    SpoolFolder(tmp_path / "spool", [file.path.name])
+    assert list((tmp_path / "spool").iterdir()) == [file.path]
+
+
+def test_a_new_file_never_takes_the_name_of_a_kept_one(kept, tmp_path):
+    _, transaction, file = kept
+    again = SpoolFolder(tmp_path / "spool", [file.path.name])
+    other = Transaction(transaction.xid)
+    assert again.file_for(other).path != file.path
+
+
+def test_discard_twice(kept):
+    _, _, file = kept
+    file.discard()
+    file.discard()
+    assert not file.path.exists()
+
+
+def test_damage_is_found_wherever_it_is(kept):
+    """Each byte of it changed, each length cut: never another transaction than was kept, always the file's name."""
+    _, transaction, file = kept
+    whole = file.path.read_bytes()
+    damaged = [whole[:cut] for cut in range(len(whole))]
+    damaged += [whole[:i] + bytes([whole[i] ^ 0x55]) + whole[i + 1 :] for i in range(len(whole))]
+    for content in damaged:
+        file.path.write_bytes(content)
+        found = loaded_or_refused(file)
+        assert found == (transaction, [row(1), message(5), row(2)]) or str(file.path) in str(found)
+
+
+def loaded_or_refused(file: SpoolFile) -> Any:
+    """What is read of a kept transaction, or the error's text."""
+    try:
+        loaded = SpoolFile.load(file.path)
+        assert isinstance(loaded.moved, SpoolFile)
+        return loaded, read(loaded.moved)
+    except StateError as error:
+        return str(error)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(StateError, match=r"spool file .*/gone cannot be read: No such file"):
+        SpoolFolder(tmp_path, ["gone"]).prepared()
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "spool").write_text("a file")
+    with pytest.raises(StateError, match="spool file .* cannot be written"):
+        SpoolFolder(tmp_path / "spool")
