@@ -13,7 +13,7 @@ import pytest
 
 from bridge.receive.slot import ReplicationConnection
 from protocol.lsn import Lsn
-from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, RollbackPrepared, StreamPrepare
+from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare, RollbackPrepared, StreamPrepare
 from tests.oracle.walsender import STREAM_EVERYTHING, Sent, Walsender, names
 
 PREPARE = ["BeginPrepare", "Insert", "Prepare"]
@@ -63,20 +63,16 @@ def test_prepare_is_sent_at_prepare_and_its_end_by_itself(server, slot):
         gid = prepare(server, "a", "INSERT INTO t VALUES (1)")
         sent = walsender.read()
         assert names(sent) == PREPARE
-        begun, prepared = only(sent, BeginPrepare), sent[-1]
-        assert prepared.wal_start == prepared.message.end_lsn == begun.end_lsn <= here(server)
-        assert (begun.prepare_lsn, begun.xid, begun.gid) == (
-            prepared.message.prepare_lsn,
-            prepared.message.xid,
-            gid.strip("'"),
-        )
+        begun, prepared = only(sent, BeginPrepare), only(sent, Prepare)
+        assert sent[-1].wal_start == prepared.end_lsn == begun.end_lsn <= here(server)
+        assert (begun.prepare_lsn, begun.xid, begun.gid) == (prepared.prepare_lsn, prepared.xid, gid.strip("'"))
         server.execute("INSERT INTO t VALUES (2)")
         assert names(walsender.read()) == ["Begin", "Insert", "Commit"]
         server.execute(f"COMMIT PREPARED {gid}")
-        (committed,) = walsender.read()
-        assert isinstance(committed.message, CommitPrepared)
-        assert committed.wal_start == committed.message.end_lsn > committed.message.commit_lsn > prepared.wal_start
-        assert (committed.message.xid, committed.message.gid) == (begun.xid, begun.gid)
+        (ended,) = walsender.read()
+        committed = only([ended], CommitPrepared)
+        assert ended.wal_start == committed.end_lsn > committed.commit_lsn > prepared.end_lsn
+        assert (committed.xid, committed.gid) == (begun.xid, begun.gid)
 
 
 @pytest.mark.parametrize(
