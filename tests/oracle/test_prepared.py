@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -199,7 +200,7 @@ def _wait_for_a_transaction(server) -> None:
 def test_streamed_and_prepared(server, slot, outcome):
     """Stream Prepare ends it; a message outside of transactions comes between two parts of it, never inside one."""
     name = slot()
-    options = {"settings": STREAM_EVERYTHING, "streaming": "on", "two_phase": True, "messages": True}
+    options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on", "two_phase": True, "messages": True}
     with Walsender(server.conninfo, name, **options) as walsender:
         gid = prepare(
             server,
@@ -220,7 +221,7 @@ def test_streamed_and_prepared(server, slot, outcome):
 def test_streamed_transaction_comes_from_its_beginning_again(server, slot):
     """However far its parts were confirmed: they are not durable before its end."""
     name = slot()
-    options = {"settings": STREAM_EVERYTHING, "streaming": "on"}
+    options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on"}
     with server.connect() as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (1)")
         with Walsender(server.conninfo, name, **options) as walsender:
