@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from bridge.receive.slot import ReplicationConnection
 from protocol.lsn import Lsn
-from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, RollbackPrepared, StreamPrepare
+from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare, RollbackPrepared, StreamPrepare
 from tests.oracle.walsender import STREAM_EVERYTHING, Sent, Walsender, names
 
 PREPARE = ["BeginPrepare", "Insert", "Prepare"]
@@ -63,20 +64,16 @@ def test_prepare_is_sent_at_prepare_and_its_end_by_itself(server, slot):
         gid = prepare(server, "a", "INSERT INTO t VALUES (1)")
         sent = walsender.read()
         assert names(sent) == PREPARE
-        begun, prepared = only(sent, BeginPrepare), sent[-1]
-        assert prepared.wal_start == prepared.message.end_lsn == begun.end_lsn <= here(server)
-        assert (begun.prepare_lsn, begun.xid, begun.gid) == (
-            prepared.message.prepare_lsn,
-            prepared.message.xid,
-            gid.strip("'"),
-        )
+        begun, prepared = only(sent, BeginPrepare), only(sent, Prepare)
+        assert sent[-1].wal_start == prepared.end_lsn == begun.end_lsn <= here(server)
+        assert (begun.prepare_lsn, begun.xid, begun.gid) == (prepared.prepare_lsn, prepared.xid, gid.strip("'"))
         server.execute("INSERT INTO t VALUES (2)")
         assert names(walsender.read()) == ["Begin", "Insert", "Commit"]
         server.execute(f"COMMIT PREPARED {gid}")
-        (committed,) = walsender.read()
-        assert isinstance(committed.message, CommitPrepared)
-        assert committed.wal_start == committed.message.end_lsn > committed.message.commit_lsn > prepared.wal_start
-        assert (committed.message.xid, committed.message.gid) == (begun.xid, begun.gid)
+        (ended,) = walsender.read()
+        committed = only([ended], CommitPrepared)
+        assert ended.wal_start == committed.end_lsn > committed.commit_lsn > prepared.end_lsn
+        assert (committed.xid, committed.gid) == (begun.xid, begun.gid)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +200,7 @@ def _wait_for_a_transaction(server) -> None:
 def test_streamed_and_prepared(server, slot, outcome):
     """Stream Prepare ends it; a message outside of transactions comes between two parts of it, never inside one."""
     name = slot()
-    options = {"settings": STREAM_EVERYTHING, "streaming": "on", "two_phase": True, "messages": True}
+    options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on", "two_phase": True, "messages": True}
     with Walsender(server.conninfo, name, **options) as walsender:
         gid = prepare(
             server,
@@ -224,7 +221,7 @@ def test_streamed_and_prepared(server, slot, outcome):
 def test_streamed_transaction_comes_from_its_beginning_again(server, slot):
     """However far its parts were confirmed: they are not durable before its end."""
     name = slot()
-    options = {"settings": STREAM_EVERYTHING, "streaming": "on"}
+    options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on"}
     with server.connect() as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (1)")
         with Walsender(server.conninfo, name, **options) as walsender:

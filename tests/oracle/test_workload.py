@@ -63,7 +63,9 @@ def test_messages_are_those_that_are_sent(publisher):
         workload.create_tables()
         workload.step(100)
         workload.finish_prepared()
-        sent, held = [], {}
+        sent: list[Emitted] = []
+        held: dict[int, list[Emitted]] = {}
+        begin = 0
         for _, message in walsender.read():
             match message:
                 case BeginPrepare():
