@@ -24,7 +24,7 @@ def test_kill_at_every_fault_point(spark, publisher, daemon):
     Everything is streamed, and transactions are prepared in one life and committed or rolled back in another.
     """
     assert {point.partition(":")[0] for point in POINTS} == set(FAULT_POINTS)
-    options = {"streaming": "on", "two_phase": True}
+    options: dict[str, str | bool] = {"streaming": "on", "two_phase": True}
     publisher.stream_everything()
     with PreparedWorkload(publisher.conninfo, 7) as workload:
         workload.create_tables()
