@@ -178,7 +178,7 @@ class SubscriptionWorker:
                 unrepresentable=self.subscription.unrepresentable,
                 ignored=self._ignoring(),
                 stage=SparkStage(self._spark),
-                memory_bytes=self.subscription.batch_max_bytes,
+                memory_bytes=self._memory_bytes,
             )
             self._stream(former, publisher)
 
@@ -201,8 +201,7 @@ class SubscriptionWorker:
         queue = TransactionQueue(max_bytes=2 * self.subscription.batch_max_bytes)
         progress = Progress(remote_lsn)
         wanted = pgoutput_options(self.subscription, publisher.version, binary_readable=self._binary_readable)
-        memory_bytes = min(_IN_PROGRESS_BYTES, self.subscription.batch_max_bytes)
-        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted, memory_bytes)
+        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted, self._memory_bytes)
         spools = SpoolFolder(
             self._catalog.state_dir / "spool" / self._name, [row.file for row in self._catalog.prepared(self._name)]
         )
@@ -256,6 +255,11 @@ class SubscriptionWorker:
             return [resolve(oid, typmod, catalog) for oid, typmod in wanted]
 
         return resolver
+
+    @property
+    def _memory_bytes(self) -> int:
+        """What large transactions may hold in memory, on their way in and again on their way out."""
+        return min(_IN_PROGRESS_BYTES, self.subscription.batch_max_bytes)
 
     def _messages_path(self) -> str | None:
         """The table of logical messages, made if it is not there; None when none is wanted."""

@@ -26,7 +26,7 @@ from bridge.apply.changes import (
 from bridge.apply.runs import Run, runs_of
 from bridge.apply.target import TargetColumn
 from bridge.errors import ApplyContext, ApplyError, TargetError
-from bridge.track.spool import SpoolFile
+from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.messages import LogicalMessage, Relation, Truncate
@@ -35,7 +35,7 @@ from protocol.transactions import Ending
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.apply.changes import Stage
     from bridge.apply.target import Target
@@ -87,7 +87,7 @@ class BatchFormer:
         unrepresentable: What becomes of a value the target's type cannot hold.
         ignored: Called once for each published table that is not subscribed.
         stage: Where changes go that memory would not hold.
-        memory_bytes: How much decoded changes may hold in memory before they go there.
+        memory_bytes: How much decoded changes of transactions in spool files may hold before they go there.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class BatchFormer:
         unrepresentable: Literal["error", "null"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         stage: Stage | None = None,
-        memory_bytes: int = 256 << 20,
+        memory_bytes: int = 64 << 20,
     ) -> None:
         self._origin_name = origin_name
         self._subscribed = subscribed
@@ -138,14 +138,18 @@ class BatchFormer:
             spools=[t.moved for t in transactions if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
         )
         pieces: dict[str, Pieces] = {}
-        for run in runs_of(transactions):
+        for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
             self._form(_Work(run, pieces, self._origin_name), batch)
-            if self._stage is not None and sum(p.memory_bytes for p in pieces.values()) > self._memory_bytes:
-                for piece in pieces.values():
-                    piece.stage(self._stage)
+            if run.spooled and self._stage is not None:
+                self._limit_memory(pieces.values(), self._stage)
         found = [piece.changes(self._stage) for piece in pieces.values()]
         batch.tables.extend(changes for changes in found if changes is not None)
         return batch
+
+    def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
+        if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
+            for piece in pieces:
+                piece.stage(stage)
 
     def _form(self, work: _Work, batch: Batch) -> None:
         begin = 0

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bridge.track.spool import SpoolFile
+from bridge.track.spool import CHUNK_BYTES, SpoolFile
+from protocol.stretches import Packed
 from protocol.transactions import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from protocol.lsn import Lsn
-    from protocol.stretches import Packed
     from protocol.transactions import Event, RowMessage, Transaction
 
 
@@ -46,6 +46,11 @@ class Run:
     first_rows: list[int]
     aborted: list[int] = field(default_factory=list)
 
+    @property
+    def spooled(self) -> bool:
+        """It was read from a spool file: others of the same transaction follow, perhaps more than memory holds."""
+        return isinstance(self.rows, Packed)
+
     def first_row_from(self, lsn: Lsn) -> int:
         """The first row of the first transaction that commits at or after `lsn` (should_apply_changes_for_rel)."""
         commit_lsns = np.array([transaction.commit_lsn for transaction in self.transactions], dtype=np.uint64)
@@ -57,8 +62,8 @@ class Run:
         return self.transactions[min(number, len(self.transactions) - 1)]
 
 
-def runs_of(transactions: Iterable[Transaction]) -> Iterator[Run]:
-    """All runs of a batch's committed transactions; reads spool files as it goes.
+def runs_of(transactions: Iterable[Transaction], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Run]:
+    """All runs of a batch's committed transactions; reads spool files as it goes, about `chunk_bytes` at a time.
 
     Raises:
         StateError: A spool file cannot be read.
@@ -69,7 +74,7 @@ def runs_of(transactions: Iterable[Transaction]) -> Iterator[Run]:
     for (moved, in_stream), group in groupby(committed, lambda t: (t.moved is not None, t.in_stream)):
         if moved:
             for transaction in group:
-                for run in _spooled(transaction, seq):
+                for run in _spooled(transaction, seq, chunk_bytes):
                     yield run
                     seq += len(run.rows)
         else:
@@ -90,11 +95,11 @@ def _joined(transactions: list[Transaction], seq: int, *, in_stream: bool) -> Ru
     return run
 
 
-def _spooled(transaction: Transaction, seq: int) -> Iterator[Run]:
+def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[Run]:
     assert isinstance(transaction.moved, SpoolFile)  # noqa: S101 - nothing else moves changes
     aborted = list(transaction.aborted)
     first = True
-    for chunk in transaction.moved.chunks(in_stream=transaction.in_stream):
+    for chunk in transaction.moved.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
         run = Run([transaction], chunk.rows, [], transaction.in_stream, seq, [0, len(chunk.rows)], aborted)
         _add_events(run, transaction, chunk.events, 0, first=first)
         yield run
