@@ -33,10 +33,10 @@ def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, strea
         workload.finish_prepared()  # slots wait for it
         with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
             native.wait_caught_up()  # so do the slots of its table synchronization
-            bridge = pipeline(**options, batch_max_rows=400)
+            bridge = pipeline(**options, batch_max_rows=1000)
             for _ in range(3):
                 bridge.catch_up()
-                workload.step(80)
+                workload.step(50)
                 workload.prepare()
             bridge.catch_up()
             native.wait_caught_up()
