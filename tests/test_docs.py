@@ -32,7 +32,7 @@ def test_readme_says_what_is_refused(key):
     assert f"`{key}" in refused
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "bench"])
+@pytest.mark.parametrize("target", ["demo", "test", "bench", "fuzz"])
 def test_readme_and_makefile_have_the_commands(target):
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -41,7 +41,9 @@ def test_readme_and_makefile_have_the_commands(target):
 def test_readme_names_every_folder():
     folders = {f"{path.relative_to(ROOT)}/" for path in (ROOT / "bridge").iterdir() if (path / "__init__.py").exists()}
     assert {
-        folder for folder in folders | {"benchmarks/", "protocol/", "sql/", "tests/"} if f"`{folder}`" not in README
+        folder
+        for folder in folders | {"benchmarks/", "fuzz/", "protocol/", "sql/", "tests/"}
+        if f"`{folder}`" not in README
     } == set()
 
 

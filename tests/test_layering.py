@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("benchmarks", "bridge", "protocol", "sql")
+SOURCES = ("benchmarks", "bridge", "fuzz", "protocol", "sql")
 
 
 class Rule(NamedTuple):
@@ -103,7 +103,7 @@ RULES = (
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
-        frozenset({"tests", "benchmarks"}),
+        frozenset({"tests", "benchmarks", "fuzz"}),
         "sources do not need their tests",
     ),
     Rule(
