@@ -5,19 +5,21 @@
 #   make test                              lint, types, tests
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
 #   make bench                             the benchmarks' table
+#   make fuzz                              arbitrary bytes against the decoders, a minute for each target
 #   make lint                              lint and types only
 #   make demo PYTHON=python3.12            with another Python (remove .venv first)
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format clean
+.PHONY: help demo test bench fuzz lint format clean
 
 help:
-	@sed -n '4,9s/^#   //p' Makefile
+	@sed -n '4,10s/^#   //p' Makefile
 
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
@@ -27,6 +29,9 @@ test: lint
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m fuzz $(FUZZ_ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
@@ -40,8 +45,8 @@ format: $(VENV)/.test
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
-# A stamp for each set of dependencies; `test` holds `demo`'s.
-$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: pyproject.toml | $(BIN)/python
+# A stamp for each set of dependencies; `test` holds `demo`'s, `fuzz` holds `test`'s.
+$(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo 'Installing into $(VENV); the first time this downloads some 500 MB.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@

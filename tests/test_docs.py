@@ -32,15 +32,19 @@ def test_readme_says_what_is_refused(key):
     assert f"`{key}" in refused
 
 
-@pytest.mark.parametrize("target", ["demo", "test"])
-def test_readme_and_makefile_have_the_two_commands(target):
+@pytest.mark.parametrize("target", ["demo", "test", "bench", "fuzz"])
+def test_readme_and_makefile_have_the_commands(target):
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_readme_names_every_folder():
     folders = {f"{path.relative_to(ROOT)}/" for path in (ROOT / "bridge").iterdir() if (path / "__init__.py").exists()}
-    assert {folder for folder in folders | {"protocol/", "sql/", "tests/"} if f"`{folder}`" not in README} == set()
+    assert {
+        folder
+        for folder in folders | {"benchmarks/", "fuzz/", "protocol/", "sql/", "tests/"}
+        if f"`{folder}`" not in README
+    } == set()
 
 
 def test_errors_have_one_root():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("bridge", "protocol", "sql")
+SOURCES = ("benchmarks", "bridge", "fuzz", "protocol", "sql")
 
 
 class Rule(NamedTuple):
@@ -103,8 +103,14 @@ RULES = (
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
-        frozenset({"tests", "benchmarks"}),
+        frozenset({"tests", "benchmarks", "fuzz"}),
         "sources do not need their tests",
+    ),
+    Rule(
+        ("benchmarks/*",),
+        frozenset({"bridge.apply", "bridge.receive", "bridge.track"}),
+        "one module knows the path that is measured",
+        exempt=("benchmarks/receiver.py",),
     ),
 )
 
@@ -193,6 +199,7 @@ def test_module_keeps_to_its_layer(path):
         ("bridge/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
         ("bridge/session.py", "from tests import fix_spark"),
         ("sql/__init__.py", "import psycopg"),
+        ("benchmarks/measure.py", "from bridge.receive.walreceiver import WalReceiver"),
     ],
 )
 def test_violation_is_seen(path, source):

@@ -1,0 +1,223 @@
+"""Runs the variants over one workload, in turn, each on a clone of the slot and in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+import psycopg
+
+from benchmarks.receiver import Job, Received
+from benchmarks.workloads import PUBLICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.workloads import Workload
+    from bridge.demo.server import EmbeddedPostgres
+
+RECVLOGICAL: Final = "pg_recvlogical"
+RECEIVE: Final = "receive only"
+DECODE: Final = "receive + decode"
+VARIANTS: Final = (RECVLOGICAL, RECEIVE, DECODE)
+"""What is compared; the first is what the others are held against."""
+
+_ROOT: Final = Path(__file__).parents[1]
+_SLOT: Final = "bench"
+_PATIENCE_S = 10.0
+
+
+class BenchmarkError(RuntimeError):
+    """A variant failed, or did not receive what the workload wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One variant, once.
+
+    Attributes:
+        variant: One of VARIANTS.
+        seconds: Wall clock, from START_REPLICATION (of pg_recvlogical: from its start) to the workload's end.
+        cpu_s: Of the process that receives.
+        walsender_cpu_s: Of the server's process that sends.
+    """
+
+    variant: str
+    seconds: float
+    cpu_s: float
+    walsender_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A workload's runs.
+
+    Attributes:
+        workload: What was streamed.
+        rows: How many row messages a run has.
+        transactions: In how many transactions.
+        load_s: How long it took to write, in seconds.
+        rounds: Each a run of every variant, in the order they were run in.
+    """
+
+    workload: Workload
+    rows: int
+    transactions: int
+    load_s: float
+    rounds: list[list[Run]]
+
+
+def measure(
+    server: EmbeddedPostgres,
+    workload: Workload,
+    *,
+    rounds: int,
+    scale: float,
+    say: Callable[[str], None] = lambda _: None,
+) -> Measured:
+    """Write a workload in a new database of the server's, which is gone afterwards, and measure.
+
+    Args:
+        server: Nothing else should run on it: what its other processes use counts as the walsender's.
+        workload: What to stream.
+        rounds: How often each variant runs; they take turns in being first.
+        scale: The part of the workload, 1 for all.
+        say: Told of each run.
+
+    Raises:
+        BenchmarkError: A variant failed, or did not receive all.
+    """
+    dbname = f"bench_{workload.name.lower()}"
+    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {dbname} TEMPLATE template0".encode())
+        try:
+            with psycopg.connect(server.conninfo(dbname), autocommit=True) as connection:
+                return _measure(server, connection, workload, rounds=rounds, scale=scale, say=say)
+        finally:
+            admin.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", (dbname,)
+            )
+            admin.execute(f"DROP DATABASE {dbname} WITH (FORCE)".encode())
+
+
+def _measure(
+    server: EmbeddedPostgres,
+    connection: psycopg.Connection[tuple[Any, ...]],
+    workload: Workload,
+    *,
+    rounds: int,
+    scale: float,
+    say: Callable[[str], None],
+) -> Measured:
+    dbname = connection.info.dbname
+    workload.prepare(server, dbname)
+    connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (_SLOT,))
+    started_s = time.monotonic()
+    rows, transactions = workload.load(server, dbname, scale)
+    load_s = time.monotonic() - started_s
+    # pg_recvlogical ends at the first message beyond it; a keepalive tells it when there is no other.
+    end_lsn = _one(connection, "SELECT pg_current_wal_insert_lsn()::text")
+    connection.execute("CHECKPOINT")  # now rather than during a run
+    say(f"{workload.name}: {rows} rows in {transactions} transactions, written in {load_s:.1f} s")
+    measured = Measured(workload, rows, transactions, load_s, [])
+    for number in range(rounds):
+        first = number % len(VARIANTS)
+        measured.rounds.append([])
+        for variant in VARIANTS[first:] + VARIANTS[:first]:
+            run = _run(server, connection, variant, end_lsn, (rows, transactions))
+            measured.rounds[-1].append(run)
+            say(
+                f"{workload.name}, round {number + 1}: {variant:16} {run.seconds:6.2f} s,"
+                f" CPU {run.cpu_s:.2f} s, walsender {run.walsender_cpu_s:.2f} s"
+            )
+    return measured
+
+
+def _run(
+    server: EmbeddedPostgres,
+    connection: psycopg.Connection[tuple[Any, ...]],
+    variant: str,
+    end_lsn: str,
+    expected: tuple[int, int],
+) -> Run:
+    clone = f"{_SLOT}_run"
+    connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (_SLOT, clone))
+    start_lsn = _one(
+        connection, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", clone
+    )
+    job = Job(server.conninfo(connection.info.dbname), clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE)
+    postmaster = psutil.Process(server.pid)
+    before_s, others = _reaped_cpu_s(postmaster), set(postmaster.children())
+    received = _recvlogical(server, job) if variant == RECVLOGICAL else _receiver(job)
+    _wait_for(lambda: set(postmaster.children()) <= others)
+    walsender_cpu_s = _reaped_cpu_s(postmaster) - before_s
+    connection.execute("SELECT pg_drop_replication_slot(%s)", (clone,))
+    if variant != RECVLOGICAL and (received.rows, received.transactions) != expected:
+        raise BenchmarkError(
+            f"{variant}: {received.rows} rows in {received.transactions} transactions came,"
+            f" not {expected[0]} in {expected[1]}"
+        )
+    return Run(variant, received.seconds, received.cpu_s, walsender_cpu_s)
+
+
+def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
+    """PostgreSQL's own client, which writes each message to /dev/null; it does not count."""
+    command = [
+        str(server.programs.bindir / RECVLOGICAL),
+        f"--dbname={job.conninfo}",
+        f"--slot={job.slot_name}",
+        "--start",
+        f"--startpos={job.start_lsn}",
+        f"--endpos={job.end_lsn}",
+        "--file=/dev/null",
+        "--no-loop",
+        "--option=proto_version=1",
+        f"--option=publication_names={job.publication}",
+        "--option=binary=true",
+    ]
+    started_s = time.perf_counter()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started_s
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        said = stderr.read().decode(errors="replace")
+    if process.returncode != 0:
+        raise BenchmarkError(f"{RECVLOGICAL} ended with status {process.returncode}: {said.strip()}")
+    return Received(seconds, usage.ru_utime + usage.ru_stime, rows=0, transactions=0)
+
+
+def _receiver(job: Job) -> Received:
+    command = [sys.executable, "-m", "benchmarks.receiver", json.dumps(dataclasses.asdict(job))]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=_ROOT)
+    if done.returncode != 0:
+        raise BenchmarkError(f"the receiver ended with status {done.returncode}:\n{done.stderr.strip()}")
+    return Received(**json.loads(done.stdout))
+
+
+def _reaped_cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of the children that have ended, the walsenders among them."""
+    times = process.cpu_times()
+    return float(times.children_user + times.children_system)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    """Until it is so, or long enough: a child that is not the walsender may stay."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _one(connection: psycopg.Connection[tuple[Any, ...]], query: str, *parameters: str) -> str:
+    row = connection.execute(query.encode(), parameters).fetchone()
+    assert row is not None
+    return str(row[0])

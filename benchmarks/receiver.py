@@ -1,0 +1,131 @@
+"""The process that is measured: a slot's stream through the bridge's own receiver, and on to Arrow or to nothing.
+
+The only module here that knows the receive path. `python -m benchmarks.receiver JOB` prints what it measured;
+Python's start and the imports are not in it, as they are not in the life of a daemon.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.apply.batch import BatchFormer, Subscribed
+from bridge.apply.target import Target, spark_schema
+from bridge.config import Subscription
+from bridge.receive.publisher import Publisher
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.track.progress import Progress
+from protocol.lsn import INVALID, Lsn
+from protocol.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from protocol.transactions import Transaction
+
+_NAME = "benchmark"
+_TURN_S = 0.02
+"""How often the end is looked for: what the last batch may wait, less than 1 % of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to receive.
+
+    Attributes:
+        conninfo: The publisher.
+        slot_name: A slot nobody else reads.
+        publication: What it publishes.
+        start_lsn: Where the slot stands.
+        end_lsn: Where the workload ends.
+        decode: Form batches as the apply loop does; otherwise transactions are thrown away.
+    """
+
+    conninfo: str
+    slot_name: str
+    publication: str
+    start_lsn: str
+    end_lsn: str
+    decode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came, from START_REPLICATION until it was all there, and decoded.
+
+    Attributes:
+        seconds: Wall clock.
+        cpu_s: Of this process, all threads.
+        rows: Row messages.
+        transactions: Transactions.
+    """
+
+    seconds: float
+    cpu_s: float
+    rows: int
+    transactions: int
+
+
+def receive(job: Job) -> Received:
+    """Take the stream from start to end."""
+    settings = Subscription(name=_NAME, connection=job.conninfo, publications=(job.publication,), warehouse="/")
+    queue = TransactionQueue(max_bytes=2 * settings.batch_max_bytes)
+    progress = Progress(Lsn.parse(job.start_lsn))
+    stream = StreamOptions(
+        job.slot_name,
+        progress.durable_lsn,
+        {"proto_version": 1, "publication_names": settings.publications, "binary": True},
+    )
+    receiver = WalReceiver(job.conninfo, stream, queue, progress, application_name=_NAME)
+    former = _former(job)
+    started_s, cpu_s = time.perf_counter(), time.process_time()
+    receiver.start()
+    try:
+        rows, transactions = _consume(queue, progress, former if job.decode else None, settings, Lsn.parse(job.end_lsn))
+        return Received(time.perf_counter() - started_s, time.process_time() - cpu_s, rows, transactions)
+    finally:
+        receiver.stop()
+
+
+def _consume(
+    queue: TransactionQueue, progress: Progress, former: BatchFormer | None, settings: Subscription, end_lsn: Lsn
+) -> tuple[int, int]:
+    """Batches as the apply loop takes them with lag, full ones; at the end what remains."""
+    limits = BatchLimits(settings.batch_max_rows, settings.batch_max_bytes, max_age_s=0)
+    rows = transactions = 0
+    while True:
+        ended = progress.passed_lsn >= end_lsn
+        taken = queue.take(limits, _TURN_S, full_only=not ended)
+        if not taken and ended:
+            return rows, transactions
+        transactions += len(taken)
+        rows += _decode(former, taken) if former else sum(len(transaction.rows) for transaction in taken)
+
+
+def _decode(former: BatchFormer, taken: Sequence[Transaction]) -> int:
+    """How many changes there are in the tables that are made of them."""
+    if not taken:
+        return 0
+    return sum(len(table.changes) for table in former.form(taken, INVALID).tables)
+
+
+def _former(job: Job) -> BatchFormer:
+    """As a subscriber's whose targets have the published columns."""
+    with Publisher(job.conninfo, application_name=_NAME) as publisher:
+        tables = publisher.tables([job.publication])
+        catalog = publisher.types({column.type_oid for table in tables for column in table.columns})
+    subscribed = {}
+    for table in tables:
+        fields = [(column.name, resolve(column.type_oid, column.typmod, catalog).arrow) for column in table.columns]
+        target = Target(table.namespace, table.name, f"/{table.qualified_name}", spark_schema(fields))
+        subscribed[table.namespace, table.name] = Subscribed(target, INVALID, table.primary_key)
+    return BatchFormer(_NAME, subscribed, lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted])
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataclasses.asdict(receive(Job(**json.loads(sys.argv[1]))))))

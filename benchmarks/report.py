@@ -1,0 +1,112 @@
+"""The report: machine, versions, and a table for each workload, in Markdown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from benchmarks.measure import RECVLOGICAL, VARIANTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.measure import Measured, Run
+
+_PACKAGES: Final = ("psycopg", "numpy", "pyarrow")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+
+_METHOD: Final = """\
+Every run has a clone of a slot that was made before the workload was written, over the Unix socket, `binary`, protocol
+version 1, in a process of its own; the variants take turns in being first. **pg_recvlogical** writes what comes to
+/dev/null. **receive only** is the bridge's receiver with its queue of whole transactions, which are thrown away.
+**receive + decode** forms batches of them, of the default size, as Arrow tables. Times and CPU seconds are medians over
+the rounds, from START_REPLICATION to the workload's end; the ratio is pg_recvlogical's time over the variant's in the
+same round: its median, and from the worst to the best."""
+
+
+def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
+    """The whole report.
+
+    Args:
+        measured: A section each.
+        facts: What it was measured on and with, a line each.
+    """
+    parts = ["# Receive and decode, beside pg_recvlogical", "\n".join(f"- {k}: {v}" for k, v in facts.items()), _METHOD]
+    for one in measured:
+        parts += [f"## {one.workload.name}", _described(one), table(one)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(measured: Measured) -> str:
+    """A row for each variant: seconds, rows/s, CPU seconds of both processes, ratio to pg_recvlogical."""
+    lines = [
+        "| variant | seconds | rows/s | CPU s | walsender CPU s | ratio to pg_recvlogical |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for variant in VARIANTS:
+        runs = [_of(variant, runs) for runs in measured.rounds]
+        seconds = statistics.median(run.seconds for run in runs)
+        cpu_s = statistics.median(run.cpu_s for run in runs)
+        walsender_s = statistics.median(run.walsender_cpu_s for run in runs)
+        ratios = sorted(_of(RECVLOGICAL, runs).seconds / _of(variant, runs).seconds for runs in measured.rounds)
+        ratio = "1" if variant == RECVLOGICAL else _spread(ratios)
+        rate = f"{measured.rows / seconds:,.0f}".replace(",", " ")
+        lines.append(f"| {variant} | {seconds:.2f} | {rate} | {cpu_s:.2f} | {walsender_s:.2f} | {ratio} |")
+    return "\n".join(lines)
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    return f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+
+
+def _described(measured: Measured) -> str:
+    rows, transactions = (f"{number:,}".replace(",", " ") for number in (measured.rows, measured.transactions))
+    return (
+        f"{measured.workload.text[0].upper()}{measured.workload.text[1:]}.\nHere: {rows} rows in {transactions}"
+        f" transactions, written in {measured.load_s:.0f} s; {len(measured.rounds)} rounds."
+    )
+
+
+def _of(variant: str, runs: Sequence[Run]) -> Run:
+    return next(run for run in runs if run.variant == variant)
+
+
+def facts(server_version: str, settings: Mapping[str, object]) -> dict[str, str]:
+    """The machine, the versions, and what the server was set to."""
+    memory_gib = psutil.virtual_memory().total / (1 << 30)
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
+        f" {platform.release()}",
+        "versions": f"PostgreSQL {server_version}, Python {platform.python_version()}, {packages}",
+        "pgbridge": _commit(),
+        "server's settings": ", ".join(f"{name} = {value}" for name, value in settings.items()),
+    }
+
+
+def _processor() -> str:
+    names = [line.partition(":")[2].strip() for line in _lines(_CPUINFO) if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _commit() -> str:
+    """The checkout's commit, and whether anything in it was changed since."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=10"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
+    return described.stdout.strip() or "no commit"

@@ -1,0 +1,133 @@
+"""The two workloads: what is written to a database after the slot was made, so that the slot's stream has it.
+
+W1 is large transactions of one table with the common types, W2 the small ones of pgbench.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bridge.demo.server import EmbeddedPostgres, Setting
+
+PUBLICATION: Final = "bench"
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    # Loading is not what is measured: nothing of it has to survive.
+    "synchronous_commit": "off",
+    "full_page_writes": False,
+    "max_wal_size": "16GB",
+    "shared_buffers": "1GB",
+    # What else would run on the same cores, or count as the walsender's CPU time.
+    "autovacuum": False,
+}
+"""Over the demo server's; with fsync off."""
+
+_CLIENTS = 8  # so that pgbench's round trips overlap; more gain nothing on few cores
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is streamed.
+
+    Attributes:
+        name: For the command line and the report.
+        text: What it is, for people.
+        prepare: Makes the tables, and rows that are there before the slot; gets server and database.
+        load: Writes the stream at a scale, 1 for all of it, and returns its number of rows and of transactions.
+    """
+
+    name: str
+    text: str
+    prepare: Callable[[EmbeddedPostgres, str], None]
+    load: Callable[[EmbeddedPostgres, str, float], tuple[int, int]]
+
+
+_W1: Final = """
+CREATE TABLE w1 (
+    id bigint PRIMARY KEY, parent bigint, ratio float8, code text, digest text,
+    at timestamptz, active boolean, amount numeric(12,2)
+);
+CREATE PROCEDURE in_transactions(statement text, total bigint, each bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR low IN 1 .. total BY each LOOP
+        EXECUTE statement USING low, least(low + each - 1, total);
+        COMMIT;
+    END LOOP;
+END $$;
+"""
+_INSERT: Final = """
+INSERT INTO w1 SELECT i, i * 7919 % 1000003, sqrt(i), lpad(i::text, 20, 'x'), md5(i::text),
+    timestamptz '2026-01-01 00:00Z' + i * interval '1.000001 s', i % 3 = 0, (i * 104729 % 1000000007) / 100.0
+FROM generate_series($1, $2) i
+"""
+_UPDATE: Final = "UPDATE w1 SET ratio = ratio + 1, amount = amount / 2, active = NOT active WHERE id BETWEEN $1 AND $2"
+_DELETE: Final = "DELETE FROM w1 WHERE id BETWEEN $1 AND $2"
+
+
+def _prepare_w1(server: EmbeddedPostgres, dbname: str) -> None:
+    _execute(server, dbname, _W1, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
+
+
+def _load_w1(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:
+    transactions = rows = 0
+    for statement, full, each in ((_INSERT, 1_000_000, 10_000), (_UPDATE, 500_000, 1_000), (_DELETE, 100_000, 1_000)):
+        total = max(1, round(full * scale))
+        _execute(server, dbname, f"CALL in_transactions($statement${statement}$statement$, {total}, {each})")
+        rows += total
+        transactions += -(-total // each)
+    return rows, transactions
+
+
+def _prepare_w2(server: EmbeddedPostgres, dbname: str) -> None:
+    server.programs.run("pgbench", "--quiet", "--initialize", "--scale=10", server.conninfo(dbname))
+    _execute(server, dbname, f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+
+
+def _load_w2(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:
+    each = max(1, round(200_000 * scale / _CLIENTS))
+    server.programs.run(
+        "pgbench",
+        "--no-vacuum",  # it would TRUNCATE
+        "--protocol=prepared",
+        f"--client={_CLIENTS}",
+        "--jobs=2",
+        f"--transactions={each}",
+        "--random-seed=18",
+        server.conninfo(dbname),
+    )
+    return 4 * each * _CLIENTS, each * _CLIENTS
+
+
+def _execute(server: EmbeddedPostgres, dbname: str, *statements: str) -> None:
+    with psycopg.connect(server.conninfo(dbname), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "W1",
+            "a table of 8 columns (bigint key, bigint, float8, text of 20, text of 32, timestamptz, boolean,"
+            " numeric(12,2)): 1 M inserts in transactions of 10 000, 500 k updates and 100 k deletes in transactions"
+            " of 1 000",
+            _prepare_w1,
+            _load_w1,
+        ),
+        Workload(
+            "W2",
+            "`pgbench --initialize --scale=10` before the slot, then 200 k TPC-B transactions of three updates and an"
+            " insert",
+            _prepare_w2,
+            _load_w2,
+        ),
+    )
+}
+"""By name."""

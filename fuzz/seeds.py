@@ -1,0 +1,95 @@
+"""Where a target starts from: what real servers sent, as its input has it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from fuzz.targets import TYPES, framed
+from protocol.messages import Delete, Insert, Relation, Update
+from protocol.pgoutput import decode, encode
+from protocol.types import resolve
+from tests.vectors import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from protocol.messages import Value
+
+_ROW = Insert | Update | Delete
+_MOST_COLUMNS = 8
+_MOST_MESSAGES = 6
+
+
+def seeds(target: str) -> Iterator[bytes]:
+    """Inputs for a target of `TARGETS`."""
+    if target == "walsender":
+        for path in load.COPY_DATA_FILES:
+            yield from load.copy_data(path)
+        return
+    for path in load.FILES:
+        if target == "pgoutput":
+            yield from (bytes([vector.in_stream]) + vector.data for vector in load.vectors(path))
+        elif target == "columns":
+            yield from _rows(path)
+        else:
+            yield from _copied(path)
+
+
+def _rows(path: Path) -> Iterator[bytes]:
+    """Runs of one relation's rows, cut to the first columns, as relation 7's."""
+    for in_stream, relation, rows in _runs(path):
+        messages = [
+            encode(type(row)(7, **{name: values[:_MOST_COLUMNS] for name, values in _tuples(row)}, xid=row.xid))
+            for row in rows
+        ]
+        yield framed(int(in_stream), _indices(relation), messages)
+
+
+def _copied(path: Path) -> Iterator[bytes]:
+    """The same new rows as COPY has them: a count, and of each value the length and the bytes."""
+    for _, relation, rows in _runs(path):
+        types = _indices(relation)
+        messages = []
+        for row in rows:
+            for _, values in _tuples(row):
+                fields = [
+                    len(value.data).to_bytes(4, "big") + value.data if value.data else b"\xff\xff\xff\xff"
+                    for value in values[:_MOST_COLUMNS]
+                ]
+                messages.append(len(fields).to_bytes(2, "big") + b"".join(fields))
+        yield framed(4, types, [*messages, b"\xff\xff"])
+
+
+def _tuples(row: _ROW) -> Iterator[tuple[str, tuple[Value, ...]]]:
+    for name in ("new_tuple", "key_tuple", "old_tuple"):
+        values = getattr(row, name, None)
+        if values is not None:
+            yield name, values
+
+
+def _runs(path: Path) -> Iterator[tuple[bool, Relation, list[_ROW]]]:
+    """Some rows at a time that stand together in a file and are of one relation."""
+    relations: dict[int, Relation] = {}
+    rows: list[tuple[bool, _ROW]] = []
+    for vector in load.vectors(path):
+        message = decode(vector.data, in_stream=vector.in_stream)
+        if isinstance(message, Relation):
+            relations[message.relation_id] = message
+        elif isinstance(message, _ROW):
+            rows.append((vector.in_stream, message))
+    for (in_stream, relation_id), run in itertools.groupby(rows, lambda row: (row[0], row[1].relation_id)):
+        some = [row for _, row in run]
+        for first in range(0, len(some), _MOST_MESSAGES):
+            yield in_stream, relations[relation_id], some[first : first + _MOST_MESSAGES]
+
+
+def _indices(relation: Relation) -> list[int]:
+    """Of each column the index of its type, or of another of its kind, of which there is one of each."""
+    found = []
+    for column in relation.columns[:_MOST_COLUMNS]:
+        type_ = resolve(column.type_oid, column.typmod)
+        alike = [i for i, other in enumerate(TYPES) if (other.oid, other.kind) == (type_.oid, type_.kind)]
+        found.append(alike[0] if alike else next(i for i, other in enumerate(TYPES) if other.kind is type_.kind))
+    return found

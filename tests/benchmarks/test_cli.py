@@ -1,0 +1,55 @@
+"""The command: what is chosen is measured, printed, and written to the report."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import cli
+from benchmarks.measure import VARIANTS, BenchmarkError, Measured, Run
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `measure` was asked for; it answers at once."""
+    calls: list[tuple[str, int, float]] = []
+
+    def measure(server, workload, *, rounds, scale, say):
+        calls.append((workload.name, rounds, scale))
+        say("loaded")
+        if scale > 1:
+            raise BenchmarkError("it did not work")
+        return Measured(workload, 100, 10, 1, [[Run(variant, 1, 1, 1) for variant in VARIANTS]])
+
+    server = SimpleNamespace(version="18.6")
+    monkeypatch.setattr(cli, "EmbeddedPostgres", lambda **_: contextlib.nullcontext(server))
+    monkeypatch.setattr(cli, "measure", measure)
+    return calls
+
+
+def test_both_workloads_five_rounds_by_default(asked, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "_REPORTS", tmp_path)
+    result = CliRunner().invoke(cli.app, [])
+    assert result.exit_code == 0
+    assert asked == [("W1", 5, 1.0), ("W2", 5, 1.0)]
+    (written,) = tmp_path.glob("*.md")
+    assert {"## W1", "## W2"} <= set(written.read_text().splitlines())
+    assert f"wrote {written}" in result.stdout
+
+
+def test_one_workload_on_a_small_scale(asked, tmp_path):
+    path = tmp_path / "new" / "try.md"
+    options = ["--workload", "W2", "--rounds", "2", "--scale", "0.01", "--report", str(path)]
+    assert CliRunner().invoke(cli.app, options).exit_code == 0
+    assert asked == [("W2", 2, 0.01)]
+    assert "| receive + decode | 1.00 | 100 |" in path.read_text()
+
+
+def test_failure_is_told_in_words(asked, tmp_path):
+    result = CliRunner().invoke(cli.app, ["--scale", "2", "--report", str(tmp_path / "none.md")])
+    assert result.exit_code == 1
+    assert "benchmarks: it did not work" in result.stderr
+    assert not (tmp_path / "none.md").exists()
