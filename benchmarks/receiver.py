@@ -9,17 +9,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.apply.batch import BatchFormer, Subscribed
+from bridge.apply.batch import BatchFormer
+from bridge.apply.changes import Staged, Subscribed
 from bridge.apply.target import Target, spark_schema
 from bridge.config import Subscription
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
 from protocol.types import resolve
 
@@ -81,15 +85,18 @@ def receive(job: Job) -> Received:
         progress.durable_lsn,
         {"proto_version": 1, "publication_names": settings.publications, "binary": True},
     )
-    receiver = WalReceiver(job.conninfo, stream, queue, progress, application_name=_NAME)
     former = _former(job)
-    started_s, cpu_s = time.perf_counter(), time.process_time()
-    receiver.start()
-    try:
-        rows, transactions = _consume(queue, progress, former if job.decode else None, settings, Lsn.parse(job.end_lsn))
-        return Received(time.perf_counter() - started_s, time.process_time() - cpu_s, rows, transactions)
-    finally:
-        receiver.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
+        started_s, cpu_s = time.perf_counter(), time.process_time()
+        receiver.start()
+        try:
+            rows, transactions = _consume(
+                queue, progress, former if job.decode else None, settings, Lsn.parse(job.end_lsn)
+            )
+            return Received(time.perf_counter() - started_s, time.process_time() - cpu_s, rows, transactions)
+        finally:
+            receiver.stop()
 
 
 def _consume(
@@ -111,7 +118,8 @@ def _decode(former: BatchFormer, taken: Sequence[Transaction]) -> int:
     """How many changes there are in the tables that are made of them."""
     if not taken:
         return 0
-    return sum(len(table.changes) for table in former.form(taken, INVALID).tables)
+    tables = former.form(taken, INVALID).tables
+    return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
 
 
 def _former(job: Job) -> BatchFormer:
