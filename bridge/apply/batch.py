@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from protocol.types import ColumnType
 
 _COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
+ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
 @dataclass(slots=True)
@@ -188,6 +189,9 @@ class BatchFormer:
             if subscribed is None:
                 continue
             indices = indices[np.searchsorted(indices, work.run.first_row_from(subscribed.lsn)) :]
+            if not subscribed.actions >= ROW_ACTIONS:
+                tags = [tag for tag, command in _COMMANDS.items() if command.lower() in subscribed.actions]
+                indices = indices[np.isin(messages.tags[indices], tags)]
             if len(indices):
                 self._decode_relation(work, relation, subscribed, indices)
 
@@ -195,7 +199,7 @@ class BatchFormer:
         name = subscribed.target.qualified_name
         at = int(indices[0])
         try:
-            columns = self._target_columns(relation, subscribed.target)
+            columns = self._target_columns(relation, subscribed.target, subscribed.columns)
             types = [column.type for column in columns]
             table = work.messages.decode(relation, types, indices, unrepresentable=self._unrepresentable)
         except UnrepresentableValue as error:
@@ -204,8 +208,9 @@ class BatchFormer:
             raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
         except (ProtocolError, TargetError) as error:
             raise work.failed(str(error), at, relation=name) from error
+        wanted = _wanted(columns, subscribed)
         pieces = work.pieces.setdefault(name, Pieces(subscribed))
-        pieces.columns, pieces.key = columns, key_of(relation, subscribed)
+        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
         changed = not inserts_only(table)
         if changed and not pieces.key:
             raise work.failed(
@@ -216,7 +221,8 @@ class BatchFormer:
                 f"or ALTER TABLE {name} REPLICA IDENTITY USING INDEX …;",
             )
         seq = pa.array(indices + work.run.first_seq)
-        pieces.add(from_rows(table, seq, pieces.key if changed else ()))
+        olds = _olds(columns, relation, subscribed) if changed else ()
+        pieces.add(from_rows(table, seq, olds, wanted))
 
     def _route(self, relation: Relation) -> Subscribed | None:
         key = (relation.namespace or "pg_catalog", relation.name)
@@ -225,13 +231,15 @@ class BatchFormer:
             self._ignored(".".join(key))
         return subscribed
 
-    def _target_columns(self, relation: Relation, target: Target) -> tuple[TargetColumn, ...]:
+    def _target_columns(
+        self, relation: Relation, target: Target, published: frozenset[str] | None
+    ) -> tuple[TargetColumn, ...]:
         columns = self._columns.get(relation.relation_id)
         if columns is None:
             types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
-            target.check(columns)
+            target.check([column for column in columns if published is None or column.name in published])
             self._columns[relation.relation_id] = columns
         return columns
 
@@ -242,9 +250,17 @@ class BatchFormer:
             subscribed = self._route(relation)
             if subscribed is None or transaction.commit_lsn < subscribed.lsn:
                 continue
-            pieces = work.pieces.setdefault(subscribed.target.qualified_name, Pieces(subscribed))
-            pieces.columns = self._target_columns(relation, subscribed.target)
-            pieces.key = key_of(relation, subscribed)
+            target = subscribed.target
+            # That of a partition under a root that is published does not empty the root.
+            if (
+                "truncate" not in subscribed.actions
+                or relation.name != target.name
+                or ((relation.namespace or "pg_catalog") != target.namespace)
+            ):
+                continue
+            columns = self._target_columns(relation, target, subscribed.columns)
+            pieces = work.pieces.setdefault(target.qualified_name, Pieces(subscribed))
+            pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), _wanted(columns, subscribed))
             pieces.truncate()
 
 
@@ -276,3 +292,27 @@ class _Work:
         command = _COMMANDS[int(self.messages.tags[row])]
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, relation, command, column)
         return ApplyError(message, context, hint=hint)
+
+
+def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
+    """Positions of the columns that are published or looked at by a filter; None for all."""
+    if subscribed.columns is None:
+        return None
+    names = subscribed.columns | (subscribed.filters.columns if subscribed.filters else frozenset())
+    return [i for i, column in enumerate(columns) if column.name in names]
+
+
+def _chosen(
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None
+) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
+    """The wanted columns, and the key's positions among them; no key where one of its columns is not there."""
+    if wanted is None:
+        return columns, key
+    complete = set(key) <= set(wanted)
+    return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
+
+
+def _olds(columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed) -> set[int]:
+    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at."""
+    looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
+    return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

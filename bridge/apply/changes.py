@@ -12,14 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from bridge.apply.filtering import RowFilters
     from bridge.apply.target import Target, TargetColumn
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 
 INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
+ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,17 @@ class Subscribed:
         target: Its Delta table.
         lsn: Transactions that commit before it are already in the target (`srsublsn`).
         primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
+        actions: What is published: some of insert, update, delete, truncate.
+        columns: Names of the published columns; None for all that the stream has.
+        filters: Which rows are published; None for all.
     """
 
     target: Target
     lsn: Lsn
     primary_key: tuple[str, ...]
+    actions: frozenset[str] = ACTIONS
+    columns: frozenset[str] | None = None
+    filters: RowFilters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,16 @@ class TableChanges:
 
     Attributes:
         target: Where they go.
-        columns: The replicated columns; the positions below are indices into it.
+        columns: The replicated columns, and those that only the filters look at; the positions below are indices
+            into it.
         key: Positions of the columns that identify a row; empty when there is no identity (inserts only).
         changes: Arrow table: `seq` int64 (position in the batch, ascending), `op` int16 (`INSERT`, `UPDATE`,
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns of which at least
             one new value is an unchanged TOAST value that the stream does not carry. Or all that as `Staged`.
         truncated: The table was emptied; `changes` holds only what came after.
+        filters: Which of the changes count, and as what; None for all of them.
+        published: Names of the replicated columns; None for all.
     """
 
     target: Target
@@ -74,6 +85,8 @@ class TableChanges:
     key: tuple[int, ...]
     changes: pa.Table | Staged
     truncated: bool = False
+    filters: RowFilters | None = None
+    published: frozenset[str] | None = None
 
     @property
     def inserts_only(self) -> bool:
@@ -176,7 +189,15 @@ class Pieces:
             changes = self._staged(stage)
         else:
             changes = self._in_memory()
-        return TableChanges(self.subscribed.target, self.columns, self.key, changes, self.truncated)
+        return TableChanges(
+            self.subscribed.target,
+            self.columns,
+            self.key,
+            changes,
+            self.truncated,
+            self.subscribed.filters,
+            self.subscribed.columns,
+        )
 
     def _staged(self, stage: Stage) -> Staged:
         renamings = [renaming(piece.column_names, piece.columns, self.columns) for piece in self._pieces]
@@ -256,11 +277,12 @@ def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
     return tuple(i for i, column in enumerate(relation.columns) if column.is_key)
 
 
-def from_rows(table: pa.Table, seq: pa.Array, key: tuple[int, ...]) -> pa.Table:
-    """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples what identifies a row.
+def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Sequence[int] | None = None) -> pa.Table:
+    """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
 
-    The tags are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in
-    the old tuple, and is taken from there.
+    `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
+    are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in the old tuple,
+    and is taken from there.
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "seq": seq,
@@ -274,11 +296,19 @@ def from_rows(table: pa.Table, seq: pa.Array, key: tuple[int, ...]) -> pa.Table:
             from_old = pc.and_(table[f"unchanged_{index}"], full)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
             columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], full)
-        elif kind == "new" or (kind == "old" and index and int(index) in key):
+        elif kind == "new" or (kind == "old" and index and int(index) in olds):
             columns[name] = table[name]
         elif kind == "unchanged":
             columns.setdefault(name, table[name])
-    return pa.table(columns)
+    if wanted is None:
+        return pa.table(columns)
+    place = {str(position): i for i, position in enumerate(wanted)}
+    renumbered = {name: columns[name] for name in ("seq", "op", "old")}
+    for name, column in columns.items():
+        kind, _, index = name.partition("_")
+        if index in place:
+            renumbered[f"{kind}_{place[index]}"] = column
+    return pa.table(renumbered)
 
 
 def _merged(one: _Piece, other: _Piece) -> _Piece:

@@ -1,0 +1,126 @@
+"""Row filters over the changes of a batch: which pass, and as what. PostgreSQL's `pgoutput_row_filter`.
+
+An INSERT passes if the filter is true of its new row, a DELETE if it is of its old one. An UPDATE has two:
+
+    old row matches   new row matches   becomes
+    no                no                nothing
+    no                yes               INSERT
+    yes               no                DELETE
+    yes               yes               UPDATE
+
+NULL is no match. An UPDATE without an old tuple has not changed its replica identity, which is all that a filter of
+updates may look at: its new row stands for both. What an operation becomes is not held against the published
+actions again. A value that the stream does not carry (unchanged TOAST) is taken from the old tuple where that has it;
+where an UPDATE becomes an INSERT without it, it is NULL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+
+class RowFilter(Protocol):
+    """A condition on a row."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns it looks at."""
+
+    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
+        """The condition, over the columns that `resolve` gives by name; NULL where PostgreSQL has NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilters:
+    """A table's filters by action; None where all rows pass."""
+
+    insert: RowFilter | None = None
+    update: RowFilter | None = None
+    delete: RowFilter | None = None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that any of them looks at."""
+        return frozenset().union(*(f.columns for f in (self.insert, self.update, self.delete) if f is not None))
+
+    def __bool__(self) -> bool:
+        return any(f is not None for f in (self.insert, self.update, self.delete))
+
+
+def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, int]) -> DataFrame:
+    """The changes that pass, as what they pass.
+
+    Args:
+        changes: In the columns of `TableChanges.changes`, with `old_<i>` for every column the filters look at, where
+            there is any old tuple.
+        filters: The filters.
+        positions: Of the columns, by name.
+
+    Returns:
+        A DataFrame in the same columns, and `lost` (boolean): an UPDATE became an INSERT and a value of it is not
+        known, and NULL.
+    """
+    has_olds = any(name.startswith("old_") for name in changes.columns)
+
+    def new(name: str) -> Column:
+        i = positions[name]
+        if has_olds and f"unchanged_{i}" in changes.columns and f"old_{i}" in changes.columns:
+            carried = ~F.col(f"unchanged_{i}") | (F.col("old") == NO_OLD)
+            return F.when(carried, F.col(f"new_{i}")).otherwise(F.col(f"old_{i}"))
+        return F.col(f"new_{i}")
+
+    def old(name: str) -> Column:
+        return F.col(f"old_{positions[name]}")
+
+    def true(row_filter: RowFilter | None, row: Callable[[str], Column]) -> Column:
+        if row_filter is None:
+            return F.lit(True)
+        return F.coalesce(row_filter.to_spark(row), F.lit(False))
+
+    new_matches = true(filters.update, new)
+    becomes = (
+        F.when(F.col("op") == INSERT, F.when(true(filters.insert, new), INSERT))
+        .when(F.col("op") == DELETE, F.when(true(filters.delete, old), DELETE) if has_olds else F.lit(DELETE))
+        .when(F.col("old") == NO_OLD, F.when(new_matches, UPDATE))
+    )
+    if has_olds:
+        old_matches = true(filters.update, old)
+        becomes = becomes.otherwise(
+            F.when(new_matches, F.when(old_matches, UPDATE).otherwise(INSERT)).when(old_matches, DELETE)
+        )
+    marked = changes.withColumn("becomes", becomes.cast("smallint")).filter(F.col("becomes").isNotNull())
+    return _as_what_they_become(marked, has_olds=has_olds)
+
+
+def _as_what_they_become(marked: DataFrame, *, has_olds: bool) -> DataFrame:
+    """Changes with their new operations; an INSERT that was an UPDATE has what the old tuple has, and no marks."""
+    born = (F.col("op") == UPDATE) & (F.col("becomes") == INSERT)
+    columns: list[Column] = []
+    lost = F.lit(False)
+    for name in marked.columns:
+        kind, _, i = name.partition("_")
+        if name == "becomes":
+            continue
+        if name == "op":
+            columns.append(F.col("becomes").alias("op"))
+        elif kind == "new" and has_olds and {f"unchanged_{i}", f"old_{i}"} <= set(marked.columns):
+            from_old = born & F.col(f"unchanged_{i}")
+            columns.append(F.when(from_old, F.col(f"old_{i}")).otherwise(F.col(name)).alias(name))
+            lost |= from_old & F.col(f"old_{i}").isNull()
+        elif kind == "unchanged":
+            columns.append((F.col(name) & ~born).alias(name))
+            if f"old_{i}" not in marked.columns:
+                lost |= born & F.col(name)
+        else:
+            columns.append(F.col(name))
+    return marked.select(*columns, lost.alias("lost"))
