@@ -7,6 +7,7 @@ a status update's LSNs are its maker's.
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Required, TypedDict
@@ -16,11 +17,16 @@ from protocol.errors import MalformedMessage, UnsupportedMessage
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+_TAG_START_END_TIME = struct.Struct(">cQQq")
 _START_END_TIME = struct.Struct(">QQq")
 _END_TIME_REPLY = struct.Struct(">QqB")
 _WRITE_FLUSH_APPLY_TIME_REPLY = struct.Struct(">QQQqB")
+
+_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)  # as in `boundaries`: no check of what was unsigned
+
+_XLOG_DATA = ord("w")
 
 HEADER_BYTES = 25
 """Length of XLogData before its payload: `w`, wal_start, wal_end, send_time."""
@@ -70,22 +76,24 @@ def decode_copy_data(data: bytes | memoryview) -> XLogData | PrimaryKeepalive:
         MalformedMessage: It is not exactly one message of its tag's form.
         UnsupportedMessage: It has another tag than `w` and `k`.
     """
-    match bytes(data[:1]):
-        case b"w":
-            return decode_xlog_data(data)
-        case b"k":
-            return decode_primary_keepalive(data)
-        case b"":
-            raise MalformedMessage("CopyData", 0, "an empty message has no tag")
-        case tag:
-            raise UnsupportedMessage(f"no message of a logical walsender has the tag {tag!r}")
+    tag = bytes(data[:1])
+    if tag == b"w":
+        return decode_xlog_data(data)
+    if tag == b"k":
+        return decode_primary_keepalive(data)
+    if not tag:
+        raise MalformedMessage("CopyData", 0, "an empty message has no tag")
+    raise UnsupportedMessage(f"no message of a logical walsender has the tag {tag!r}")
 
 
 def decode_xlog_data(data: bytes | memoryview) -> XLogData:
     """Read `w`, wal_start, wal_end, send_time, and all that remains as payload."""
-    r = _reader(data, b"w", "XLogData")
-    wal_start, wal_end, send_time_us = r.unpack(_START_END_TIME)
-    return XLogData(Lsn(wal_start), Lsn(wal_end), send_time_us, r.take(r.remaining))
+    # It comes twice and more per transaction, so it is read whole, without a cursor.
+    if len(data) < HEADER_BYTES or data[0] != _XLOG_DATA:
+        r = _reader(data, b"w", "XLogData")
+        r.fail(f"expected {HEADER_BYTES} bytes, the message has {len(data)}")
+    _, wal_start, wal_end, send_time_us = _TAG_START_END_TIME.unpack_from(data)
+    return XLogData(_lsn(wal_start), _lsn(wal_end), send_time_us, bytes(data[HEADER_BYTES:]))
 
 
 def encode_xlog_data(m: XLogData) -> bytes:

@@ -19,7 +19,7 @@ def test_seeds_keep_the_promise(name):
 
 def test_rows_of_the_seeds_are_decoded(monkeypatch):
     """A frame that no decoder understands would be a poor start."""
-    taken = []
+    taken: list[None] = []
     strictly = targets._strictly
     monkeypatch.setattr(
         targets, "_strictly", lambda data, count, *, in_stream: taken.append(strictly(data, count, in_stream=in_stream))

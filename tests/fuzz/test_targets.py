@@ -8,11 +8,12 @@ import pytest
 from fuzz import targets
 from fuzz.targets import TARGETS, Broken, framed
 from protocol.errors import MalformedMessage
+from protocol.lsn import Lsn
 from protocol.messages import Begin, Insert, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.types import Kind
 
-BEGIN = b"\0" + encode(Begin(1, 2, 3))  # type: ignore[arg-type]  # an Lsn is an int
+BEGIN = b"\0" + encode(Begin(Lsn(1), 2, 3))
 ROW = encode(Insert(7, (Value(ValueKind.TEXT, b"x"),)))
 TEXT = next(i for i, type_ in enumerate(targets.TYPES) if type_.kind is Kind.TEXT)
 KEEPALIVE = b"k" + bytes(17)
@@ -77,7 +78,7 @@ def test_missing_rows_are_seen(monkeypatch):
     ("decode", "reason"),
     [
         (raising(MalformedMessage("INSERT", 0, "no")), "only the strict codec refuses"),
-        (lambda *_, **__: Begin(1, 2, 3), "is no row message"),
+        (lambda *_, **__: Begin(Lsn(1), 2, 3), "is no row message"),
         (lambda *_, **__: Insert(7, ()), "another number of columns than 1"),
     ],
 )
