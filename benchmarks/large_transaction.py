@@ -27,8 +27,8 @@ CREATE TABLE w1 (
 CREATE PUBLICATION pub FOR TABLE w1
 """
 _INSERT: Final = """
-INSERT INTO w1 SELECT i, i * 7919 % 1000003, sqrt(i), lpad(i::text, 20, 'x'), md5(i::text),
-    timestamptz '2026-01-01 00:00Z' + i * interval '1.000001 s', i % 3 = 0, (i * 104729 % 1000000007) / 100.0
+INSERT INTO w1 SELECT i, i::bigint * 7919 % 1000003, sqrt(i), lpad(i::text, 20, 'x'), md5(i::text),
+    timestamptz '2026-01-01 00:00Z' + i * interval '1.000001 s', i % 3 = 0, (i::bigint * 104729 % 1000000007) / 100.0
 FROM generate_series(1, {rows}) i
 """
 _POLL_S: Final = 0.1
@@ -48,7 +48,7 @@ def main(
             _run(config, folder)
             with connection.transaction():
                 connection.execute(_INSERT.format(rows=rows).encode())
-                connection.execute(b"UPDATE w1 SET ratio = ratio + 1 WHERE id <= %s", (updates,))
+                connection.execute(f"UPDATE w1 SET ratio = ratio + 1 WHERE id <= {updates}".encode())
         seconds, peak_bytes, spool_bytes = _run(config, folder)
     typer.echo(
         f"{rows} inserts and {updates} updates in one transaction, streaming = {'on' if streaming else 'off'}: "

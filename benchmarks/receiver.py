@@ -25,6 +25,7 @@ from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
+from protocol.transactions import TransactionRun
 from protocol.types import resolve
 
 if TYPE_CHECKING:
@@ -110,11 +111,11 @@ def _consume(
         taken = queue.take(limits, _TURN_S, full_only=not ended)
         if not taken and ended:
             return rows, transactions
-        transactions += len(taken)
-        rows += _decode(former, taken) if former else sum(len(transaction.rows) for transaction in taken)
+        transactions += sum(len(item) if isinstance(item, TransactionRun) else 1 for item in taken)
+        rows += _decode(former, taken) if former else sum(item.n_rows for item in taken)
 
 
-def _decode(former: BatchFormer, taken: Sequence[Transaction]) -> int:
+def _decode(former: BatchFormer, taken: Sequence[Transaction | TransactionRun]) -> int:
     """How many changes there are in the tables that are made of them."""
     if not taken:
         return 0

@@ -1,9 +1,11 @@
 """Assembles whole transactions of a pgoutput stream; what is not committed or prepared never leaves it.
 
-The receive loop appends row messages to the open transaction itself and calls `control` only for other messages.
-Transactions come whole (Begin … Commit, Begin Prepare … Prepare) or, while they are in progress, in segments
-between Stream Start and Stream Stop, those of several transactions in turn; a segment's transaction ends with
-Stream Commit, Stream Abort or Stream Prepare, and a prepared one with Commit Prepared or Rollback Prepared.
+Messages are taken many at a time (`take`). Row messages stay as they came; the others are looked at one by one
+(`control`), unless they are of transactions of the plain form, which are found in bulk (`plain`).
+
+Transactions come whole (Begin … Commit, Begin Prepare … Prepare) or, while they are in progress, in segments between
+Stream Start and Stream Stop, those of several transactions in turn; a segment's transaction ends with Stream Commit,
+Stream Abort or Stream Prepare, and a prepared one with Commit Prepared or Rollback Prepared.
 
 The states and what may come in each are the table `TRANSITIONS`. Source: the documentation's "Logical Streaming
 Replication Protocol"; the `apply_handle_*` functions in PostgreSQL's worker.c.
@@ -35,11 +37,14 @@ from protocol.messages import (
     Truncate,
     Type,
 )
+from protocol.pgoutput import decode
+from protocol.plain import Messages
 from protocol.relations import RelationCache
-from protocol.transactions import Ending, RowMessage, Transaction
+from protocol.transactions import Ending, RowMessage, Transaction, TransactionRun
+from protocol.walsender import decode_xlog_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class State(enum.Enum):
@@ -116,7 +121,7 @@ class TransactionAssembler:
         }
 
     def rows(self) -> list[RowMessage]:
-        """The open transaction's row messages, for the receive loop to append to.
+        """The open transaction's row messages, to append to.
 
         Raises:
             UnexpectedMessage: No transaction is open, so no row message may come.
@@ -129,6 +134,38 @@ class TransactionAssembler:
         """The transactions that hold changes and have not ended."""
         streamed = list(self.streamed.values())
         return streamed if self.open is None or self.open.in_stream else [*streamed, self.open]
+
+    def take(self, messages: Sequence[bytes]) -> Iterator[Transaction | TransactionRun]:
+        """Take messages as they come, each in its XLogData.
+
+        Yields:
+            What they end, in order; see `control`. Transactions with nothing but rows come as runs.
+
+        Raises:
+            UnexpectedMessage: As `control` does; what came before the message has been taken.
+            MalformedMessage: One is not of its tag's form.
+            UnsupportedMessage: No protocol version has its tag.
+        """
+        found = Messages(messages)
+        at = control = 0
+        while control < len(found.controls):
+            index = int(found.controls[control])
+            if at < index:
+                self.rows().extend(messages[at:index])
+            run = found.run_from(control) if self.state is State.IDLE and not self._unsettled else None
+            if run is not None:
+                control += 2 * len(run)
+                at = int(found.controls[control - 1]) + 1
+                yield run
+                continue
+            payload = decode_xlog_data(messages[index]).payload
+            ended = self.control(decode(payload, in_stream=self.state is State.IN_STREAM))
+            at = index + 1
+            control += 1
+            if ended is not None:
+                yield ended
+        if at < len(messages):
+            self.rows().extend(messages[at:])
 
     def control(self, message: Message) -> Transaction | None:
         """Take a message that is not a row's.

@@ -10,14 +10,16 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import LogicalMessage, Relation, Truncate
 
 ROW_TAGS = frozenset(b"IUD")
 """First bytes of the messages that stay undecoded until a batch is formed."""
 
-ROW_OVERHEAD_BYTES = 250
-"""What a row message weighs in memory beside its bytes: libpq's allocation and Python's view of it (measured)."""
+ROW_OVERHEAD_BYTES = 60
+"""What a row message weighs in memory beside its bytes: an object's header, the allocator's rest, a place in a list."""
 
 RowMessage = bytes | memoryview
 Event = Relation | Truncate | LogicalMessage
@@ -106,3 +108,87 @@ class Transaction:
         self.rows.clear()
         self.events.clear()
         self.rows_bytes = self.content_bytes = self._weighed = 0
+
+
+@dataclass(slots=True)
+class TransactionRun:
+    """Committed transactions one after the other that hold nothing but rows: what most of a busy stream is.
+
+    There is no object for each of them.
+
+    Attributes:
+        xids: uint32, of each.
+        commit_lsns: uint64, of each.
+        end_lsns: uint64, of each.
+        commit_times_us: int64, of each.
+        rows: Row messages of all, in order.
+        first_rows: int64: of each transaction, and behind the last one, the index of its first row.
+        row_ends: int64: of each row, the bytes of all rows up to it and with it.
+    """
+
+    xids: np.ndarray
+    commit_lsns: np.ndarray
+    end_lsns: np.ndarray
+    commit_times_us: np.ndarray
+    rows: list[RowMessage]
+    first_rows: np.ndarray
+    row_ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.xids)
+
+    @property
+    def end_lsn(self) -> Lsn:
+        """The last transaction's."""
+        return Lsn(int(self.end_lsns[-1]))
+
+    @property
+    def n_rows(self) -> int:
+        """Row messages."""
+        return len(self.rows)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of `rows`."""
+        return int(self.row_ends[-1]) if len(self.row_ends) else 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory."""
+        return self.rows_bytes + ROW_OVERHEAD_BYTES * len(self.rows)
+
+    def split(self, count: int) -> tuple[TransactionRun, TransactionRun | None]:
+        """The first `count` transactions, and the others, if there are any."""
+        if count >= len(self):
+            return self, None
+        row = int(self.first_rows[count])
+        before = int(self.row_ends[row - 1]) if row else 0
+        head = TransactionRun(
+            self.xids[:count],
+            self.commit_lsns[:count],
+            self.end_lsns[:count],
+            self.commit_times_us[:count],
+            self.rows[:row],
+            self.first_rows[: count + 1],
+            self.row_ends[:row],
+        )
+        tail = TransactionRun(
+            self.xids[count:],
+            self.commit_lsns[count:],
+            self.end_lsns[count:],
+            self.commit_times_us[count:],
+            self.rows[row:],
+            self.first_rows[count:] - row,
+            self.row_ends[row:] - before,
+        )
+        return head, tail
+
+    def reaching(self, rows: int, size: int) -> int:
+        """How many transactions it takes to have so many rows or so many bytes: at least 1, or all of them."""
+        by_rows = int(np.searchsorted(self.first_rows[1:], rows))
+        ends = np.concatenate([np.zeros(1, np.int64), self.row_ends])[self.first_rows[1:]]
+        return min(by_rows, int(np.searchsorted(ends, size)), len(self) - 1) + 1
+
+    def ending_by(self, lsn: Lsn) -> int:
+        """How many transactions end at or before `lsn`."""
+        return int(np.searchsorted(self.end_lsns, np.uint64(lsn), side="right"))

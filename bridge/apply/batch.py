@@ -29,9 +29,10 @@ from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError, UnrepresentableValue
+from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.relations import RelationCache
-from protocol.transactions import Ending
+from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.changes import Stage
     from bridge.apply.target import Target
-    from protocol.lsn import Lsn
-    from protocol.transactions import Transaction
     from protocol.types import ColumnType
 
 _COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
@@ -112,7 +111,9 @@ class BatchFormer:
         self._relations = RelationCache()
         self._columns: dict[int, tuple[TargetColumn, ...]] = {}
 
-    def form(self, transactions: Sequence[Transaction], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
+    def form(
+        self, transactions: Sequence[Transaction | TransactionRun], start_lsn: Lsn, end_lsn: Lsn | None = None
+    ) -> Batch:
         """Decode transactions into a batch.
 
         Args:
@@ -125,19 +126,7 @@ class BatchFormer:
                 transaction, relation and column, and carries the finish LSN.
             StateError: A spool file cannot be read.
         """
-        last = transactions[-1] if transactions else None
-        batch = Batch(
-            start_lsn,
-            end_lsn or (last.end_lsn if last else start_lsn),
-            last.commit_lsn if last else start_lsn,
-            last.xid if last and len(transactions) == 1 else None,
-            len(transactions),
-            sum(transaction.n_rows for transaction in transactions),
-            [],
-            prepared=[transaction for transaction in transactions if transaction.ending is Ending.PREPARE],
-            ended=[t for t in transactions if t.gid is not None and t.ending is not Ending.PREPARE],
-            spools=[t.moved for t in transactions if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
-        )
+        batch = _empty(transactions, start_lsn, end_lsn)
         pieces: dict[str, Pieces] = {}
         for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
             self._form(_Work(run, pieces, self._origin_name), batch)
@@ -274,8 +263,8 @@ class _Work:
         try:
             self.messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
         except ProtocolError as error:
-            transaction = run.transactions[0]
-            context = ApplyContext(origin_name, transaction.commit_lsn, transaction.xid)
+            xid, commit_lsn = run.transaction_of(0)
+            context = ApplyContext(origin_name, commit_lsn, xid)
             raise ApplyError(str(error), context) from error
 
     def failed(
@@ -288,10 +277,34 @@ class _Work:
         hint: str = "",
     ) -> ApplyError:
         """An error at a row of the run, with its transaction's coordinates."""
-        transaction = self.run.transaction_of(row)
+        xid, commit_lsn = self.run.transaction_of(row)
         command = _COMMANDS[int(self.messages.tags[row])]
-        context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, relation, command, column)
+        context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
         return ApplyError(message, context, hint=hint)
+
+
+def _empty(transactions: Sequence[Transaction | TransactionRun], start_lsn: Lsn, end_lsn: Lsn | None) -> Batch:
+    """A batch of these transactions, without their changes."""
+    single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
+    count = sum(len(item) if isinstance(item, TransactionRun) else 1 for item in transactions)
+    finish_lsn, xid, last_end_lsn = start_lsn, None, start_lsn
+    if transactions:
+        last = transactions[-1]
+        last_end_lsn = last.end_lsn
+        finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
+        xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
+    return Batch(
+        start_lsn,
+        end_lsn or last_end_lsn,
+        finish_lsn,
+        xid if count == 1 else None,
+        count,
+        sum(item.n_rows for item in transactions),
+        [],
+        prepared=[t for t in single if t.ending is Ending.PREPARE],
+        ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
+        spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
+    )
 
 
 def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:

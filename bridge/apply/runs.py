@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
+from protocol.lsn import Lsn
 from protocol.stretches import Packed
-from protocol.transactions import Ending
+from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from protocol.lsn import Lsn
-    from protocol.transactions import Event, RowMessage, Transaction
+    from protocol.transactions import Event, RowMessage
 
 
 @dataclass(slots=True)
@@ -28,7 +28,8 @@ class Run:
     """Row messages of transactions in commit order, with what stands between them.
 
     Attributes:
-        transactions: Those they are of.
+        xids: Of the transactions.
+        commit_lsns: Of the transactions, ascending.
         rows: The messages, with the header of XLogData.
         events: (position, transaction, message), each before the row at `position`; none of aborted
             subtransactions.
@@ -38,12 +39,13 @@ class Run:
         first_rows: Of each transaction, and behind the last one, the position of its first row.
     """
 
-    transactions: Sequence[Transaction]
+    xids: Sequence[int]
+    commit_lsns: np.ndarray
     rows: list[RowMessage] | Packed
     events: list[tuple[int, Transaction, Event]]
     in_stream: bool
     first_seq: int
-    first_rows: list[int]
+    first_rows: np.ndarray
     aborted: list[int] = field(default_factory=list)
 
     @property
@@ -53,16 +55,16 @@ class Run:
 
     def first_row_from(self, lsn: Lsn) -> int:
         """The first row of the first transaction that commits at or after `lsn` (should_apply_changes_for_rel)."""
-        commit_lsns = np.array([transaction.commit_lsn for transaction in self.transactions], dtype=np.uint64)
-        return self.first_rows[int(np.searchsorted(commit_lsns, np.uint64(lsn)))]
+        return int(self.first_rows[int(np.searchsorted(self.commit_lsns, np.uint64(lsn)))])
 
-    def transaction_of(self, row: int) -> Transaction:
-        """The transaction that a row is of."""
-        number = int(np.searchsorted(np.array(self.first_rows), row, side="right")) - 1
-        return self.transactions[min(number, len(self.transactions) - 1)]
+    def transaction_of(self, row: int) -> tuple[int, Lsn]:
+        """Xid and commit LSN of the transaction that a row is of."""
+        number = int(np.searchsorted(self.first_rows, row, side="right")) - 1
+        number = min(number, len(self.xids) - 1)
+        return int(self.xids[number]), Lsn(int(self.commit_lsns[number]))
 
 
-def runs_of(transactions: Iterable[Transaction], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Run]:
+def runs_of(transactions: Iterable[Transaction | TransactionRun], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Run]:
     """All runs of a batch's committed transactions; reads spool files as it goes, about `chunk_bytes` at a time.
 
     Raises:
@@ -70,45 +72,75 @@ def runs_of(transactions: Iterable[Transaction], chunk_bytes: int = CHUNK_BYTES)
         ProtocolError: It holds a message that is none.
     """
     seq = 0
-    committed = [transaction for transaction in transactions if transaction.ending is Ending.COMMIT]
-    for (moved, in_stream), group in groupby(committed, lambda t: (t.moved is not None, t.in_stream)):
+    committed = (t for t in transactions if isinstance(t, TransactionRun) or t.ending is Ending.COMMIT)
+    for (moved, in_stream), group in groupby(committed, _form):
         if moved:
             for transaction in group:
+                assert isinstance(transaction, Transaction)  # noqa: S101 - nothing else is moved
                 for run in _spooled(transaction, seq, chunk_bytes):
                     yield run
                     seq += len(run.rows)
         else:
-            run = _joined(list(group), seq, in_stream=in_stream)
+            run = _joined(group, seq, in_stream=in_stream)
             yield run
             seq += len(run.rows)
 
 
-def _joined(transactions: list[Transaction], seq: int, *, in_stream: bool) -> Run:
-    run = Run(transactions, [], [], in_stream, seq, [0])
+def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
+    """(its changes were moved, they were streamed)."""
+    return (item.moved is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
+
+
+def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> Run:
     rows: list[RowMessage] = []
-    for transaction in transactions:
-        _add_events(run, transaction, transaction.events, len(rows), first=True)
-        rows.extend(transaction.rows)
-        run.first_rows.append(len(rows))
-        run.aborted.extend(transaction.aborted)
-    run.rows = rows
+    xids: list[int] = []
+    commit_lsns: list[int] = []
+    first_rows: list[int] = []
+    run = Run(xids, np.zeros(0), rows, [], in_stream, seq, np.zeros(0))
+    for item in items:
+        if isinstance(item, TransactionRun):
+            xids += item.xids.tolist()
+            commit_lsns += item.commit_lsns.tolist()
+            first_rows += (item.first_rows[:-1] + len(rows)).tolist()
+        else:
+            _add_events(run, item, item.events, len(rows), first=True)
+            xids.append(item.xid)
+            commit_lsns.append(item.commit_lsn)
+            first_rows.append(len(rows))
+            run.aborted.extend(item.aborted)
+        rows += item.rows
+    run.commit_lsns = np.array(commit_lsns, np.uint64)
+    run.first_rows = np.array([*first_rows, len(rows)], np.int64)
     return run
 
 
 def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[Run]:
     assert isinstance(transaction.moved, SpoolFile)  # noqa: S101 - nothing else moves changes
-    aborted = list(transaction.aborted)
     first = True
     for chunk in transaction.moved.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        run = Run([transaction], chunk.rows, [], transaction.in_stream, seq, [0, len(chunk.rows)], aborted)
+        run = _alone(transaction, chunk.rows, seq)
         _add_events(run, transaction, chunk.events, 0, first=first)
         yield run
         seq += len(chunk.rows)
         first = False
     if transaction.rows or transaction.events:
-        rest = Run([transaction], transaction.rows, [], transaction.in_stream, seq, [0, len(transaction.rows)], aborted)
+        rest = _alone(transaction, transaction.rows, seq)
         _add_events(rest, transaction, transaction.events, 0, first=first)
         yield rest
+
+
+def _alone(transaction: Transaction, rows: list[RowMessage] | Packed, seq: int) -> Run:
+    """A run of one transaction's rows, or of a part of them."""
+    return Run(
+        [transaction.xid],
+        np.array([transaction.commit_lsn], np.uint64),
+        rows,
+        [],
+        transaction.in_stream,
+        seq,
+        np.array([0, len(rows)], np.int64),
+        list(transaction.aborted),
+    )
 
 
 def _add_events(

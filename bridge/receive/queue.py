@@ -8,14 +8,18 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from protocol.transactions import TransactionRun
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.lsn import Lsn
     from protocol.transactions import Transaction
 
-_TRANSACTION_OVERHEAD_BYTES = 500
-"""What a transaction weighs beside its rows, so that a million empty ones count as well."""
+    Item = Transaction | TransactionRun
+
+_ITEM_OVERHEAD_BYTES = 500
+"""What a transaction or a run of them weighs beside its rows, so that a million empty ones count as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class TransactionQueue:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._transactions: deque[tuple[Transaction, float]] = deque()
+        self._transactions: deque[tuple[Item, float]] = deque()
         self._memory_bytes = 0
         self._bytes = 0
         self._rows = 0
@@ -44,8 +48,8 @@ class TransactionQueue:
         self._failure: BaseException | None = None
         self._boundless = False
 
-    def put(self, transaction: Transaction) -> None:
-        """Hand over a transaction; never blocks (see `wait_for_room`)."""
+    def put(self, transaction: Item) -> None:
+        """Hand over a transaction, or a run of them; never blocks (see `wait_for_room`)."""
         with self._changed:
             self._transactions.append((transaction, time.monotonic()))
             self._count(transaction, 1)
@@ -67,7 +71,7 @@ class TransactionQueue:
         with self._changed:
             return self._changed.wait_for(lambda: self._boundless or self._memory_bytes < self._max_bytes, timeout_s)
 
-    def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Transaction]:
+    def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Item]:
         """The transactions of the next batch, in commit order; empty when none came in time.
 
         Waits until a limit is reached: with lag, batches are as large as the limits allow; without, a batch
@@ -91,7 +95,7 @@ class TransactionQueue:
                     return []
                 self._changed.wait((deadline if full_only else min(ready_at, deadline)) - now)
 
-    def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Transaction] | None:
+    def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Item] | None:
         """The transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
 
         Until they are all there the queue has no limit: the batch may have been formed under a larger one.
@@ -115,9 +119,12 @@ class TransactionQueue:
             self._boundless = False
             if passed_lsn() < end_lsn and self._failure is not None:
                 raise self._failure
-            taken = []
+            taken: list[Item] = []
             while self._transactions and self._transactions[0][0].end_lsn <= end_lsn:
                 taken.append(self._popleft())
+            first = self._transactions[0][0] if self._transactions else None
+            if isinstance(first, TransactionRun) and (count := first.ending_by(end_lsn)):
+                taken.append(self._popleft(count))
             self._changed.notify_all()
             return taken
 
@@ -126,23 +133,33 @@ class TransactionQueue:
         enough = self._rows >= limits.max_rows or self._bytes >= limits.max_bytes
         return enough or self._memory_bytes >= self._max_bytes
 
-    def _pop(self, limits: BatchLimits) -> list[Transaction]:
-        taken: list[Transaction] = []
+    def _pop(self, limits: BatchLimits) -> list[Item]:
+        taken: list[Item] = []
         rows = size = 0
         while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
-            transaction = self._popleft()
+            first = self._transactions[0][0]
+            count = None
+            if isinstance(first, TransactionRun):
+                count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
+            transaction = self._popleft(count)
             rows += transaction.n_rows
             size += transaction.rows_bytes
             taken.append(transaction)
         self._changed.notify_all()
         return taken
 
-    def _popleft(self) -> Transaction:
-        transaction, _ = self._transactions.popleft()
-        self._count(transaction, -1)
-        return transaction
+    def _popleft(self, count: int | None = None) -> Item:
+        """The first item; of a run, `count` transactions of it."""
+        item, since_s = self._transactions.popleft()
+        self._count(item, -1)
+        if isinstance(item, TransactionRun) and count is not None:
+            item, rest = item.split(count)
+            if rest is not None:
+                self._transactions.appendleft((rest, since_s))
+                self._count(rest, 1)
+        return item
 
-    def _count(self, transaction: Transaction, times: int) -> None:
-        self._memory_bytes += times * (transaction.memory_bytes + _TRANSACTION_OVERHEAD_BYTES)
-        self._bytes += times * (transaction.rows_bytes + _TRANSACTION_OVERHEAD_BYTES)
+    def _count(self, transaction: Item, times: int) -> None:
+        self._memory_bytes += times * (transaction.memory_bytes + _ITEM_OVERHEAD_BYTES)
+        self._bytes += times * (transaction.rows_bytes + _ITEM_OVERHEAD_BYTES)
         self._rows += times * transaction.n_rows

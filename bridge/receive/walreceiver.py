@@ -1,8 +1,10 @@
 """Receives a slot's stream in a thread of its own, and keeps the server told of what is durable.
 
 One thread owns the connection, so that status updates go out on their own schedule whatever the applier does.
-Its loop is the only Python that runs once per message. Source: the documentation's "Streaming Replication
-Protocol"; `LogicalRepApplyLoop` and `send_feedback` in PostgreSQL's worker.c.
+Its loop is the only Python that runs once per message, and does nothing but collect.
+
+Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in
+PostgreSQL's worker.c.
 """
 
 from __future__ import annotations
@@ -20,14 +22,12 @@ from bridge import faults
 from bridge.errors import BridgeError, PublisherError
 from bridge.receive.connection import connect, translated
 from protocol.assembler import State, TransactionAssembler
-from protocol.errors import ProtocolError
-from protocol.pgoutput import decode
-from protocol.transactions import ROW_TAGS, Ending, Transaction
+from protocol.errors import MalformedMessage, ProtocolError
+from protocol.transactions import Ending, Transaction
 from protocol.walsender import (
     HEADER_BYTES,
     PrimaryKeepalive,
     StandbyStatusUpdate,
-    XLogData,
     decode_copy_data,
     encode_standby_status_update,
     start_replication,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
     from protocol.lsn import Lsn
+    from protocol.transactions import TransactionRun
     from protocol.walsender import PgoutputOptions
 
 STATUS_INTERVAL_S = 1.0
@@ -47,8 +48,9 @@ STATUS_INTERVAL_S = 1.0
 pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
-_MESSAGES_PER_TURN = 20_000  # so that the schedule is looked at every few milliseconds under full load
-_XLOG_DATA = ord("w")
+# So that the schedule is looked at every few milliseconds under full load, and memory is bounded.
+_MESSAGES_PER_TURN = 10_000
+_BYTES_PER_TURN = 4 << 20
 _UNDEFINED_OBJECT = b"42704"
 
 
@@ -161,26 +163,44 @@ class WalReceiver:
             self._queue.fail(error)
 
     def _receive(self) -> bool:
-        """Take what has arrived; True when nothing is left to read."""
-        get_copy_data = self._connection.pgconn.get_copy_data
-        append = self._assembler.rows().append if self._assembler.open else None
-        for _ in range(_MESSAGES_PER_TURN):
+        """Take what has arrived, a turn's worth of it at most; True when nothing is left to read."""
+        pgconn = self._connection.pgconn
+        get_copy_data = pgconn.get_copy_data
+        messages: list[bytes] = []
+        append = messages.append
+        counted = turn_bytes = 0
+        while len(messages) < _MESSAGES_PER_TURN:
             size, data = get_copy_data(1)
-            if size <= 0:
-                if size < 0:
-                    self._ended()
-                return True
-            if data[0] == _XLOG_DATA and size > HEADER_BYTES and data[HEADER_BYTES] in ROW_TAGS:
-                if append is None:
-                    append = self._assembler.rows().append  # raises: no transaction is open
-                append(data)
-            else:
+            if size > HEADER_BYTES:
+                # libpq's view of its own allocation costs more than the copy: the collector follows it
+                append(bytes(data))
+                continue
+            if size > 0:
+                self._take(messages)
                 self._control(bytes(data))
-                append = self._assembler.rows().append if self._assembler.open else None
-        return False
+                messages.clear()
+                counted = 0
+            elif size < 0:
+                self._take(messages)
+                self._ended()
+            else:
+                turn_bytes += sum(map(len, messages[counted:]))
+                if counted == len(messages) or turn_bytes > _BYTES_PER_TURN:
+                    break
+                counted = len(messages)
+                pgconn.consume_input()
+        idle = counted == len(messages) < _MESSAGES_PER_TURN
+        self._take(messages)
+        return idle
+
+    def _take(self, messages: list[bytes]) -> None:
+        """Assemble messages of the output plugin."""
+        if messages:
+            for ended in self._assembler.take(messages):
+                self._ended_transaction(ended)
 
     def _control(self, data: bytes) -> None:
-        """Everything that is not a row message."""
+        """A message that is none of the output plugin's."""
         message = decode_copy_data(data)
         if isinstance(message, PrimaryKeepalive):
             in_transaction = self._assembler.state is not State.IDLE
@@ -189,26 +209,28 @@ class WalReceiver:
             if message.reply_requested:
                 self._report()
             return
-        assert isinstance(message, XLogData)  # noqa: S101 - decode_copy_data knows only these two
-        in_stream = self._assembler.state is State.IN_STREAM
-        ended = self._assembler.control(decode(message.payload, in_stream=in_stream))
-        if ended is not None:
-            self._ended_transaction(ended)
+        raise MalformedMessage("XLogData", HEADER_BYTES, "it has no payload")
 
-    def _ended_transaction(self, transaction: Transaction) -> None:
+    def _ended_transaction(self, ended: Transaction | TransactionRun) -> None:
+        if isinstance(ended, Transaction) and not self._is_handed_over(ended):
+            return
+        self._after_receive()
+        # In this order: what progress says has been handed over is in the queue.
+        self._queue.put(ended)
+        self._progress.transaction(ended.end_lsn)
+
+    def _is_handed_over(self, transaction: Transaction) -> bool:
+        """Whether anybody else has to know of it; prepared transactions are kept, aborted ones forgotten."""
         if transaction.ending is Ending.ABORT:
             if transaction.moved is not None:
                 self._spools.file_for(transaction).discard()
-            return
+            return False
         if transaction.ending is Ending.PREPARE:
             self._spools.file_for(transaction).keep(transaction)
             faults.reach("prepare_kept")
-            if transaction.end_lsn <= self._progress.handed_over_lsn:
-                return  # prepared before the slot's two_phase was on: its COMMIT PREPARED follows at once
-        self._after_receive()
-        # In this order: what progress says has been handed over is in the queue.
-        self._queue.put(transaction)
-        self._progress.transaction(transaction.end_lsn)
+            # One that was prepared before the slot's two_phase was on comes with its COMMIT PREPARED, out of order.
+            return transaction.end_lsn > self._progress.handed_over_lsn
+        return True
 
     def _limit_memory(self) -> None:
         """Move changes to spool files, the largest transaction's first, until the others fit."""

@@ -30,7 +30,7 @@ def transaction(number: int, rows: int, **fields) -> Transaction:
 
 def shape(run: Run) -> tuple[list[int], int, int, list[int], bool]:
     """(xids, rows, first_seq, first_rows, in_stream)."""
-    return [t.xid for t in run.transactions], len(run.rows), run.first_seq, run.first_rows, run.in_stream
+    return list(run.xids), len(run.rows), run.first_seq, run.first_rows.tolist(), run.in_stream
 
 
 def test_transactions_of_one_form_are_joined(tmp_path):
@@ -78,4 +78,4 @@ def test_places_in_a_run():
     """The first row of what commits at or after an LSN, and the transaction of a row, past empty ones."""
     (run,) = runs_of([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
     assert [run.first_row_from(Lsn(lsn)) for lsn in (0, 100, 101, 200, 201, 300, 301)] == [0, 0, 2, 2, 2, 2, 3]
-    assert [run.transaction_of(row).xid for row in range(3)] == [1, 1, 3]
+    assert [run.transaction_of(row) for row in range(3)] == [(1, 100), (1, 100), (3, 300)]

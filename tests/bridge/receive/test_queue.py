@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,11 @@ from bridge.errors import PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
-from protocol.transactions import Transaction
+from protocol.transactions import Transaction, TransactionRun
+from tests.bridge.receive.streams import singles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MANY = 1 << 40
 SOON_S = 0.05
@@ -40,8 +45,8 @@ def queue_of(*transactions: Transaction, max_bytes: int = MANY) -> TransactionQu
     return queue
 
 
-def numbers(taken: list[Transaction] | None) -> list[int] | None:
-    return None if taken is None else [item.xid for item in taken]
+def numbers(taken: Sequence[Transaction | TransactionRun] | None) -> list[int] | None:
+    return None if taken is None else [t.xid for item in taken for t in singles(item)]
 
 
 def later(action, *arguments, after_s: float = SOON_S) -> threading.Timer:
@@ -207,7 +212,7 @@ def test_two_threads_lose_nothing():
 
     thread = threading.Thread(target=receive)
     thread.start()
-    taken: list[Transaction] = []
+    taken: list[Transaction | TransactionRun] = []
 
     def apply() -> None:
         while True:
@@ -216,7 +221,7 @@ def test_two_threads_lose_nothing():
     with pytest.raises(PublisherError, match="the end"):
         apply()
     thread.join()
-    assert [item.xid for item in taken] == list(range(1, count + 1))
+    assert numbers(taken) == list(range(1, count + 1))
     assert max(held) < 20_000 + 1000
     assert queue._bytes == 0
 
