@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from protocol.transactions import Event, RowMessage
 
 
+_RUN_ROWS = 10_000
+"""So that no step of decoding one holds Python's lock for long: the receiver waits for it, and with a full socket the
+walsender does."""
+
+
 @dataclass(slots=True)
 class Run:
     """Row messages of transactions in commit order, with what stands between them.
@@ -81,9 +86,24 @@ def runs_of(transactions: Iterable[Transaction | TransactionRun], chunk_bytes: i
                     yield run
                     seq += len(run.rows)
         else:
-            run = _joined(group, seq, in_stream=in_stream)
-            yield run
-            seq += len(run.rows)
+            for some in _some(group):
+                run = _joined(some, seq, in_stream=in_stream)
+                yield run
+                seq += len(run.rows)
+
+
+def _some(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
+    """Items in lists of about a run's size."""
+    some: list[Transaction | TransactionRun] = []
+    rows = 0
+    for item in items:
+        some.append(item)
+        rows += item.n_rows
+        if rows >= _RUN_ROWS:
+            yield some
+            some, rows = [], 0
+    if some:
+        yield some
 
 
 def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:

@@ -51,6 +51,10 @@ _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 # So that the schedule is looked at every few milliseconds under full load, and memory is bounded.
 _MESSAGES_PER_TURN = 10_000
 _BYTES_PER_TURN = 4 << 20
+
+_GATHER_S = 0.0003
+"""A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
+the walsender too; in so long a time no more comes than the socket holds."""
 _UNDEFINED_OBJECT = b"42704"
 
 
@@ -286,6 +290,7 @@ class WalReceiver:
         pgconn = self._connection.pgconn
         timeout_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
         if select.select([pgconn.socket], [], [], timeout_s)[0]:
+            time.sleep(_GATHER_S)
             pgconn.consume_input()
 
 
