@@ -244,6 +244,7 @@ def test_asking_for_the_position(stream, publisher):
 def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monkeypatch):
     """Nobody takes for longer than wal_sender_timeout: status updates go on, memory does not grow, all arrives."""
     monkeypatch.undo()  # the status interval as it is in use
+    monkeypatch.setattr(walreceiver, "_BYTES_PER_TURN", 100_000)  # what may come on top
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 100) AS n")
     for _ in range(60):
         publisher.execute("UPDATE t SET a = a || 'y'")
