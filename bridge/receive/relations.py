@@ -212,7 +212,7 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
             schemas[row["publication"]].append(row["namespace"])
         else:
             columns = None if row["columns"] is None else tuple(row["columns"])
-            table = PublishedBy(row["namespace"], row["name"], True, columns, row["row_filter"])  # noqa: FBT003
+            table = PublishedBy(row["namespace"], row["name"], True, columns, row["row_filter"])
             tables[row["publication"]].append(table)
     made = {row["name"]: row for row in publisher.rows("publications", wanted)}
     if gone := [name for name in names if name not in made]:
