@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bridge.errors import PublicationError
 from bridge.filter.identity import column_names
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ def gaps(wanted: Routing, server: Routing) -> list[Gap]:
             entry, sent = wanted.entry(source), server.entry(source)
             if entry is not None:
                 found.update(dict.fromkeys(_gaps(wanted, entry, sent)))
+    for sent in server.targets.values():
+        try:
+            wanted.route(sent.target)
+        except PublicationError as error:
+            found[Gap(str(error.args[0]), fatal=True)] = None
     return list(found)
 
 

@@ -6,7 +6,7 @@ row filter, then column list. Pure: a change of the catalog makes a new `Routing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,22 @@ class Entry:
     def relabelled(self) -> bool:
         """Its changes are another table's."""
         return self.source.relid != self.target.relid
+
+    def projection(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Where the published columns are among the columns of a Relation message, whatever their order there.
+
+        Raises:
+            PublicationError: One is not there.
+        """
+        positions = {name: position for position, name in enumerate(names)}
+        if missing := [name for name in self.column_names if name not in positions]:
+            listed = ", ".join(f'"{name}"' for name in missing)
+            raise PublicationError(
+                f'the stream does not carry column {listed} of table "{self.source.qualified_name}", '
+                f'which publication "{self.publications[0]}" publishes',
+                hint="publish the whole table on the server, or leave the column out of the definitions",
+            )
+        return tuple(positions[name] for name in self.column_names)
 
     def same_rules(self, other: Entry) -> bool:
         """Whether a change may be taken for one of the other's source."""
@@ -121,7 +137,7 @@ class Routing:
                     f'"{relation.qualified_name}", and these publications do not publish all its partitions as one',
                     hint="subscribe to a publication on the server with publish_via_partition_root = false",
                 )
-        return first
+        return first and replace(first, source=relation)
 
     def truncated(self, relations: Sequence[CatalogRelation]) -> list[CatalogRelation]:
         """Which targets one TRUNCATE message empties.
