@@ -100,6 +100,10 @@ class Decoder:
         assert len(found) == len(statements)
         return found
 
+    def skip(self) -> None:
+        """Go on from here."""
+        self._publisher.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", (self._slot,))
+
 
 def _name(described: Relation) -> str:
     return f"{described.namespace}.{described.name}"

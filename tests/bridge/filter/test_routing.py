@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.errors import PublicationError
+from bridge.errors import PublicationError, PublisherError
 from bridge.filter.publication import ACTIONS, DML, Publication, PublishedBy, render
 from tests.bridge.filter.servers import Decoder, Sent, own_routing, own_tables, relation, routing
 
@@ -385,9 +385,8 @@ def test_any_publications_send_what_is_worked_out(publisher):
             routed = routing(publisher, text)
         except PublicationError as refused:
             conflicts += 1
-            inserts = [f"INSERT INTO {name} (id) VALUES ({keys[0]})" for name, keys in KEYS.items()]
-            with pytest.raises(psycopg.Error, match="cannot use different column lists"):
-                own_tables_or_changes(publisher, decoder, names, inserts)
+            with pytest.raises(PublisherError, match="cannot use different column lists"):
+                own_tables(publisher, *names)
             assert "cannot use different column lists" in str(refused)
         else:
             assert [without_filters(table) for table in routed.tables()] == [
@@ -395,15 +394,8 @@ def test_any_publications_send_what_is_worked_out(publisher):
             ]
             check_changes(decoder, routed, names)
         publisher.execute("TRUNCATE s1.root, s1.plain; DROP PUBLICATION " + ", ".join(names))
+        decoder.skip()
     assert conflicts < 10
-
-
-def own_tables_or_changes(publisher: Publisher, decoder: Decoder, names: list[str], statements: list[str]) -> None:
-    """The server tells of different lists when a change comes; the slot is moved on after that."""
-    try:
-        decoder.sent(names, *statements)
-    finally:
-        publisher.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", (publisher.name,))
 
 
 def check_changes(decoder: Decoder, routed: Routing, names: list[str]) -> None:
