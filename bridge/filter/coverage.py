@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
 from bridge.filter.identity import column_names
+from bridge.filter.publication import ACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +60,8 @@ def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
             f'they are wanted as "{entry.target.qualified_name}"',
             fatal=True,
         )
-    if missing := [action for action in entry.filters if action not in sent.actions]:
-        listed = " and ".join(missing).upper()
+    if missing := [action for action in ACTIONS if action in entry.actions - sent.actions]:
+        listed = ", ".join(missing).upper()
         yield Gap(f'the publications on the server do not publish {listed} of table "{name}"', fatal=False)
     if any(sent.filters.values()):
         yield Gap(f'the publications on the server have a row filter on table "{name}"', fatal=False)

@@ -75,7 +75,7 @@ def _check(
         place = next((table.place for table in (member.tables.get(target.relid),) if table), publication.place)
         raise PublicationError(
             f'{place}cannot {what} table "{relation.name}"\nDETAIL:  {detail}',
-            hint=f'publication "{publication.name}" publishes {" and ".join(actions).upper()} of '
+            hint=f'publication "{publication.name}" publishes {" and ".join(action.upper() for action in actions)} of '
             f'"{relation.qualified_name}": leave that out, or run on the server: '
             f"ALTER TABLE … REPLICA IDENTITY USING INDEX … (or FULL);",
         )

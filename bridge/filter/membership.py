@@ -132,11 +132,13 @@ def _members(named: list[tuple[CatalogRelation, PublishedBy]], relations: Relati
             members[relation.relid] = table
         if table.only or relation.relkind == "p":
             continue
+        opened = relation  # PostgreSQL's error names the table that it opened last
         for child in relations.inheritors(relation):
             before = members.get(child.relid)
             if before is not None:
-                _check_twice(table, before, child)
+                _check_twice(table, before, opened)
             elif child.publishable:
+                opened = child
                 members[child.relid] = replace(table, namespace=child.namespace, name=child.name)
     return members
 

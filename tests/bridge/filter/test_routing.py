@@ -161,10 +161,10 @@ def test_inheritors_are_members_unless_only(publisher):
     publisher.execute("CREATE TABLE up(a int PRIMARY KEY, b int)")
     publisher.execute("CREATE TABLE down(c int, PRIMARY KEY (a)) INHERITS (up)")
     text = "CREATE PUBLICATION p FOR TABLE up (a) WHERE (a > 5); CREATE PUBLICATION q FOR TABLE ONLY up;"
-    routed = routing(publisher, text.split(";")[0])
+    routed = routing(publisher, text.split(";", maxsplit=1)[0])
     assert entry_of(routed, "down").column_names == ("a",)
     assert entry_of(routed, "down").copy_filters == ("a > 5",)
-    tables_of(publisher, text.split(";")[0], "p")
+    tables_of(publisher, text.split(";", maxsplit=1)[0], "p")
     assert targets(tables_of(publisher, text.split(";")[1], "q")) == ["public.up"]
 
 
@@ -176,7 +176,10 @@ def test_inheritors_are_members_unless_only(publisher):
         ("CREATE PUBLICATION p FOR TABLE mid, low WITH (publish_via_partition_root)", ["mid"]),
         ("CREATE PUBLICATION p FOR TABLE mid, rest", ["high", "low", "rest"]),
         ("CREATE PUBLICATION p FOR TABLE low, high WITH (publish_via_partition_root)", ["high", "low"]),
-        ("CREATE PUBLICATION p FOR TABLE mid; CREATE PUBLICATION q FOR TABLE root WITH (publish_via_partition_root)", ["root"]),
+        (
+            "CREATE PUBLICATION p FOR TABLE mid; CREATE PUBLICATION q FOR TABLE root WITH (publish_via_partition_root)",
+            ["root"],
+        ),
         (
             "CREATE PUBLICATION p FOR TABLE mid WITH (publish_via_partition_root);"
             "CREATE PUBLICATION q FOR TABLE root WITH (publish = 'delete')",
@@ -203,7 +206,7 @@ def test_attributes_are_matched_by_name(publisher):
 
 
 def test_action_of_a_lower_publication_goes_unfiltered(publisher):
-    """pgoutput ORs the actions before it drops the publications below the topmost ancestor."""
+    """Pgoutput ORs the actions before it drops the publications below the topmost ancestor."""
     publisher.execute(PARTITIONS)
     text = """
         CREATE PUBLICATION p FOR TABLE root WHERE (a > 5) WITH (publish_via_partition_root, publish = 'insert');
