@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bridge.filter.parser import parse
-from bridge.filter.publication import Publication, PublishedBy
 from bridge.filter.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_publications, read_relations
@@ -15,6 +14,7 @@ from protocol.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bridge.filter.publication import Publication, PublishedBy
     from bridge.receive.publisher import PublishedTable
     from bridge.receive.relations import CatalogRelation
     from tests.fix_postgres import Publisher

@@ -50,8 +50,10 @@ VIA_ROOT = "publish_via_partition_root"
             "low",
             f"{ALL} WITH ({VIA_ROOT})",
             [
-                '! the server publishes changes of table "public.low" as "public.root", '
-                'they are wanted as "public.low"',
+                (
+                    '! the server publishes changes of table "public.low" as "public.root", '
+                    'they are wanted as "public.low"'
+                ),
                 '! the stream has the changes of partition "public.',
             ],
         ),
