@@ -6,6 +6,7 @@ the statement has long happened: they are refused at start, in the same words.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
@@ -88,6 +89,7 @@ def _unpublished_generated(member: Membership, relation: CatalogRelation, listed
     return any(column.in_replica_identity and column.generated in unpublished for column in relation.columns)
 
 
+@cache
 def column_names(expression: str) -> frozenset[str]:
     """Names in an expression that may be columns; empty where it cannot be parsed, which its translation tells."""
     try:

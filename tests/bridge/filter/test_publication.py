@@ -36,8 +36,8 @@ def publications(draw) -> Publication:
     kind = draw(st.sampled_from(["all", "none", "tables", "schemas"]))
     if kind == "all":
         return Publication(all_tables=True, **options)
-    unique = {"unique_by": lambda table: (table.namespace, table.name)}
-    tables = draw(st.lists(TABLES, max_size=4, **unique)) if kind == "tables" else []
+    distinct = st.lists(TABLES, max_size=4, unique_by=lambda table: (table.namespace, table.name))
+    tables = draw(distinct) if kind == "tables" else []
     schemas = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)) if kind == "schemas" else []
     return Publication(tables=tuple(tables), schemas=tuple(schemas), **options)
 
