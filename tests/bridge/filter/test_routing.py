@@ -324,6 +324,58 @@ def test_stream_of_roots(publisher):
             leaves.route(relation(leaves, "root"))
 
 
+def test_partitions_come_and_go(publisher):
+    """The catalog read again after ATTACH, DETACH and CREATE says what pgoutput does from then on."""
+    publisher.execute(PARTITIONS)
+    text = "CREATE PUBLICATION p FOR TABLE root WHERE (a < 5000) WITH (publish_via_partition_root)"
+    publisher.execute(text)
+    decoder = Decoder(publisher)
+
+    def found(name: str, key: int) -> list[Sent]:
+        (sent,) = decoder.sent(["p"], f"INSERT INTO {name} (a) VALUES ({key})")
+        return sent
+
+    def worked_out(name: str) -> str | None:
+        routed = routing(publisher, text)
+        entry = routed.entry(relation(routed, name))
+        return entry and entry.target.name
+
+    publisher.execute("CREATE TABLE late (c int, b text, a int NOT NULL PRIMARY KEY)")
+    assert (found("late", 1000), worked_out("late")) == ([], None)
+    publisher.execute("ALTER TABLE root ATTACH PARTITION late FOR VALUES FROM (1000) TO (2000)")
+    publisher.execute("CREATE TABLE young PARTITION OF root FOR VALUES FROM (2000) TO (3000)")
+    for name, key in (("late", 1001), ("young", 2000)):
+        assert found(name, key) == [Sent("insert", "public.root", ("a", "b", "c"))]
+        assert worked_out(name) == "root"
+    publisher.execute("ALTER TABLE root DETACH PARTITION late")
+    assert (found("late", 1002), worked_out("late")) == ([], None)
+
+
+def test_rows_that_move_between_partitions(publisher):
+    """They come as DELETE and INSERT of the root, from whose filter each is seen by itself."""
+    publisher.execute(PARTITIONS)
+    text = "CREATE PUBLICATION p FOR TABLE root WHERE (a < 50) WITH (publish_via_partition_root)"
+    publisher.execute(text)
+    decoder = Decoder(publisher)
+    sent = decoder.sent(
+        ["p"],
+        "INSERT INTO root VALUES (1)",
+        "UPDATE root SET a = 20",
+        "UPDATE root SET a = 60",
+        "UPDATE root SET a = 2",
+    )
+    assert [[(item.action, item.relation) for item in one] for one in sent] == [
+        [("insert", "public.root")],
+        [("delete", "public.root"), ("insert", "public.root")],
+        [("delete", "public.root")],
+        [("insert", "public.root")],
+    ]
+    routed = routing(publisher, text)
+    for name in ("low", "high"):
+        assert entry_of(routed, name).target.name == "root"
+        assert entry_of(routed, name).filters == dict.fromkeys(DML, ("a < 50",))
+
+
 def test_a_relation_that_is_newer_than_the_catalog(publisher):
     publisher.execute(PARTITIONS)
     routed = routing(publisher, "CREATE PUBLICATION p FOR ALL TABLES")
