@@ -160,6 +160,11 @@ class Routing:
                 found.append(entry.target)
         return found
 
+    def including(self, relation: CatalogRelation) -> Routing:
+        """The same with a table that the catalog has no more (`relations.described`)."""
+        publications = [member.publication for member in self.memberships]
+        return Routing(publications, self.relations.including(relation), missing_ok=True)
+
     # --- by target ----------------------------------------------------------------------------------------------------
 
     @cached_property

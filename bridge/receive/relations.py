@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.receive.publisher import Publisher
+    from protocol.messages import Relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,36 @@ class Relations:
         if relation.relkind != "p":
             return (relation,)
         return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
+
+    def including(self, relation: CatalogRelation) -> Relations:
+        """These, and one that the catalog has no more."""
+        schemas = self.schemas | {relation.namespace}
+        return Relations({**self.by_relid, relation.relid: relation}, schemas)
+
+
+def described(message: Relation) -> CatalogRelation:
+    """A table as a Relation message describes it: one that was dropped after the changes that are still to come.
+
+    It is taken for an ordinary table; that it was a partition, the message does not say.
+    """
+    columns = (
+        CatalogColumn(
+            attnum, column.name, column.type_oid, column.typmod, "", column.is_key, column.is_key, column.is_key, None
+        )
+        for attnum, column in enumerate(message.columns, 1)
+    )
+    return CatalogRelation(
+        message.relation_id,
+        message.namespace or "pg_catalog",
+        message.name,
+        "r",
+        "p",
+        publishable=True,
+        is_partition=False,
+        replica_identity=message.replica_identity,
+        parents=(),
+        columns=tuple(columns),
+    )
 
 
 def read_relations(publisher: Publisher) -> Relations:

@@ -9,11 +9,15 @@ import psycopg
 import pytest
 
 from bridge.errors import PublicationError, PublisherError
+from bridge.filter.parser import parse
 from bridge.filter.publication import ACTIONS, DML, Publication, PublishedBy, render
+from bridge.filter.routing import Routing
+from bridge.receive.relations import Relations, described
+from protocol.messages import Column, Relation
 from tests.bridge.filter.servers import Decoder, Sent, own_routing, own_tables, relation, routing
 
 if TYPE_CHECKING:
-    from bridge.filter.routing import Entry, Routing
+    from bridge.filter.routing import Entry
     from tests.fix_postgres import Publisher
 
 PARTITIONS = """
@@ -338,7 +342,7 @@ def test_partitions_come_and_go(publisher):
     def worked_out(name: str) -> str | None:
         routed = routing(publisher, text)
         entry = routed.entry(relation(routed, name))
-        return entry and entry.target.name
+        return entry.target.name if entry else None
 
     publisher.execute("CREATE TABLE late (c int, b text, a int NOT NULL PRIMARY KEY)")
     assert (found("late", 1000), worked_out("late")) == ([], None)
@@ -383,6 +387,21 @@ def test_a_relation_that_is_newer_than_the_catalog(publisher):
     assert routed.find(low.relid, "old", "name") is low
     assert routed.find(1, "public", "low") is low
     assert routed.find(1, "public", "new") is None
+
+
+def test_a_relation_that_the_catalog_has_no_more(publisher):
+    """Changes from before its DROP TABLE are published as they were."""
+    publisher.execute(PARTITIONS)
+    with_filter = "CREATE PUBLICATION p FOR TABLE plain WHERE (a > 5)"
+    parsed, relations = parse(with_filter, "f.sql"), routing(publisher, "CREATE PUBLICATION p").relations
+    publisher.execute("DROP TABLE plain")
+    without = Relations({k: v for k, v in relations.by_relid.items() if v.name != "plain"}, relations.schemas)
+    routed = Routing(parsed, without, missing_ok=True)
+    assert list(routed.targets) == []
+    gone = described(Relation(77, "public", "plain", "d", (Column("a", 23, -1, is_key=True),)))
+    entry = routed.including(gone).entry(gone)
+    assert entry is not None
+    assert (entry.target, entry.filters["insert"], entry.column_names) == (gone, ("a > 5",), ("a",))
 
 
 # --- any publications -------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from bridge.errors import PublisherError
 from bridge.filter.parser import parse
 from bridge.filter.publication import render
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import Collation, Relations, read_publications, read_relations
+from bridge.receive.relations import Collation, Relations, described, read_publications, read_relations
+from protocol.messages import Column, Relation
 from tests.bridge.filter.servers import own_publications
 
 
@@ -117,6 +118,17 @@ def test_icu_collations(publisher):
         ("pg_catalog.und-x-icu", True, False),
         ("public.blind", False, False),
     ]
+
+
+def test_table_that_was_dropped(publisher):
+    """Known from its Relation message, for the changes that come before the DROP."""
+    message = Relation(7, "public", "gone", "d", (Column("a", 23, -1, is_key=True), Column("b", 25, -1, is_key=False)))
+    table = described(message)
+    found = relations(publisher).including(table)
+    assert found.by_name["public", "gone"] is table
+    assert table in found.publishable
+    assert table.identity_columns == {"a"}
+    assert [column.name for column in table.columns] == ["a", "b"]
 
 
 def test_publications_of_the_server(publisher):
