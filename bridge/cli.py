@@ -19,7 +19,7 @@ from bridge.track.lock import is_running
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.config import Config
+    from bridge.config import Config, Subscription
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -137,6 +137,35 @@ def status(
 
 
 @app.command()
+def publications(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[SUB]", help="The subscription's name; all without it.")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the document instead of tables.")] = False,
+    dump: Annotated[
+        bool, typer.Option("--dump", help="Print the server's own publications as CREATE PUBLICATION statements.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show what is published of every table, and why; or write it down as definitions."""
+    from bridge import publications as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+
+    settings = config.load(config_file)
+    chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]
+    if dump:
+        typer.echo(report.dump(chosen), nl=False)
+        return
+    document = report.collect(chosen)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        Console().print(report.render(document))
+    if report.is_refused(document):
+        raise typer.Exit(1)
+
+
+@app.command()
 def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     """Let a subscription run: at once if the daemon does, else at its next start."""
     _set_enabled(config_file, name, enabled=True)
@@ -162,14 +191,19 @@ def demo(
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
     def change(settings: Config, catalog: Catalog, *, running: bool) -> None:
-        if name not in settings.subscription:
-            known = ", ".join(f'"{known}"' for known in settings.subscription)
-            raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+        _subscription(settings, name)
         catalog.set_enabled(name, enabled=enabled)
         when = "now" if running else "at the daemon's next start"
         typer.echo(f'subscription "{name}" {"enabled" if enabled else "disabled"} ({when})')
 
     _with_catalog(config_file, change)
+
+
+def _subscription(settings: Config, name: str) -> Subscription:
+    if name not in settings.subscription:
+        known = ", ".join(f'"{known}"' for known in settings.subscription)
+        raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+    return settings.subscription[name]
 
 
 def _with_catalog(config_file: Path, use: Callable[..., None]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bridge.errors import ConfigError
+from bridge.filter import parser
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -39,6 +40,7 @@ class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
     Attributes:
+        publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
             of the Delta table `<warehouse>/pgbridge/messages`.
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
@@ -120,12 +122,13 @@ class Subscription(BaseModel):
 
     @field_validator("publication_definitions")
     @classmethod
-    def _no_definitions(cls, value: str | None) -> None:
+    def _definitions(cls, value: str | None) -> str | None:
         if value is not None:
-            raise ValueError(
-                "is not available in this version: "
-                "row filters and column lists are those of the publications on the server"
-            )
+            try:
+                parser.load(Path(value))
+            except parser.DefinitionError as error:
+                raise ValueError(str(error)) from error
+        return value
 
     @property
     def origin_name(self) -> str:
@@ -209,6 +212,10 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
             if "name" in table:
                 raise ValueError(f"subscription.{name}.name: unknown key; the name is the table's: [subscription.NAME]")
             table["name"] = name
+            definitions = table.get("publication_definitions")
+            if isinstance(definitions, str):
+                key = f"subscription.{name}.publication_definitions"
+                table["publication_definitions"] = str(_resolved(key, definitions, folder))
             warehouse = table.get("warehouse")
             if isinstance(warehouse, str) and warehouse and not _URI.match(warehouse):
                 table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))

@@ -5,6 +5,7 @@
       StateError            the state directory: locked, unreadable, or of another server
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
+      PublicationError      publications do not go together, or do not fit the tables
       TargetError           a Delta table is not what it must be
       SyncError             a table's copy was cut short: it starts again
       ApplyError            a batch or transaction could not be applied: nothing of it is recorded as durable
@@ -61,6 +62,10 @@ class PublisherError(BridgeError):
 
 class SlotMoved(PublisherError):
     """The slot's confirmed_flush_lsn lies beyond everything that is durable here: changes are lost to us."""
+
+
+class PublicationError(BridgeError):
+    """Publications, a file's or the server's, are not what PostgreSQL would replicate by; mostly in its words."""
 
 
 class TargetError(BridgeError):

@@ -123,7 +123,8 @@ class Publisher:
         """Close the connection."""
         self.connection.close()
 
-    def _all(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Run `sql/<statement>.sql`; its rows by column name."""
         try:
             cursor = self.connection.execute(sql.load(statement), parameters)
             return list(dictionaries(cursor))
@@ -131,7 +132,7 @@ class Publisher:
             raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
 
     def _one(self, statement: str) -> dict[str, Any]:
-        return self._all(statement)[0]
+        return self.rows(statement)[0]
 
     @property
     def database(self) -> str:
@@ -144,7 +145,7 @@ class Publisher:
 
     def slot(self, slot_name: str) -> SlotStatus | None:
         """The slot's status; None when there is no such slot."""
-        rows = self._all("slot_status", {"slot_name": slot_name})
+        rows = self.rows("slot_status", {"slot_name": slot_name})
         if not rows:
             return None
         row = rows[0]
@@ -160,21 +161,30 @@ class Publisher:
             row["two_phase"],
         )
 
+    def check_publications(self, publications: Sequence[str]) -> None:
+        """Hold a subscription's publications against those of the database.
+
+        Raises:
+            PublisherError: One does not exist.
+        """
+        names = {"publications": list(publications)}
+        if missing := [row["name"] for row in self.rows("missing_publications", names)]:
+            listed = ", ".join(f'"{name}"' for name in missing)
+            raise PublisherError(
+                f"publication {listed} does not exist on the publisher",
+                hint=f"run in the database of the connection: CREATE PUBLICATION {psql_name(missing[0])} FOR TABLE …;",
+            )
+
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
         """The tables of the publications taken together, by name.
 
         Raises:
             PublisherError: A publication does not exist, or two publish one table with different column lists.
         """
+        self.check_publications(publications)
         names = {"publications": list(publications)}
-        if missing := [row["name"] for row in self._all("missing_publications", names)]:
-            listed = ", ".join(f'"{name}"' for name in missing)
-            raise PublisherError(
-                f"publication {listed} does not exist on the publisher",
-                hint=f"run in the database of the connection: CREATE PUBLICATION {psql_name(missing[0])} FOR TABLE …;",
-            )
         version = min(self.version // 10000, 16)
-        rows = self._all(f"publication_tables_{version}", names)
+        rows = self.rows(f"publication_tables_{version}", names)
         columns = self._columns({row["relid"] for row in rows})
         entries: dict[int, list[dict[str, Any]]] = {}
         for row in rows:
@@ -184,7 +194,7 @@ class Publisher:
 
     def _columns(self, relids: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
         columns: dict[int, list[dict[str, Any]]] = {}
-        for row in self._all("table_columns", {"relids": sorted(relids)}):
+        for row in self.rows("table_columns", {"relids": sorted(relids)}):
             columns.setdefault(row["relid"], []).append(row)
         return columns
 
@@ -197,7 +207,7 @@ class Publisher:
         unknown = sorted(set(oids) - BUILTIN.keys())
         if not unknown:
             return dict(BUILTIN)
-        rows = self._all("types", {"oids": unknown})
+        rows = self.rows("types", {"oids": unknown})
         return {**BUILTIN, **{row["oid"]: TypeInfo(**row) for row in rows}}
 
 

@@ -406,7 +406,6 @@ def test_name_that_is_too_long_for_a_slot(refused):
     ("line", "text"),
     [
         ('conflict = "apply_remote"', 'conflict: "apply_remote" is not available in this version: '),
-        ('publication_definitions = "f.sql"', "publication_definitions: is not available in this version: "),
     ],
 )
 def test_not_in_this_version(refused, line, text):
@@ -414,6 +413,38 @@ def test_not_in_this_version(refused, line, text):
     (message,) = refused(with_key(line))
     assert message.startswith(f"subscription.shop.{text}")
     assert len(message) > len(f"subscription.shop.{text}") + 20
+
+
+def test_publication_definitions(tmp_path):
+    """Beside the configuration file, and read with it."""
+    (tmp_path / "f.sql").write_text("CREATE PUBLICATION p FOR TABLE t")
+    path = tmp_path / "pgbridge.toml"
+    path.write_text(with_key('publication_definitions = "f.sql"'))
+    (shop,) = load(path).subscription.values()
+    assert shop.publication_definitions == str(tmp_path / "f.sql")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('"none.sql"', "publication definitions "),
+        ('"."', "publication definitions "),
+        ("5", "must be a string, not 5"),
+    ],
+)
+def test_publication_definitions_that_are_not_there(refused, value, message):
+    (line,) = refused(with_key(f"publication_definitions = {value}"))
+    assert line.startswith(f"subscription.shop.publication_definitions: {message}")
+
+
+def test_publication_definitions_with_a_fault(tmp_path):
+    (tmp_path / "f.sql").write_text("CREATE PUBLICATION p\nFOR t")
+    path = tmp_path / "pgbridge.toml"
+    path.write_text(with_key('publication_definitions = "f.sql"'))
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    place = f"{tmp_path / 'f.sql'}:2:5: invalid publication object list"
+    assert str(error.value).startswith(f"{path}: subscription.shop.publication_definitions: {place}")
 
 
 def test_what_is_not_there_yet_is_refused(refused):

@@ -1,0 +1,75 @@
+"""Whether a stream has what publications re-applied to it need.
+
+The server sends what its own publications publish; from that, nothing can be brought back that they leave out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.errors import PublicationError
+from bridge.filter.identity import column_names
+from bridge.filter.publication import ACTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.filter.routing import Entry, Routing
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that is missing in the stream.
+
+    Attributes:
+        message: What, in one sentence.
+        fatal: What arrives cannot be routed or filtered rightly; otherwise there is just less of it.
+    """
+
+    message: str
+    fatal: bool
+
+
+def gaps(wanted: Routing, server: Routing) -> list[Gap]:
+    """What the publications on the server lack for the wanted ones, once each, in the order of the targets."""
+    found: dict[Gap, None] = {}
+    for target in wanted.targets.values():
+        for source in wanted.sources(target.target):
+            entry, sent = wanted.entry(source), server.entry(source)
+            if entry is not None:
+                found.update(dict.fromkeys(_gaps(wanted, entry, sent)))
+    for sent in server.targets.values():
+        try:
+            wanted.route(sent.target)
+        except PublicationError as error:
+            found[Gap(str(error.args[0]), fatal=True)] = None
+    return list(found)
+
+
+def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
+    name = entry.source.qualified_name
+    if sent is None:
+        yield Gap(f'no publication on the server publishes table "{name}"', fatal=False)
+        return
+    above = {entry.target.relid}
+    above |= {relation.relid for relation in wanted.relations.inheritors(entry.target)}
+    if sent.target.relid not in above:
+        yield Gap(
+            f'the server publishes changes of table "{name}" as "{sent.target.qualified_name}", '
+            f'they are wanted as "{entry.target.qualified_name}"',
+            fatal=True,
+        )
+    if missing := [action for action in ACTIONS if action in entry.actions - sent.actions]:
+        listed = ", ".join(missing).upper()
+        yield Gap(f'the publications on the server do not publish {listed} of table "{name}"', fatal=False)
+    if any(sent.filters.values()):
+        yield Gap(f'the publications on the server have a row filter on table "{name}"', fatal=False)
+    needed = set(entry.column_names)
+    known = {column.name for column in entry.target.columns if column.generated != "v"}
+    for filters in entry.filters.values():
+        for text in filters:
+            needed |= column_names(text) & known
+    if columns := [name for name in sorted(needed) if name not in sent.column_names]:
+        listed = ", ".join(f'"{column}"' for column in columns)
+        yield Gap(f'the publications on the server do not publish column {listed} of table "{name}"', fatal=True)

@@ -1,0 +1,104 @@
+"""Whether what is published of UPDATE and DELETE goes with the replica identity (`RelationBuildPublicationDesc`).
+
+PostgreSQL refuses the statement on the publisher (`CheckCmdReplicaIdentity`). Where publications are re-applied here,
+the statement has long happened: they are refused at start, in the same words.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from bridge.errors import PublicationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from bridge.filter.membership import Membership
+    from bridge.filter.routing import Routing
+    from bridge.receive.relations import CatalogRelation
+
+GENERATED_VERSION = 180000
+"""The first version that holds generated columns against the replica identity."""
+
+
+def check_identity(routing: Routing, version: int, columns_of: Callable[[str], Collection[str]] | None = None) -> None:
+    """Refuse publications by which UPDATE or DELETE could not be told rightly.
+
+    A table without any replica identity is passed over: the server itself refuses its UPDATEs and DELETEs.
+
+    Args:
+        routing: The publications on their tables.
+        version: The server's server_version_num.
+        columns_of: The names of the columns that a filter uses.
+
+    Raises:
+        PublicationError: PostgreSQL's error and detail, with the publication and its place.
+    """
+    for relation in routing.relations.publishable:
+        identified = relation.replica_identity == "f" or relation.identity_columns
+        if relation.relkind != "r" or not identified or routing.entry(relation) is None:
+            continue
+        for member in routing.memberships:
+            _check(routing, member, relation, version, columns_of or column_names)
+
+
+def _check(
+    routing: Routing,
+    member: Membership,
+    relation: CatalogRelation,
+    version: int,
+    columns_of: Callable[[str], Collection[str]],
+) -> None:
+    publication = member.publication
+    published_as = member.publish_as(relation, routing.relations)
+    actions = [action for action in ("update", "delete") if action in publication.actions]
+    if published_as is None or not actions:
+        return
+    target = published_as[0]
+    detail = ""
+    text = member.row_filter(target)
+    if text is not None and relation.replica_identity != "f":
+        known = {column.name for column in target.columns}
+        if not known.intersection(columns_of(text)) <= relation.identity_columns:
+            detail = "Column used in the publication WHERE expression is not part of the replica identity."
+    listed = member.column_list(target)
+    if listed is not None and (relation.replica_identity == "f" or not relation.identity_columns <= listed):
+        detail = detail or "Column list used by the publication does not cover the replica identity."
+    if not detail and version >= GENERATED_VERSION and _unpublished_generated(member, relation, listed):
+        detail = "Replica identity must not contain unpublished generated columns."
+    if detail:
+        what = "update" if actions[0] == "update" else "delete from"
+        place = next((table.place for table in (member.tables.get(target.relid),) if table), publication.place)
+        raise PublicationError(
+            f'{place}cannot {what} table "{relation.name}"\nDETAIL:  {detail}',
+            hint=f'publication "{publication.name}" publishes {" and ".join(action.upper() for action in actions)} of '
+            f'"{relation.qualified_name}": leave that out, or run on the server: '
+            f"ALTER TABLE … REPLICA IDENTITY USING INDEX … (or FULL);",
+        )
+
+
+def _unpublished_generated(member: Membership, relation: CatalogRelation, listed: Collection[str] | None) -> bool:
+    if listed is not None and relation.replica_identity != "f":
+        return False
+    unpublished = {"v"} if member.publication.generated_columns == "stored" else {"s", "v"}
+    return any(column.in_replica_identity and column.generated in unpublished for column in relation.columns)
+
+
+@cache
+def column_names(expression: str) -> frozenset[str]:
+    """Names in an expression that may be columns; empty where it cannot be parsed, which its translation tells."""
+    try:
+        tree: Any = sqlglot.parse_one(expression, dialect="postgres")
+    except SqlglotError:
+        return frozenset()
+    identifiers = [column.this for column in tree.find_all(exp.Column)]
+    return frozenset(
+        identifier.name if identifier.args.get("quoted") else identifier.name.lower()
+        for identifier in identifiers
+        if isinstance(identifier, exp.Identifier)
+    )

@@ -1,0 +1,188 @@
+"""A publication on a server's tables: which of them it has, and which it publishes as which.
+
+What CREATE PUBLICATION checks when it looks its tables up is checked here, in its words (`OpenTableList`,
+`TransformPubWhereClauses`, `CheckPubRelationColumnList`, `publication_add_relation`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
+
+from bridge.errors import PublicationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from bridge.filter.publication import Publication, PublishedBy
+    from bridge.receive.relations import CatalogRelation, Relations
+
+_SYSTEM_COLUMNS = frozenset({"tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"})
+_NO_TABLE = {
+    "v": "views",
+    "m": "materialized views",
+    "f": "foreign tables",
+    "S": "sequences",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A publication with its tables looked up: pg_publication_rel's rows, and pg_publication_namespace's.
+
+    Attributes:
+        tables: By relid, also of those that are members as inheritors of one that is named.
+    """
+
+    publication: Publication
+    tables: Mapping[int, PublishedBy]
+
+    def has(self, relation: CatalogRelation) -> bool:
+        """Whether a table is a member, by itself or by its schema."""
+        return relation.relid in self.tables or relation.namespace in self.publication.schemas
+
+    def row_filter(self, relation: CatalogRelation) -> str | None:
+        """Its row filter of a table it publishes; a whole schema, or all tables, have none."""
+        if self.publication.all_tables or relation.namespace in self.publication.schemas:
+            return None
+        member = self.tables.get(relation.relid)
+        return member.row_filter if member else None
+
+    def column_list(self, relation: CatalogRelation) -> frozenset[str] | None:
+        """Its column list of a table it publishes."""
+        member = self.tables.get(relation.relid)
+        return frozenset(member.columns) if member and member.columns is not None else None
+
+    def columns(self, relation: CatalogRelation) -> frozenset[str]:
+        """The columns it publishes of a table: the list's, or all but the generated ones it leaves out."""
+        listed = self.column_list(relation)
+        if listed is not None:
+            return listed
+        generated = {"", "s"} if self.publication.generated_columns == "stored" else {""}
+        return frozenset(column.name for column in relation.columns if column.generated in generated)
+
+    def publish_as(self, relation: CatalogRelation, relations: Relations) -> tuple[CatalogRelation, int] | None:
+        """As which table it publishes a table's changes, and how many levels above that is; None: not at all."""
+        ancestors = relations.ancestors(relation)
+        if self.publication.all_tables:
+            if self.publication.via_root and ancestors:
+                return ancestors[-1], len(ancestors)
+            return relation, 0
+        levels = [level for level, ancestor in enumerate(ancestors, 1) if self.has(ancestor)]
+        if levels and self.publication.via_root:
+            return ancestors[levels[-1] - 1], levels[-1]
+        return (relation, 0) if levels or self.has(relation) else None
+
+    def published(self, relations: Relations) -> dict[int, CatalogRelation]:
+        """The tables it gives to subscribers (`pg_get_publication_tables` of its name alone)."""
+        found: dict[int, CatalogRelation] = {}
+        for relation in relations.publishable:
+            published_as = self.publish_as(relation, relations)
+            if published_as is None or (relation.relkind == "p" and not self.publication.via_root):
+                continue
+            if published_as[1] == 0:
+                found[relation.relid] = relation
+        return found
+
+
+def resolve(publication: Publication, relations: Relations, *, missing_ok: bool = False) -> Membership:
+    """Look a publication's tables up.
+
+    Args:
+        publication: The publication.
+        relations: The server's tables.
+        missing_ok: A table that is not there (any more) is none of its members, as after DROP TABLE.
+
+    Raises:
+        PublicationError: The server would not make this publication.
+    """
+    named: list[tuple[CatalogRelation, PublishedBy]] = []
+    for table in publication.tables:
+        relation = relations.by_name.get((table.namespace, table.name))
+        if relation is None:
+            if missing_ok:
+                continue
+            _unknown(table, relations)
+        _check_table(publication, table, relation)
+        named.append((relation, table))
+    for schema in publication.schemas:
+        if schema in {"pg_catalog", "pg_toast"}:
+            detail = "This operation is not supported for system schemas."
+            _refuse(publication.place, f'cannot add schema "{schema}" to publication', detail)
+        if schema not in relations.schemas and not missing_ok:
+            _refuse(publication.place, f'schema "{schema}" does not exist')
+    return Membership(publication, _members(named, relations))
+
+
+def resolve_all(
+    publications: Iterable[Publication], relations: Relations, *, missing_ok: bool = False
+) -> tuple[Membership, ...]:
+    """Look several publications' tables up; raises as `resolve` does."""
+    return tuple(resolve(publication, relations, missing_ok=missing_ok) for publication in publications)
+
+
+def _members(named: list[tuple[CatalogRelation, PublishedBy]], relations: Relations) -> dict[int, PublishedBy]:
+    """With their inheritors, which get the same row filter and column list."""
+    members: dict[int, PublishedBy] = {}
+    for relation, table in named:
+        before = members.get(relation.relid)
+        if before is not None:
+            _check_twice(table, before, relation)
+        else:
+            members[relation.relid] = table
+        if table.only or relation.relkind == "p":
+            continue
+        opened = relation  # PostgreSQL's error names the table that it opened last
+        for child in relations.inheritors(relation):
+            before = members.get(child.relid)
+            if before is not None:
+                _check_twice(table, before, opened)
+            elif child.publishable:
+                opened = child
+                members[child.relid] = replace(table, namespace=child.namespace, name=child.name)
+    return members
+
+
+def _check_twice(table: PublishedBy, before: PublishedBy, relation: CatalogRelation) -> None:
+    if table.row_filter is not None or before.row_filter is not None:
+        _refuse(table.place, f'conflicting or redundant WHERE clauses for table "{relation.name}"')
+    if table.columns is not None or before.columns is not None:
+        _refuse(table.place, f'conflicting or redundant column lists for table "{relation.name}"')
+
+
+def _check_table(publication: Publication, table: PublishedBy, relation: CatalogRelation) -> None:
+    if not relation.publishable:
+        kind = _NO_TABLE.get(relation.relkind, "unlogged tables" if relation.relpersistence == "u" else "system tables")
+        detail = f"This operation is not supported for {kind}."
+        _refuse(table.place, f'cannot add relation "{relation.name}" to publication', detail)
+    if relation.relkind == "p" and not publication.via_root:
+        when = "partitioned tables when publish_via_partition_root is false."
+        if table.row_filter is not None:
+            detail = f"WHERE clause cannot be used for a {when.replace('tables', 'table', 1)}"
+            _refuse(table.place, f'cannot use publication WHERE clause for relation "{relation.name}"', detail)
+        if table.columns is not None:
+            what = f'"{relation.qualified_name}" in publication "{publication.name}"'
+            detail = f"Column lists cannot be specified for {when}"
+            _refuse(table.place, f"cannot use column list for relation {what}", detail)
+    columns = {column.name: column for column in relation.columns}
+    for name in table.columns or ():
+        if name in _SYSTEM_COLUMNS:
+            _refuse(table.place, f'cannot use system column "{name}" in publication column list')
+        if name not in columns:
+            _refuse(table.place, f'column "{name}" of relation "{relation.name}" does not exist')
+        if columns[name].generated == "v":
+            _refuse(table.place, f'cannot use virtual generated column "{name}" in publication column list')
+
+
+def _unknown(table: PublishedBy, relations: Relations) -> NoReturn:
+    if table.namespace not in relations.schemas:
+        _refuse(table.place, f'schema "{table.namespace}" does not exist')
+    if table.namespace in {"pg_catalog", "pg_toast", "information_schema"}:
+        detail = "This operation is not supported for system tables."
+        _refuse(table.place, f'cannot add relation "{table.name}" to publication', detail)
+    _refuse(table.place, f'relation "{table.qualified_name}" does not exist')
+
+
+def _refuse(place: str, message: str, detail: str = "") -> NoReturn:
+    detail = f"\nDETAIL:  {detail}" if detail else ""
+    raise PublicationError(f"{place}{message}{detail}")

@@ -1,0 +1,142 @@
+"""What `pgbridge publications` shows: for every target table what is published of it, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bridge.filter.publication import ACTIONS, DML, Publication
+from bridge.filter.publication import render as statements
+from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.receive.publisher import Publisher
+from bridge.receive.relations import read_publications
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from bridge.config import Subscription
+    from bridge.filter.reapply import Applied
+    from bridge.filter.routing import Entry, Routing
+
+
+def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
+    """The document of `--json`.
+
+    Returns:
+        `{"subscriptions": [{"name", "publications", "definitions", "refused", "notes", "targets"}]}`.
+        `definitions` is the file, or null: then the server's own publications are shown, by the same rules.
+        `notes` is what the stream lacks for the definitions; `refused` why they cannot be re-applied, or null.
+        A target has `name`, `publications` (whose filters and lists it goes by), `actions`, `filters` (by action:
+        one expression, or null where every row passes), `copy_filter`, `columns`, `root` (its own name where it is
+        published in the place of its partitions, else null) and `leaves` (those partitions).
+
+    Raises:
+        BridgeError: A server does not answer, or publications do not fit its tables.
+    """
+    return {"subscriptions": [_one(subscription) for subscription in subscriptions]}
+
+
+def _one(subscription: Subscription) -> dict[str, Any]:
+    definitions = definitions_of(subscription)
+    with _publisher(subscription) as publisher:
+        applied = apply_publications(subscription, publisher, definitions)
+    names = subscription.publications if definitions is None else [item.name for item in definitions]
+    return {
+        "name": subscription.name,
+        "publications": list(names),
+        "definitions": subscription.publication_definitions,
+        "refused": _refused(applied),
+        "notes": [gap.message for gap in applied.gaps if not gap.fatal],
+        "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
+    }
+
+
+def _refused(applied: Applied) -> str | None:
+    fatal = [str(applied.refused)] if applied.refused else [gap.message for gap in applied.gaps if gap.fatal]
+    return "\n".join(fatal) or None
+
+
+def _target(routing: Routing, entry: Entry) -> dict[str, Any]:
+    partitioned = entry.target.relkind == "p"
+    leaves = [source.qualified_name for source in routing.sources(entry.target)] if partitioned else []
+    return {
+        "name": entry.target.qualified_name,
+        "publications": list(entry.publications),
+        "actions": [action for action in ACTIONS if action in entry.actions],
+        "filters": {action: _combined(entry.filters[action]) for action in DML if action in entry.filters},
+        "copy_filter": _combined(entry.copy_filters),
+        "columns": list(entry.column_names),
+        "root": entry.target.qualified_name if partitioned else None,
+        "leaves": leaves,
+    }
+
+
+def _combined(filters: tuple[str, ...]) -> str | None:
+    if not filters:
+        return None
+    return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
+
+
+def is_refused(document: dict[str, Any]) -> bool:
+    """Whether a subscription's definitions cannot be re-applied."""
+    return any(item["refused"] for item in document["subscriptions"])
+
+
+def dump(subscriptions: Iterable[Subscription]) -> str:
+    """The server's own publications of the subscriptions, as statements for a definitions file; each once.
+
+    Raises:
+        BridgeError: A server does not answer, or a publication does not exist.
+    """
+    found: dict[tuple[str, Publication], str] = {}
+    for subscription in subscriptions:
+        with _publisher(subscription) as publisher:
+            for publication in read_publications(publisher, subscription.publications):
+                found.setdefault((subscription.connection, publication), statements([publication]))
+    return "\n".join(found.values())
+
+
+def _publisher(subscription: Subscription) -> Publisher:
+    return Publisher(subscription.connection, application_name=f"{subscription.name}_publications")
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """The same for people: a table of targets, and what is wrong with them."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("table", "publications", "actions", "row filter", "columns", "partitions"):
+        table.add_column(heading, overflow="fold")
+    problems = Text()
+    for item in document["subscriptions"]:
+        for target in item["targets"]:
+            cells = (
+                f"{item['name']}: {target['name']}",
+                ", ".join(target["publications"]),
+                _actions_text(target["actions"]),
+                _filters_text(target),
+                ", ".join(target["columns"]),
+                ", ".join(target["leaves"]) if target["root"] else "-",
+            )
+            table.add_row(*map(Text, cells))
+        if item["refused"]:
+            problems.append(f"\n{item['name']}, refused:\n", style="bold red")
+            problems.append(item["refused"] + "\n")
+        for note in item["notes"]:
+            problems.append(f"\n{item['name']}: {note}\n")
+    return Group(table, problems)
+
+
+def _actions_text(actions: list[str]) -> str:
+    return "all" if set(actions) == set(ACTIONS) else ", ".join(actions) or "none"
+
+
+def _filters_text(target: dict[str, Any]) -> str:
+    """One expression where it is the same for all actions and the copy, else each with what it is for."""
+    filters = {**target["filters"], "copy": target["copy_filter"]}
+    if len(set(filters.values())) == 1:
+        return target["copy_filter"] or "-"
+    return "\n".join(f"{action}: {text or 'every row'}" for action, text in filters.items())

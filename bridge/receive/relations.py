@@ -1,0 +1,262 @@
+"""What of the publisher's catalog decides on publishing: its tables, how they hang together, and its publications.
+
+Wider than `Publisher.tables`, which asks the server what its publications come to: from these facts
+`bridge.filter` works it out for any publications, those of a file too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import PublisherError
+from bridge.filter.publication import ACTIONS, Publication, PublishedBy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bridge.receive.publisher import Publisher
+    from protocol.messages import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """How a column's text is compared.
+
+    Attributes:
+        name: `schema.name`.
+        provider: b builtin, c libc, i ICU; that of the database for its default collation.
+        ctype: The locale that upper(), lower() and character classes follow.
+        bytewise: Text sorts as its UTF-8 bytes do.
+    """
+
+    name: str
+    deterministic: bool
+    provider: str
+    ctype: str | None
+    bytewise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """A column.
+
+    Attributes:
+        generated: Empty, s (stored) or v (virtual).
+        in_replica_identity: Old tuples carry it. Of all columns under FULL, of none under NOTHING.
+        in_primary_key: Of a primary key that is not deferrable.
+        collation: None for a type that has none.
+    """
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    generated: str
+    in_primary_key: bool
+    in_replica_identity_index: bool
+    in_replica_identity: bool
+    collation: Collation | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRelation:
+    """A table, or what is none and was named like one.
+
+    Attributes:
+        relkind: r, p for a partitioned table; v, m, f or S for what cannot be published.
+        relpersistence: p, or u for an unlogged table.
+        publishable: `is_publishable_class` (pg_publication.c).
+        parents: Of a partition the table it is a partition of, else those it inherits from.
+        columns: In the order of attnum; empty for what is not publishable.
+    """
+
+    relid: int
+    namespace: str
+    name: str
+    relkind: str
+    relpersistence: str
+    publishable: bool
+    is_partition: bool
+    replica_identity: str
+    parents: tuple[int, ...]
+    columns: tuple[CatalogColumn, ...] = ()
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def identity_columns(self) -> frozenset[str]:
+        """Names of the replica identity's columns."""
+        return frozenset(column.name for column in self.columns if column.in_replica_identity)
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The database's tables as of one moment."""
+
+    by_relid: Mapping[int, CatalogRelation]
+    schemas: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
+        """By (namespace, name)."""
+        return {(relation.namespace, relation.name): relation for relation in self.by_relid.values()}
+
+    @cached_property
+    def publishable(self) -> tuple[CatalogRelation, ...]:
+        """Those that can be published, by name."""
+        return tuple(relation for relation in self.by_relid.values() if relation.publishable)
+
+    @cached_property
+    def _children(self) -> Mapping[int, list[int]]:
+        children = defaultdict(list)
+        for relation in self.by_relid.values():
+            for parent in relation.parents:
+                children[parent].append(relation.relid)
+        return children
+
+    def ancestors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """The partitioned tables above a partition, the nearest first (`get_partition_ancestors`)."""
+        found: list[CatalogRelation] = []
+        while relation.is_partition and relation.parents and relation.parents[0] in self.by_relid:
+            relation = self.by_relid[relation.parents[0]]
+            found.append(relation)
+        return tuple(found)
+
+    def inheritors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """All that inherit from a table, or are its partitions, to any depth; without the table itself."""
+        found: dict[int, CatalogRelation] = {}
+        waiting = list(self._children[relation.relid])
+        while waiting:
+            relid = waiting.pop(0)
+            if relid not in found:
+                found[relid] = self.by_relid[relid]
+                waiting += self._children[relid]
+        return tuple(found.values())
+
+    def leaves(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """The publishable tables that hold a table's rows: itself, or the leaves of its partition tree."""
+        if relation.relkind != "p":
+            return (relation,)
+        return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
+
+    def including(self, relation: CatalogRelation) -> Relations:
+        """These, and one that the catalog has no more."""
+        schemas = self.schemas | {relation.namespace}
+        return Relations({**self.by_relid, relation.relid: relation}, schemas)
+
+
+def described(message: Relation) -> CatalogRelation:
+    """A table as a Relation message describes it: one that was dropped after the changes that are still to come.
+
+    It is taken for an ordinary table; that it was a partition, the message does not say.
+    """
+    columns = (
+        CatalogColumn(
+            attnum, column.name, column.type_oid, column.typmod, "", column.is_key, column.is_key, column.is_key, None
+        )
+        for attnum, column in enumerate(message.columns, 1)
+    )
+    return CatalogRelation(
+        message.relation_id,
+        message.namespace or "pg_catalog",
+        message.name,
+        "r",
+        "p",
+        publishable=True,
+        is_partition=False,
+        replica_identity=message.replica_identity,
+        parents=(),
+        columns=tuple(columns),
+    )
+
+
+def read_relations(publisher: Publisher) -> Relations:
+    """All tables of the database, as they are now.
+
+    Raises:
+        PublisherError: The catalog cannot be read.
+    """
+    rows = publisher.rows("relations")
+    identities = {row["relid"]: row["replica_identity"] for row in rows if row["publishable"]}
+    columns: dict[int, list[CatalogColumn]] = defaultdict(list)
+    for row in publisher.rows("relation_columns", {"relids": list(identities)}):
+        columns[row["relid"]].append(_column(row, identities[row["relid"]]))
+    made = {
+        row["relid"]: CatalogRelation(
+            **{**row, "parents": tuple(row["parents"]), "columns": tuple(columns[row["relid"]])}
+        )
+        for row in rows
+    }
+    return Relations(made, frozenset(row["name"] for row in publisher.rows("schemas")))
+
+
+def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:
+    in_identity = {
+        "d": row["in_primary_key"],
+        "i": row["in_replica_identity_index"],
+        "f": True,
+        "n": False,
+    }[replica_identity]
+    collation = None
+    if row["collation"] is not None:
+        collation = Collation(
+            row["collation"],
+            row["collation_deterministic"],
+            row["collation_provider"],
+            row["collation_ctype"],
+            row["collation_bytewise"],
+        )
+    return CatalogColumn(
+        row["attnum"],
+        row["name"],
+        row["type_oid"],
+        row["typmod"],
+        row["generated"],
+        row["in_primary_key"],
+        row["in_replica_identity_index"],
+        in_identity,
+        collation,
+    )
+
+
+def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publication, ...]:
+    """The server's own publications, in the order of `names`.
+
+    A filter is what pg_get_expr makes of it; every table is ONLY, because inheritors are members of their own.
+
+    Raises:
+        PublisherError: A publication does not exist, or the catalog cannot be read.
+    """
+    publisher.check_publications(names)
+    wanted = {"publications": list(names)}
+    tables: dict[str, list[PublishedBy]] = defaultdict(list)
+    schemas: dict[str, list[str]] = defaultdict(list)
+    version = 15 if publisher.version >= 150000 else 14
+    for row in publisher.rows(f"publication_members_{version}", wanted):
+        if row["name"] is None:
+            schemas[row["publication"]].append(row["namespace"])
+        else:
+            columns = None if row["columns"] is None else tuple(row["columns"])
+            table = PublishedBy(row["namespace"], row["name"], True, columns, row["row_filter"])
+            tables[row["publication"]].append(table)
+    made = {row["name"]: row for row in publisher.rows("publications", wanted)}
+    if gone := [name for name in names if name not in made]:
+        raise PublisherError(f'publication "{gone[0]}" does not exist on the publisher', retry=True)
+    return tuple(
+        Publication(
+            name,
+            tuple(tables[name]),
+            tuple(schemas[name]),
+            made[name]["all_tables"],
+            frozenset(action for action in ACTIONS if made[name][f"pub{action}"]),
+            made[name]["via_root"],
+            "stored" if made[name]["generated_columns"] == "s" else "none",
+        )
+        for name in names
+    )

@@ -1,0 +1,13 @@
+-- What publications were given to publish: tables with their column lists and row filters.
+-- Parameters: publications text[]
+-- Returns: publication text, namespace text, name text, columns text[] (NULL: no list; always so),
+--          row_filter text (NULL: none; always so); ordered by publication, namespace, name
+-- Lowest version: 10
+SELECT p.pubname AS publication, n.nspname AS namespace, c.relname AS name,
+       NULL::text[] AS columns, NULL::text AS row_filter
+  FROM pg_publication p
+       JOIN pg_publication_rel r ON r.prpubid = p.oid
+       JOIN pg_class c ON c.oid = r.prrelid
+       JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = ANY (%(publications)s::text[])
+ ORDER BY p.pubname, n.nspname, c.relname

@@ -1,0 +1,16 @@
+-- The tables of the database, and whatever else has a name that a publication could be given, but for system schemas.
+-- Parameters: none
+-- Returns: relid oid, namespace, name, relkind text (r, p, v, m, f, S), relpersistence text (p, u),
+--          publishable bool (is_publishable_class), is_partition bool, replica_identity text (d, n, f, i),
+--          parents oid[] (of a partition the table it is a partition of, else those it inherits from);
+--          ordered by namespace, name
+-- Lowest version: 10
+SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relpersistence::text,
+       pg_relation_is_publishable(c.oid) AS publishable, c.relispartition AS is_partition,
+       c.relreplident::text AS replica_identity,
+       ARRAY(SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = c.oid ORDER BY i.inhseqno) AS parents
+  FROM pg_class c
+       JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't'
+   AND n.nspname NOT IN ('pg_catalog', 'pg_toast', 'information_schema')
+ ORDER BY n.nspname, c.relname

@@ -1,0 +1,164 @@
+"""The catalog's facts, as the server has them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from bridge.errors import PublisherError
+from bridge.filter.parser import parse
+from bridge.filter.publication import render
+from bridge.receive.publisher import Publisher as Server
+from bridge.receive.relations import Collation, Relations, described, read_publications, read_relations
+from protocol.messages import Column, Relation
+from tests.bridge.filter.servers import own_publications
+
+
+def relations(publisher) -> Relations:
+    with Server(publisher.conninfo, application_name="test") as server:
+        return read_relations(server)
+
+
+def names(found) -> list[str]:
+    return [relation.name for relation in found]
+
+
+def test_what_is_publishable(publisher):
+    """Permanent tables outside the system's schemas, and partitioned ones; the rest is known by its name."""
+    publisher.execute(
+        "CREATE TABLE t (a int); CREATE UNLOGGED TABLE u (a int); CREATE VIEW v AS SELECT 1;"
+        "CREATE TABLE p (a int) PARTITION BY RANGE (a); CREATE SEQUENCE s"
+    )
+    found = relations(publisher)
+    assert names(found.publishable) == ["p", "t"]
+    assert {relation.name: relation.relkind for relation in found.by_relid.values()} == {
+        "p": "p", "s": "S", "t": "r", "u": "r", "v": "v"
+    }  # fmt: skip
+    assert {"public", "pg_catalog"} <= found.schemas
+    assert found.by_name["public", "t"].qualified_name == "public.t"
+
+
+def test_tree(publisher):
+    publisher.execute(
+        "CREATE TABLE root (a int) PARTITION BY RANGE (a);"
+        "CREATE TABLE mid PARTITION OF root FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (a);"
+        "CREATE TABLE low PARTITION OF mid DEFAULT; CREATE TABLE rest PARTITION OF root DEFAULT;"
+        "CREATE TABLE up (a int); CREATE TABLE side (b int); CREATE TABLE down () INHERITS (up, side);"
+        "CREATE TABLE deep () INHERITS (down)"
+    )
+    found = relations(publisher)
+    table = {relation.name: relation for relation in found.publishable}
+    assert names(found.ancestors(table["low"])) == ["mid", "root"]
+    assert names(found.ancestors(table["down"])) == []
+    assert sorted(names(found.inheritors(table["root"]))) == ["low", "mid", "rest"]
+    assert names(found.inheritors(table["up"])) == ["down", "deep"]
+    assert sorted(names(found.leaves(table["root"]))) == ["low", "rest"]
+    assert found.leaves(table["up"]) == (table["up"],)
+    publisher.execute("ALTER TABLE root DETACH PARTITION mid")
+    detached = relations(publisher)
+    assert names(detached.ancestors(detached.by_name["public", "low"])) == ["mid"]
+
+
+@pytest.mark.parametrize(
+    ("identity", "columns"),
+    [
+        ("DEFAULT", {"a", "b"}),
+        ("FULL", {"a", "b", "c", "d"}),
+        ("NOTHING", set()),
+        ("USING INDEX unique_c", {"c"}),
+    ],
+)
+def test_replica_identity(publisher, identity, columns):
+    publisher.execute("CREATE TABLE t (a int, b int, c int NOT NULL, d int, PRIMARY KEY (a, b) INCLUDE (d))")
+    publisher.execute("CREATE UNIQUE INDEX unique_c ON t (c) INCLUDE (d)")
+    publisher.execute(f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    assert relations(publisher).by_name["public", "t"].identity_columns == columns
+
+
+def test_deferrable_key_is_no_identity(publisher):
+    publisher.execute("CREATE TABLE t (a int PRIMARY KEY DEFERRABLE)")
+    assert relations(publisher).by_name["public", "t"].identity_columns == set()
+
+
+def test_columns(publisher):
+    publisher.execute("CREATE TABLE t (a numeric(5,2), gone int, b text, s int GENERATED ALWAYS AS (1) STORED)")
+    publisher.execute("ALTER TABLE t DROP COLUMN gone")
+    columns = relations(publisher).by_name["public", "t"].columns
+    assert [(column.attnum, column.name, column.generated) for column in columns] == [
+        (1, "a", ""),
+        (3, "b", ""),
+        (4, "s", "s"),
+    ]
+    assert (columns[0].type_oid, columns[0].typmod) == (1700, (5 << 16 | 2) + 4)
+
+
+def test_collations(publisher):
+    """What decides whether text is compared as its bytes are."""
+    publisher.execute('CREATE TABLE t (a int, b text, c text COLLATE "C", d text COLLATE "POSIX")')
+    found = {column.name: column.collation for column in relations(publisher).by_name["public", "t"].columns}
+    assert found["a"] is None
+    assert found["c"] == Collation("pg_catalog.C", True, "c", "C", True)
+    assert found["d"] == Collation("pg_catalog.POSIX", True, "c", "POSIX", True)
+    default = found["b"]
+    assert default is not None
+    (collate,) = publisher.query("SELECT datcollate FROM pg_database WHERE datname = current_database()")
+    assert default.name == "pg_catalog.default"
+    if default.provider == "c":
+        assert default.bytewise == (collate[0] in {"C", "POSIX"})
+
+
+def test_icu_collations(publisher):
+    try:
+        publisher.execute("CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("needs a server with ICU")
+    publisher.execute('CREATE TABLE t (a text COLLATE "und-x-icu", b text COLLATE blind)')
+    columns = relations(publisher).by_name["public", "t"].columns
+    assert [(item.name, item.deterministic, item.bytewise) for column in columns if (item := column.collation)] == [
+        ("pg_catalog.und-x-icu", True, False),
+        ("public.blind", False, False),
+    ]
+
+
+def test_table_that_was_dropped(publisher):
+    """Known from its Relation message, for the changes that come before the DROP."""
+    message = Relation(7, "public", "gone", "d", (Column("a", 23, -1, is_key=True), Column("b", 25, -1, is_key=False)))
+    table = described(message)
+    found = relations(publisher).including(table)
+    assert found.by_name["public", "gone"] is table
+    assert table in found.publishable
+    assert table.identity_columns == {"a"}
+    assert [column.name for column in table.columns] == ["a", "b"]
+
+
+def test_publications_of_the_server(publisher):
+    """Written as statements, they make the same publications: `pgbridge publications --dump`."""
+    publisher.execute(
+        'CREATE SCHEMA "S 1"; CREATE TABLE "S 1"."T" ("A b" int PRIMARY KEY, c text);'
+        "CREATE TABLE up (a int PRIMARY KEY); CREATE TABLE down (PRIMARY KEY (a)) INHERITS (up);"
+        "CREATE TABLE root (a int PRIMARY KEY, b int) PARTITION BY RANGE (a)"
+    )
+    publisher.execute(
+        """
+        CREATE PUBLICATION one FOR TABLE "S 1"."T" (c, "A b") WHERE ("A b" > 5 AND c LIKE E'it''s \\\\ %'), up;
+        CREATE PUBLICATION "Two" FOR TABLES IN SCHEMA "S 1", TABLE up WHERE (a > 1) WITH (publish = 'insert, delete');
+        CREATE PUBLICATION three FOR ALL TABLES WITH (publish = '');
+        CREATE PUBLICATION four FOR TABLE root (a) WHERE (a <> 1) WITH (publish_via_partition_root);
+        CREATE PUBLICATION five;
+        """
+    )
+    wanted = ["one", "Two", "three", "four", "five"]
+    own = own_publications(publisher, *wanted)
+    assert [publication.name for publication in own] == wanted
+    text = render(own)
+    assert parse(text, "dump.sql") == own
+    for publication in wanted:
+        publisher.execute(f'DROP PUBLICATION "{publication}"')
+    publisher.execute(text)
+    assert own_publications(publisher, *wanted) == own
+
+
+def test_publication_that_does_not_exist(publisher):
+    gone = pytest.raises(PublisherError, match='publication "p" does not exist on the publisher')
+    with Server(publisher.conninfo, application_name="test") as server, gone:
+        read_publications(server, ["p"])

@@ -1,0 +1,125 @@
+"""What `pgbridge publications` says of a server's publications, and of definitions that are re-applied to them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from bridge.config import Subscription
+from bridge.errors import PublicationError
+from bridge.filter.parser import parse
+from bridge.publications import collect, dump, is_refused, render
+from tests.bridge.filter.servers import own_publications
+
+
+@pytest.fixture
+def subscription(publisher, tmp_path):
+    """Makes subscriptions to the publication `broad`."""
+    publisher.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    publisher.execute("CREATE TABLE root (a int PRIMARY KEY) PARTITION BY RANGE (a)")
+    publisher.execute("CREATE TABLE leaf PARTITION OF root DEFAULT")
+    publisher.execute("CREATE PUBLICATION broad FOR ALL TABLES")
+
+    def make(text: str | None = None, *names: str) -> Subscription:
+        path = None
+        if text is not None:
+            path = str(tmp_path / "f.sql")
+            (tmp_path / "f.sql").write_text(text)
+        return Subscription(
+            name="shop",
+            connection=publisher.conninfo,
+            publications=names or ("broad",),
+            warehouse="lake",
+            publication_definitions=path,
+        )
+
+    return make
+
+
+DEFINITIONS = """
+    CREATE PUBLICATION one FOR TABLE t (a) WHERE (a > 5), root WHERE (a < 9) WITH (publish_via_partition_root);
+    CREATE PUBLICATION two FOR TABLE t (a) WHERE (a = 1) WITH (publish = 'insert');
+"""
+
+
+def printed(document) -> str:
+    console = Console(file=io.StringIO(), width=150)
+    console.print(render(document))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_definitions(subscription, tmp_path):
+    document = collect([subscription(DEFINITIONS)])
+    (found,) = document["subscriptions"]
+    assert {key: found[key] for key in ("name", "publications", "definitions", "refused", "notes")} == {
+        "name": "shop",
+        "publications": ["one", "two"],
+        "definitions": str(tmp_path / "f.sql"),
+        "refused": None,
+        "notes": [],
+    }
+    root, table = found["targets"]
+    assert table == {
+        "name": "public.t",
+        "publications": ["one", "two"],
+        "actions": ["insert", "update", "delete", "truncate"],
+        "filters": {"insert": "(a > 5) OR (a = 1)", "update": "a > 5", "delete": "a > 5"},
+        "copy_filter": "(a > 5) OR (a = 1)",
+        "columns": ["a"],
+        "root": None,
+        "leaves": [],
+    }
+    assert (root["name"], root["root"], root["leaves"]) == ("public.root", "public.root", ["public.leaf"])
+    assert not is_refused(document)
+
+
+def test_for_people(subscription):
+    lines = printed(collect([subscription(DEFINITIONS)])).splitlines()
+    assert lines[0].split() == ["table", "publications", "actions", "row", "filter", "columns", "partitions"]
+    assert lines[1].split() == ["shop:", "public.root", "one", "all", "a", "<", "9", "a", "public.leaf"]
+    assert " ".join(lines[2].split()) == "shop: public.t one, two all insert: (a > 5) OR (a = 1) a -"
+    assert [line.strip() for line in lines[3:6]] == ["update: a > 5", "delete: a > 5", "copy: (a > 5) OR (a = 1)"]
+
+
+def test_the_servers_own(subscription):
+    """Without definitions."""
+    (found,) = collect([subscription()])["subscriptions"]
+    assert (found["publications"], found["definitions"]) == (["broad"], None)
+    assert [target["name"] for target in found["targets"]] == ["public.leaf", "public.t"]
+    assert found["targets"][1]["filters"] == {"insert": None, "update": None, "delete": None}
+
+
+def test_what_cannot_be_reapplied(subscription):
+    document = collect([subscription("CREATE PUBLICATION p FOR TABLE t WHERE (b = 'x')")])
+    (found,) = document["subscriptions"]
+    assert is_refused(document)
+    assert 'cannot update table "t"' in found["refused"]
+    assert "not part of the replica identity" in printed(document)
+
+
+def test_what_the_stream_lacks(subscription, publisher):
+    publisher.execute("CREATE PUBLICATION small FOR TABLE t WITH (publish = 'insert')")
+    document = collect([subscription("CREATE PUBLICATION p FOR ALL TABLES", "small")])
+    (found,) = document["subscriptions"]
+    assert found["notes"] == [
+        'no publication on the server publishes table "public.leaf"',
+        'the publications on the server do not publish UPDATE, DELETE, TRUNCATE of table "public.t"',
+    ]
+    assert not is_refused(document)
+    assert found["notes"][0] in printed(document)
+
+
+def test_tables_that_are_not_there(subscription):
+    with pytest.raises(PublicationError, match='f.sql:1:32: relation "public.nothing" does not exist'):
+        collect([subscription("CREATE PUBLICATION p FOR TABLE nothing")])
+
+
+def test_dump(subscription, publisher):
+    """Each publication once, however many subscriptions have it; it reads back to what the server has."""
+    publisher.execute("CREATE PUBLICATION small FOR TABLE t (a) WHERE (a > 5)")
+    made = [subscription(None, "small", "broad"), subscription(None, "broad")]
+    assert parse(dump(made), "dump.sql") == own_publications(publisher, "small", "broad")
