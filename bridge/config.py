@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bridge.errors import ConfigError
-from bridge.filter import parser
+from bridge.filter import definitions
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bridge.config import Subscription
 from bridge.errors import PublicationError
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from bridge.publications import collect, dump, is_refused, render
 from tests.bridge.filter.servers import own_publications
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from bridge.filter.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_publications, read_relations

@@ -7,7 +7,7 @@ import pytest
 
 from bridge.errors import PublicationError
 from bridge.filter.membership import resolve
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from tests.bridge.filter.servers import members, own_publications, routing
 
 TABLES = """

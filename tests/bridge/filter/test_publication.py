@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from bridge.filter.publication import ACTIONS, Publication, PublishedBy, render
 
 NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=15) | (

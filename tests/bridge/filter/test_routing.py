@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from bridge.errors import PublicationError, PublisherError
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from bridge.filter.publication import ACTIONS, DML, Publication, PublishedBy, render
 from bridge.filter.routing import Routing
 from bridge.receive.relations import Relations, described

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from bridge.errors import PublisherError
-from bridge.filter.parser import parse
+from bridge.filter.definitions import parse
 from bridge.filter.publication import render
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import Collation, Relations, described, read_publications, read_relations

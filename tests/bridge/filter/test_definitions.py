@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.filter.parser import DefinitionError, load, parse
+from bridge.filter.definitions import DefinitionError, load, parse
 from bridge.filter.publication import ACTIONS, Publication, PublishedBy
 
 
