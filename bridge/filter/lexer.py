@@ -156,6 +156,8 @@ def _unescaped(piece: str, at: int) -> str:
     def character(found: re.Match[str]) -> str:
         octal, hexadecimal, short, long, other = found.groups()
         if other is not None:
+            if other in "uU":
+                raise Refused("invalid Unicode escape", at)
             return _SIMPLE_ESCAPES.get(other, other)
         code = int(octal, 8) & 0xFF if octal else int(hexadecimal or short or long, 16)
         if (octal or hexadecimal) and code > _LAST_ASCII:
