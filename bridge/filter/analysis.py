@@ -155,9 +155,6 @@ class Analysis:
         converted = self._coerced(argument, target, node.at, contexts="iae")
         if is_array(target) and node.type.modifiers:
             raise Refused("modifiers of array types are not translated", node.at)
-        if isinstance(converted, Constant) and node.type.modifiers and argument.type == UNKNOWN:
-            # a literal is made for the type and its modifiers at once, without the blanks that a string loses
-            return casts.with_modifiers(converted, node.type.modifiers, node.at)
         return casts.with_modifiers(converted, node.type.modifiers, node.at)
 
     @_dispatch.register
@@ -169,7 +166,7 @@ class Analysis:
             argument = self._coerced(argument, "text", node.at)
         if node.collation not in {"C", "POSIX"}:
             raise Refused(f'of COLLATE "{node.collation}" nothing is known here; COLLATE "C" can be had', node.at)
-        return replace(argument, strength=Strength(C_COLLATION, explicit=True))
+        return replace(argument, strength=Strength(replace(C_COLLATION, name=node.collation), explicit=True))
 
     def _coerced(self, node: Typed, target: str, at: int, *, contexts: str = "i") -> Typed:
         """A value as one of another type, by a cast of such a context (`coerce_type`)."""
@@ -221,8 +218,6 @@ class Analysis:
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         if len(arguments) == 1:
             return self._prefix(node.name, arguments[0], node.at)
-        if node.name == "=" and any(isinstance(one, syntax.Literal) and one.kind == "null" for one in node.arguments):
-            pass  # transform_null_equals is off
         return self._operate(node.name, arguments, node.at)
 
     def _prefix(self, name: str, argument: Typed, at: int) -> Typed:
@@ -370,6 +365,10 @@ class Analysis:
 
     @staticmethod
     def _array_of(items: tuple[Typed, ...], element: str, at: int) -> Typed:
+        if all(isinstance(item, Constant) for item in items):
+            values = [item.value for item in items if isinstance(item, Constant)]
+            made = constant(f"_{element}", values, at)
+            return replace(made, strength=merged(items) if element in COLLATABLE else None)
         digits = items[0].digits if items else None
         type_ = spark_type(f"_{element}", digits, at)
         strength = merged(items) if element in COLLATABLE else None
@@ -388,7 +387,7 @@ class Analysis:
                 conditions.append(self._operate("=", (operand, self._typed(condition)), condition.at))
         default = node.default or syntax.Literal(node.at, "null", "null")
         # the order in which select_common_type is asked: the default first
-        *_, results = (self._alike([default, *(result for _, result in node.branches)], "CASE", node.at),)
+        results = self._alike([default, *(result for _, result in node.branches)], "CASE", node.at)
         count = len(conditions)
 
         def apply(*columns: Column) -> Column:
@@ -453,11 +452,10 @@ _MUTABLE: Final = frozenset(
 
 
 def _test(what: str, *, negated: bool) -> Callable[[Column], Column]:
-    false = F.lit(False)  # noqa: FBT003
     tests: dict[str, Callable[[Column], Column]] = {
         "null": lambda one: one.isNull(),
         "unknown": lambda one: one.isNull(),
-        "true": lambda one: F.coalesce(one, false),
-        "false": lambda one: F.coalesce(~one, false),
+        "true": lambda one: F.coalesce(one, F.lit(False)),
+        "false": lambda one: F.coalesce(~one, F.lit(False)),
     }
     return (lambda one: ~tests[what](one)) if negated else tests[what]

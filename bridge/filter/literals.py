@@ -47,6 +47,7 @@ _MAX_NUMERIC_EXPONENT: Final = 131_072
 
 FOREVER: Final = 2**31 - 1  # as a date: PostgreSQL's DATEVAL_NOEND, beyond every date
 END_OF_TIME: Final = 2**63 - 1
+_FIRST_DAY: Final = -2_440_588  # 4714-11-24 BC
 _EPOCH: Final = dt.date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
 _MAX_YEAR: Final = 294_276
@@ -171,9 +172,12 @@ def _date(text: str, type_: str) -> int:
     if not year or year > _MAX_YEAR:
         raise ValueError(f'date/time field value out of range: "{text}"')
     try:
-        return days(1 - year if found[4] else year, month, day)
+        value = days(1 - year if found[4] else year, month, day)
     except ValueError:
         raise ValueError(f'date/time field value out of range: "{text}"') from None
+    if value < _FIRST_DAY:
+        raise ValueError(f'date out of range: "{text}"')
+    return value
 
 
 def _clock(text: str) -> int:
@@ -217,6 +221,8 @@ def _zone_usecs(zone: str) -> int:
 
 
 def _time(text: str, _type: str) -> str:
+    if text.strip(_SPACE) in {"24:00", "24:00:00"}:
+        return "24:00:00"
     usecs = _clock(text.strip(_SPACE))
     seconds, fraction = divmod(usecs, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
