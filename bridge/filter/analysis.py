@@ -10,11 +10,12 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import arithmetic, arrays, casts, comparisons, functions, literals, numerics, syntax
-from bridge.filter.constants import common_digits, constant, spark_type
-from bridge.filter.pg_catalog import CASTS, FUNCTIONS, OPERATORS
+from bridge.filter.coercion import coerced, to_common
+from bridge.filter.constants import constant, spark_type
+from bridge.filter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, USER_DEFINED_TYPES, Refused
 from bridge.filter.resolution import choose, common_type, is_array
 from bridge.filter.type_names import shown
@@ -44,7 +45,6 @@ _SYSTEM_COLUMNS: Final = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tab
 _BOOLEAN: Final = "bool"
 _INT4: Final = 2**31
 _INT8: Final = 2**63
-_NEGATIONS: Final = {"<>": "="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,41 +169,15 @@ class Analysis:
         return replace(argument, strength=Strength(replace(C_COLLATION, name=node.collation), explicit=True))
 
     def _coerced(self, node: Typed, target: str, at: int, *, contexts: str = "i") -> Typed:
-        """A value as one of another type, by a cast of such a context (`coerce_type`)."""
-        if node.type == target:
-            return node
-        if node.type == UNKNOWN and isinstance(node, Constant):
-            value = None if node.value is None else literals.value_of(target, node.value, node.at)
-            spark_type(target, None, node.at)
-            return constant(target, value, node.at, self._default)
-        if is_array(node.type) or is_array(target):
-            raise Refused(ONLY_SIMPLE, at)
-        cast = CASTS.get((node.type, target))
-        if cast is None and not (target in {"text", "varchar", "bpchar"} or node.type in {"text", "varchar", "bpchar"}):
-            raise Refused(f"cannot cast type {shown(node.type)} to {shown(target)}", at)
-        if cast is None or cast.method == "i":
-            raise Refused(ONLY_SIMPLE, at)
-        if cast.context not in contexts:
-            raise Refused(f"type {shown(node.type)} is not {shown(target)}, nor made one without a cast", at)
-        if not cast.immutable:
-            raise Refused(MUTABLE_FUNCTIONS, at)
-        if cast.method == "b":
-            return node.relabelled(target)
-        return casts.convert(node, target, at)
+        return coerced(node, target, at, contexts=contexts, default=self._default)
 
     def _alike(self, nodes: Sequence[syntax.Node], what: str, at: int) -> tuple[Typed, ...]:
         """Values brought to their common type."""
-        return self._to_common([self._typed(node) for node in nodes], what, at)
+        return to_common([self._typed(node) for node in nodes], what, at, self._default)
 
-    def _to_common(self, nodes: Sequence[Typed], what: str, at: int) -> tuple[Typed, ...]:
-        common = common_type([node.type for node in nodes])
-        if common is None:
-            types = " and ".join(sorted({shown(node.type) for node in nodes if node.type != UNKNOWN}))
-            raise Refused(f"{what} types {types} cannot be matched", at)
-        same = tuple(self._coerced(node, common, node.at) for node in nodes)
-        return numerics.together(*same) if common == "numeric" else same
-
-    def _same(self, result: tuple[Typed, ...], apply: Callable[..., Column], at: int, arguments: tuple[Typed, ...]) -> Typed:
+    def _same(
+        self, result: tuple[Typed, ...], apply: Callable[..., Column], at: int, arguments: tuple[Typed, ...]
+    ) -> Typed:
         """An expression whose value is one of `result`."""
         first = result[0]
         strength = merged(result) if first.type in COLLATABLE else None
@@ -435,19 +409,43 @@ class Analysis:
         return self._same(arguments, F.greatest if node.name == "greatest" else F.least, node.at, arguments)
 
     def _nullif(self, node: syntax.Call) -> Typed:
-        if len(node.arguments) != 2:  # noqa: PLR2004
+        if len(node.arguments) != 2:
             raise Refused("syntax error", node.at)
         left, right = (self._typed(argument) for argument in node.arguments)
         equal = self._operate("=", (left, right), node.at)
         value = self._coerced(left, equal.arguments[0].type, node.at) if left.type == UNKNOWN else left
-        apply = lambda one, same: F.when(F.coalesce(~same, F.lit(True)), one)  # noqa: E731, FBT003
+        apply = lambda one, same: F.when(F.coalesce(~same, F.lit(True)), one)  # noqa: E731
         return self._same((value,), apply, node.at, (value, equal))
 
 
 _MUTABLE: Final = frozenset(
-    "age clock_timestamp current_database current_schema current_setting format gen_random_uuid localtimestamp "
-    "nextval pg_sleep pg_typeof quote_literal statement_timestamp timeofday to_char to_date to_json to_jsonb "
-    "to_number to_timestamp transaction_timestamp txid_current uuidv4 uuidv7 version".split()
+    [
+        "age",
+        "clock_timestamp",
+        "current_database",
+        "current_schema",
+        "current_setting",
+        "format",
+        "gen_random_uuid",
+        "localtimestamp",
+        "nextval",
+        "pg_sleep",
+        "pg_typeof",
+        "quote_literal",
+        "statement_timestamp",
+        "timeofday",
+        "to_char",
+        "to_date",
+        "to_json",
+        "to_jsonb",
+        "to_number",
+        "to_timestamp",
+        "transaction_timestamp",
+        "txid_current",
+        "uuidv4",
+        "uuidv7",
+        "version",
+    ]
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import comparisons
 from bridge.filter.refusal import Refused
@@ -33,7 +33,7 @@ def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
 
 def _has(array: Column, item: Column) -> Column:
     """Whether an element equals the item; NULL equals nothing."""
-    return F.coalesce(F.exists(array, lambda element: element == item), F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.exists(array, lambda element: element == item), F.lit(False))
 
 
 def _contains(whole: Column, part: Column) -> Column:

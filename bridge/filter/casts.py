@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
 from bridge.filter.arithmetic import failure
@@ -56,7 +56,7 @@ def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, *, explicit
         return _with_precision(node, modifiers, at)
     if node.type in {"varchar", "bpchar"} and explicit and len(modifiers) == 1:
         size = modifiers[0]
-        if not 1 <= size <= 10_485_760:  # noqa: PLR2004 - MaxAttrSize
+        if not 1 <= size <= 10_485_760:
             raise Refused(f"length for type {shown(node.type)} must be at least 1", at)
         pad = node.type == "bpchar"
 
@@ -69,7 +69,7 @@ def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, *, explicit
 
 def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
     precision, scale = (*modifiers, 0)[:2]
-    if not 1 <= precision <= MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:  # noqa: PLR2004
+    if not 1 <= precision <= MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
         raise Refused("numeric modifiers beyond 38 digits are not translated", at)
     if not node.digits:
         raise Refused("giving a precision to numeric values that have none is not translated", at)
@@ -106,9 +106,11 @@ def _float8_to_float4(value: Column) -> Column:
     size = F.abs(value)
     beyond = (size >= _LARGEST_FLOAT4) & ~F.isnan(value) & (size != float("inf"))
     lost = (size != 0) & (size <= _SMALLEST_FLOAT4)
-    return F.when(beyond, failure("value out of range: overflow")).when(
-        lost, failure("value out of range: underflow")
-    ).otherwise(value.cast("float"))
+    return (
+        F.when(beyond, failure("value out of range: overflow"))
+        .when(lost, failure("value out of range: underflow"))
+        .otherwise(value.cast("float"))
+    )
 
 
 def _float_to_integer(target: str) -> Apply:
@@ -122,10 +124,8 @@ _CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {
     **{(f"float{size}", target): _float_to_integer(target) for size in (4, 8) for target in _INTEGER_DIGITS},
     ("bool", "int4"): _plain("int4"),
     ("int4", "bool"): lambda value: value != 0,
-    ("bpchar", "text"): lambda value: F.rtrim(value),
-    ("bpchar", "varchar"): lambda value: F.rtrim(value),
+    ("bpchar", "text"): F.rtrim,
+    ("bpchar", "varchar"): F.rtrim,
     ("date", "timestamp"): _plain("timestamp"),
     ("timestamp", "date"): _plain("date"),
 }
-
-

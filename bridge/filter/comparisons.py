@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
 from bridge.filter.literals import END_OF_TIME

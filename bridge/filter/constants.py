@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
@@ -37,9 +37,7 @@ def constant(type_: str, value: Any, at: int, collation: Collation | None = None
     digits = None
     if element(type_) == "numeric":
         digits = _digits(value if type_.startswith("_") else [value])
-    return Constant(
-        type_, at, lambda: _column(type_, value, digits), digits=digits, strength=strength, value=value
-    )
+    return Constant(type_, at, lambda: _column(type_, value, digits), digits=digits, strength=strength, value=value)
 
 
 def element(type_: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter.arithmetic import date_of, failure
 from bridge.filter.refusal import Refused
@@ -56,14 +56,12 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
         field = _field(arguments[0])
         if field not in _TRUNCATED:
             raise Refused(f'date_trunc to "{field}" is not translated', at)
-        return Typed(
-            "timestamp", at, lambda value: F.date_trunc(field, value).cast("timestamp_ntz"), (arguments[1],)
-        )
+        return Typed("timestamp", at, lambda value: F.date_trunc(field, value).cast("timestamp_ntz"), (arguments[1],))
     if name == "make_date":
         return Typed("date", at, _make_date, arguments)
     if name == "isfinite" and signature.arguments[0] != "interval":
         # infinity is no value that a column here holds
-        return Typed("bool", at, lambda value: F.when(value.isNotNull(), F.lit(True)), arguments)  # noqa: FBT003
+        return Typed("bool", at, lambda value: F.when(value.isNotNull(), F.lit(True)), arguments)
     return None
 
 
@@ -100,7 +98,7 @@ def _year(astronomical: Column) -> Column:
 def _make_date(year: Column, month: Column, day: Column) -> Column:
     known = year.isNotNull() & month.isNotNull() & day.isNotNull()
     # 1 BC is year -1; years beyond have no date, as in PostgreSQL
-    usable = (year != 0) & (F.abs(year.cast("bigint")) <= 5_874_897)  # noqa: PLR2004 - JULIAN_MAXYEAR
+    usable = (year != 0) & (F.abs(year.cast("bigint")) <= 5_874_897)
     made = F.make_date(F.when(year < 0, year + 1).otherwise(year), month, day)
     checked = date_of(F.unix_date(made).cast("bigint"))
     return F.when(known, F.when(usable, checked).otherwise(failure("date field value out of range")))

@@ -12,7 +12,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
 from bridge.filter.refusal import Refused
@@ -85,7 +85,7 @@ def _members(column: Column) -> Column:
 def _is_string(column: Column, key: str) -> Column:
     """Whether an object's member is a string."""
     values = F.when(column.startswith("{"), F.from_json(column, "map<string,variant>", _STRICT))
-    return F.coalesce(F.schema_of_variant(values[key]) == "STRING", F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.schema_of_variant(values[key]) == "STRING", F.lit(False))
 
 
 def _member(column: Column, key: str) -> Column:
@@ -102,21 +102,21 @@ def _exists(column: Column, key: str) -> Column:
 
     def is_key(element: Column) -> Column:
         string = F.schema_of_variant(element) == "STRING"
-        return F.coalesce(string & (F.variant_get(element, "$", "string") == key), F.lit(False))  # noqa: FBT003
+        return F.coalesce(string & (F.variant_get(element, "$", "string") == key), F.lit(False))
 
     whole = F.from_json(F.concat(F.lit("["), column, F.lit("]")), "array<string>", _STRICT)
     return (
         F.when(column.startswith("{"), F.map_contains_key(_members(column), key))
         .when(column.startswith("["), F.exists(elements, is_key))
         .when(column.startswith('"'), whole[0] == key)
-        .otherwise(F.lit(False))  # noqa: FBT003
+        .otherwise(F.lit(False))
     )
 
 
 def _contains(column: Column, wanted: dict[str, Any]) -> Column:
     result = column.startswith("{")
     for key, value in wanted.items():
-        result = result & F.coalesce(_member_is(column, key, value), F.lit(False))  # noqa: FBT003
+        result = result & F.coalesce(_member_is(column, key, value), F.lit(False))
     return result
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _SPACE: Final = " \t\n\r\f\v"
 _BITS: Final = {"int2": 16, "int4": 32, "int8": 64}
 _BOOLEANS: Final = {
-    **{word: True for word in ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")},
-    **{word: False for word in ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")},
+    **dict.fromkeys(("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"), True),
+    **dict.fromkeys(("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"), False),
 }
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _SPECIAL: Final = re.compile(r"(?:nan|[+-]?(?:inf|infinity))", re.IGNORECASE)
@@ -101,7 +101,7 @@ def _numeric(text: str, _type: str) -> Decimal:
         value = Context(prec=2000, Emax=10**6, Emin=-(10**6), traps=[InvalidOperation]).create_decimal(stripped)
     except InvalidOperation:
         raise ValueError from None
-    if len(stripped) > 1000 or (value and abs(value.adjusted()) > 1000):  # noqa: PLR2004 - far beyond any use
+    if len(stripped) > 1000 or (value and abs(value.adjusted()) > 1000):
         raise ValueError("a numeric literal of more than 1000 digits")
     return value
 
@@ -185,7 +185,7 @@ def _clock(text: str) -> int:
     if not found:
         raise ValueError(f'"{text}" is read as a time only if written HH:MM:SS, with up to six digits more')
     hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
-    if hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - 24:00 and :60 are left to those who mean them
+    if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f'date/time field value out of range: "{text}"')
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[4] or "0").ljust(6, "0"))
 
@@ -214,8 +214,8 @@ def _zone_usecs(zone: str) -> int:
     if zone.upper() in {"Z", "UTC"}:
         return 0
     digits = zone[1:].replace(":", "")
-    hours, minutes = (int(digits[:-2]), int(digits[-2:])) if len(digits) > 2 else (int(digits), 0)  # noqa: PLR2004
-    if hours > 15 or minutes > 59:  # noqa: PLR2004 - MAX_TZDISP_HOUR
+    hours, minutes = (int(digits[:-2]), int(digits[-2:])) if len(digits) > 2 else (int(digits), 0)
+    if hours > 15 or minutes > 59:
         raise ValueError(f"time zone displacement out of range: {zone}")
     return (1 if zone[0] == "+" else -1) * (hours * 60 + minutes) * _UNIT_USECS["m"]
 

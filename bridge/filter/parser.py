@@ -11,30 +11,30 @@ from typing import Final
 
 from bridge.filter import syntax
 from bridge.filter.lexer import DECIMAL, END, INTEGER, MARK, NAME, OPERATOR, QUOTED_NAME, STRING, Token, tokens
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_TYPES, Refused
-from bridge.filter.type_names import type_name
+from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
+from bridge.filter.token_reader import RESERVED, TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
 """How strongly operators bind, the weakest first."""
 
 _COMPARISONS: Final = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _NOT_ASSOCIATIVE: Final = frozenset({IS, COMPARISON, MATCH})
-_RESERVED: Final = frozenset(
-    "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create "
-    "current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc "
-    "distinct do else end except false fetch for foreign from grant group having in initially intersect into "
-    "lateral leading limit localtime localtimestamp not null offset on only or order placing primary references "
-    "returning select session_user some symmetric system_user table then to trailing true union unique user using "
-    "variadic when where window with".split()
-)
-_NOT_COLUMNS: Final = frozenset("between bigint bit boolean char character coalesce dec decimal exists extract float "
-    "greatest grouping inout int integer interval least national nchar none normalize nullif numeric out overlay "
-    "position precision real row setof smallint substring time timestamp treat trim values varchar "
-    "authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left "
-    "like natural notnull outer overlaps right similar tablesample verbose".split())  # fmt: skip
+_NOT_COLUMNS: Final = frozenset(["between", "bigint", "bit", "boolean", "char", "character", "coalesce", "dec", "decimal", "exists", "extract", "float", "greatest", "grouping", "inout", "int", "integer", "interval", "least", "national", "nchar", "none", "normalize", "nullif", "numeric", "out", "overlay", "position", "precision", "real", "row", "setof", "smallint", "substring", "time", "timestamp", "treat", "trim", "values", "varchar", "authorization", "binary", "collation", "concurrently", "cross", "current_schema", "freeze", "full", "ilike", "inner", "is", "isnull", "join", "left", "like", "natural", "notnull", "outer", "overlaps", "right", "similar", "tablesample", "verbose"])  # fmt: skip
 _SQL_VALUES: Final = frozenset(
-    "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "
-    "localtimestamp session_user system_user user".split()
+    [
+        "current_catalog",
+        "current_date",
+        "current_role",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "system_user",
+        "user",
+    ]
 )
 _MATCHES: Final = {"like": "~~", "ilike": "~~*"}
 _MAX_DEPTH: Final = 60
@@ -52,50 +52,10 @@ def parse(text: str) -> syntax.Node:
     return node
 
 
-class _Parser:
+class _Parser(TokenReader):
     def __init__(self, found: list[Token]) -> None:
-        self._tokens = found
-        self._next = 0
+        super().__init__(found)
         self._depth = 0
-
-    # tokens
-
-    @property
-    def token(self) -> Token:
-        return self._tokens[self._next]
-
-    def peek(self, ahead: int = 1) -> Token:
-        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
-
-    def advance(self) -> Token:
-        token = self.token
-        self._next += token.kind != END
-        return token
-
-    def is_word(self, *words: str) -> bool:
-        return self.token.kind == NAME and self.token.text in words
-
-    def is_mark(self, mark: str) -> bool:
-        return self.token.kind == MARK and self.token.text == mark
-
-    def take_word(self, *words: str) -> bool:
-        found = self.is_word(*words)
-        self._next += found
-        return found
-
-    def take_mark(self, mark: str) -> bool:
-        found = self.is_mark(mark)
-        self._next += found
-        return found
-
-    def expect(self, kind: str, text: str = "") -> Token:
-        if self.token.kind != kind or (text and self.token.text != text):
-            raise self.error()
-        return self.advance()
-
-    def error(self) -> Refused:
-        token = self.token
-        return Refused("syntax error at end of input" if token.kind == END else "syntax error", token.at)
 
     # operators
 
@@ -151,7 +111,7 @@ class _Parser:
         token = self.advance()
         if level == CAST:
             if token.text == "::":
-                return syntax.TypeCast(token.at, left, self._type()), 0
+                return syntax.TypeCast(token.at, left, self.type()), 0
             raise Refused(ONLY_SIMPLE, left.at)
         if token.kind == OPERATOR:
             if self.is_word("any", "some", "all"):
@@ -165,7 +125,7 @@ class _Parser:
         if token.text == "is":
             return self._is(left, token)
         if token.text == "collate":
-            name = self._dotted()
+            name = self.dotted()
             if len(name) > 1 and name[:-1] != ("pg_catalog",):
                 raise Refused("User-defined collations are not allowed.", token.at)
             return syntax.Collate(token.at, left, name[-1]), 0
@@ -271,7 +231,7 @@ class _Parser:
             return node
         if token.text == "array":
             return self._array()
-        if token.text in _RESERVED:
+        if token.text in RESERVED:
             raise self.error()
         return self._typed_literal() or self._name()
 
@@ -279,7 +239,7 @@ class _Parser:
         """`type 'literal'`, or None if something else stands here."""
         before = self._next
         try:
-            type_ = self._type(plain=True)
+            type_ = self.type(plain=True)
         except Refused:
             type_ = None
         if type_ and self.token.kind == STRING:
@@ -294,7 +254,7 @@ class _Parser:
         token = self.token
         if token.kind == NAME and token.text in _NOT_COLUMNS and self.peek().text not in {"(", "."}:
             raise self.error()
-        parts = self._dotted()
+        parts = self.dotted()
         if not self.is_mark("("):
             return syntax.ColumnName(token.at, parts)
         if len(parts) > 1 and parts[:-1] != ("pg_catalog",):
@@ -307,17 +267,6 @@ class _Parser:
         if self.is_word("over", "filter", "within"):
             raise Refused("aggregate and window functions are not allowed in WHERE", token.at)
         return syntax.Call(token.at, parts[-1], arguments)
-
-    def _dotted(self) -> tuple[str, ...]:
-        parts = []
-        while True:
-            if self.token.kind not in {NAME, QUOTED_NAME}:
-                raise self.error()
-            if not parts and self.token.kind == NAME and self.token.text in _RESERVED:
-                raise self.error()
-            parts.append(self.advance().text)
-            if not self.take_mark("."):
-                return tuple(parts)
 
     def _items(self, end: str, *, closing: bool = True) -> tuple[syntax.Node, ...]:
         self._refuse_subquery()
@@ -362,7 +311,7 @@ class _Parser:
     def _call_cast(self, at: int) -> syntax.Node:
         argument = self.expression(OR)
         self.expect(NAME, "as")
-        return syntax.TypeCast(at, argument, self._type())
+        return syntax.TypeCast(at, argument, self.type())
 
     def _call_extract(self, at: int) -> syntax.Node:
         field = self.advance()
@@ -405,57 +354,16 @@ class _Parser:
         if self.take_word("from"):
             return syntax.Call(at, name, self._items(")", closing=False))
         items = self._items(")", closing=False)
-        return syntax.Call(at, name, (self.expression(OR), *items)) if self.take_word("from") else syntax.Call(
-            at, name, items
+        return (
+            syntax.Call(at, name, (self.expression(OR), *items))
+            if self.take_word("from")
+            else syntax.Call(at, name, items)
         )
 
     def _call_row(self, at: int) -> syntax.Node:
         return syntax.Row(at, self._items(")", closing=False))
 
-    # types
 
-    def _type(self, *, plain: bool = False) -> syntax.TypeName:
-        """A type's name; with `plain` one that may stand before a literal, so no array."""
-        at = self.token.at
-        quoted = self.token.kind == QUOTED_NAME
-        words = list(self._dotted_type())
-        more = _FOLLOWING.get(words[-1], ()) if not quoted else ()
-        if self.is_word(*more):
-            words.append(self.advance().text)
-        modifiers = self._modifiers()
-        if not quoted and words[-1] in {"time", "timestamp"} and self.is_word("with", "without"):
-            zone = self.advance().text
-            self.expect(NAME, "time")
-            self.expect(NAME, "zone")
-            words[-1] += "tz" if zone == "with" else ""
-        is_array = False
-        while not plain and self.take_mark("["):
-            if is_array:
-                raise Refused("multidimensional arrays are not translated", at)
-            is_array = True
-            if self.token.kind == INTEGER:
-                self.advance()
-            self.expect(MARK, "]")
-        return type_name(at, words, modifiers, is_array=is_array, quoted=quoted)
-
-    def _dotted_type(self) -> tuple[str, ...]:
-        parts = self._dotted()
-        if len(parts) > 1 and parts[:-1] != ("pg_catalog",):
-            raise Refused(USER_DEFINED_TYPES, self.token.at)
-        return parts[-1:]
-
-    def _modifiers(self) -> tuple[int, ...]:
-        if not self.is_mark("(") or self.peek().kind != INTEGER:
-            return ()
-        self.advance()
-        found = [int(self.expect(INTEGER).text)]
-        while self.take_mark(","):
-            found.append(int(self.expect(INTEGER).text))
-        self.expect(MARK, ")")
-        return tuple(found)
-
-
-_FOLLOWING: Final = {"character": ("varying",), "char": ("varying",), "double": ("precision",), "bit": ("varying",)}
 _INTERVAL_FIELDS: Final = frozenset({"year", "month", "day", "hour", "minute", "second"})
 _WORD_LEVELS: Final = {
     "or": OR, "and": AND, "is": IS, "isnull": IS, "notnull": IS, "between": MATCH, "in": MATCH, "like": MATCH,

@@ -305,8 +305,7 @@ _CATEGORIES: Final = {
     ),
     "V": "bit varbit!",
     "Z": (
-        "char pg_node_tree pg_ndistinct pg_dependencies pg_brin_bloom_summary pg_brin_minmax_multi_summary "
-        "pg_mcv_list"
+        "char pg_node_tree pg_ndistinct pg_dependencies pg_brin_bloom_summary pg_brin_minmax_multi_summary pg_mcv_list"
     ),
 }
 """pg_type.typcategory -> types."""

@@ -19,7 +19,7 @@ _SHOWN_BEFORE: Final = 60
 _SHOWN: Final = 110
 
 
-class Refused(Exception):  # noqa: N818 - it never leaves the translation
+class Refused(Exception):
     """Something in the expression cannot be had.
 
     Attributes:

@@ -91,7 +91,10 @@ def _best(candidates: list[Signature], given: Sequence[str]) -> Signature | None
     candidates = most([sum(one.arguments[i] == given[i] for i in known) for one in candidates])
     if len(candidates) > 1:
         candidates = most(
-            [sum(one.arguments[i] == given[i] or _preferred(one.arguments[i], given[i]) for i in known) for one in candidates]
+            [
+                sum(one.arguments[i] == given[i] or _preferred(one.arguments[i], given[i]) for i in known)
+                for one in candidates
+            ]
         )
     if len(candidates) == 1:
         return candidates[0]

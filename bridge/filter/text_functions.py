@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter.arithmetic import failure
 from bridge.filter.refusal import Refused
@@ -102,8 +102,7 @@ def _replace(text: Column, source: Column, target: Column) -> Column:
 _FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
     **{(name, "text"): F.length for name in ("length", "char_length", "character_length")},
     **{
-        (name, "bpchar"): lambda text: F.length(F.rtrim(text))
-        for name in ("length", "char_length", "character_length")
+        (name, "bpchar"): lambda text: F.length(F.rtrim(text)) for name in ("length", "char_length", "character_length")
     },
     ("length", "bytea"): F.octet_length,
     ("octet_length", "bytea"): F.octet_length,
@@ -113,9 +112,9 @@ _FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
     **{(name, "text", "int4"): _from for name in ("substr", "substring")},
     ("left", "text", "int4"): _left,
     ("right", "text", "int4"): _right,
-    ("btrim", "text"): lambda text: F.btrim(text),
-    ("ltrim", "text"): lambda text: F.ltrim(text),
-    ("rtrim", "text"): lambda text: F.rtrim(text),
+    ("btrim", "text"): F.btrim,
+    ("ltrim", "text"): F.ltrim,
+    ("rtrim", "text"): F.rtrim,
     ("btrim", "text", "text"): F.btrim,
     ("ltrim", "text", "text"): F.ltrim,
     ("rtrim", "text", "text"): F.rtrim,

@@ -30,9 +30,7 @@ _MAX_FLOAT4_BITS: Final = 24
 _MAX_FLOAT8_BITS: Final = 53
 
 
-def type_name(
-    at: int, words: Sequence[str], modifiers: tuple[int, ...], *, is_array: bool, quoted: bool
-) -> TypeName:
+def type_name(at: int, words: Sequence[str], modifiers: tuple[int, ...], *, is_array: bool, quoted: bool) -> TypeName:
     """The type that the words name.
 
     Raises:

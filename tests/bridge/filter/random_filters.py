@@ -94,7 +94,7 @@ class Filters:
             return [f"({inner} % {self.pick([2, 3, -3, 7])})", f"({inner} / {self.pick([2, 3, -3, 7])})", "abs(j4)",
                     f"(j4 {self.pick(['+', '-', '*'])} {size})", f"length({self.value('text', 0)})", day,
                     f"greatest({inner}, {other})", f"least({inner}, {other})", f"strpos(t, {self.literal('text')})",
-                    f"array_length(ia, 1)", "cardinality(ta)", f"mod({inner}, 5)", "n::int", "(b)::int"]  # fmt: skip
+                    "array_length(ia, 1)", "cardinality(ta)", f"mod({inner}, 5)", "n::int", "(b)::int"]  # fmt: skip
         if family == "numeric":
             return ["(n + 1.25)", "(n * -2)", "(n - n)", "(n % 0.7)", "abs(m)", "floor(n)", "ceil(m)", "round(n)",
                     "round(n, 1)", "trunc(n)", "sign(m)", "i8::numeric", f"greatest({inner}, i4)", "(-n)",

@@ -153,9 +153,7 @@ def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, s
     types = [resolve(oid, typmod) for _, oid, typmod in attributes]
     with connection.cursor().copy("COPY rows TO STDOUT (FORMAT binary)") as copy:
         table: pa.Table = decode_copy_binary([bytes(message) for message in copy], types, names)
-    columns = {
-        name: FilterColumn(type_, COLLATIONS.get(name)) for name, type_ in zip(names, types, strict=True)
-    }
+    columns = {name: FilterColumn(type_, COLLATIONS.get(name)) for name, type_ in zip(names, types, strict=True)}
     return Rows(connection, columns, as_frame(spark, table).localCheckpoint())
 
 
