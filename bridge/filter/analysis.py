@@ -134,7 +134,7 @@ class Analysis:
         strength = None
         if type_.removeprefix("_") in COLLATABLE:
             strength = Strength(C_COLLATION if type_ == "name" else column.collation or self._default)
-        return ColumnReference(type_, node.at, lambda: None, digits=digits, strength=strength, name=name)
+        return ColumnReference(type_, node.at, F.col, digits=digits, strength=strength, name=name)
 
     def _unqualified(self, node: syntax.ColumnName) -> str:
         *qualifiers, name = node.parts
@@ -180,6 +180,8 @@ class Analysis:
     ) -> Typed:
         """An expression whose value is one of `result`."""
         first = result[0]
+        if first.type == "jsonb":
+            raise Refused("choosing between values of type jsonb is not translated", at)
         strength = merged(result) if first.type in COLLATABLE else None
         return Typed(first.type, at, apply, arguments, first.digits, strength)
 
@@ -419,34 +421,13 @@ class Analysis:
 
 
 _MUTABLE: Final = frozenset(
-    [
-        "age",
-        "clock_timestamp",
-        "current_database",
-        "current_schema",
-        "current_setting",
-        "format",
-        "gen_random_uuid",
-        "localtimestamp",
-        "nextval",
-        "pg_sleep",
-        "pg_typeof",
-        "quote_literal",
-        "statement_timestamp",
-        "timeofday",
-        "to_char",
-        "to_date",
-        "to_json",
-        "to_jsonb",
-        "to_number",
-        "to_timestamp",
-        "transaction_timestamp",
-        "txid_current",
-        "uuidv4",
-        "uuidv7",
-        "version",
-    ]
-)
+    {
+        "age", "clock_timestamp", "current_database", "current_schema", "current_setting", "format",
+        "gen_random_uuid", "localtimestamp", "nextval", "pg_sleep", "pg_typeof", "quote_literal",
+        "statement_timestamp", "timeofday", "to_char", "to_date", "to_json", "to_jsonb", "to_number", "to_timestamp",
+        "transaction_timestamp", "txid_current", "uuidv", "version",
+    }
+)  # fmt: skip
 
 
 def _test(what: str, *, negated: bool) -> Callable[[Column], Column]:

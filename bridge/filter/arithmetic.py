@@ -38,7 +38,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     if result == "numeric":
         if name in {"/", "^"}:
             raise Refused(f"the operator {name} on numeric values is not translated: its scale depends on them", at)
-        return numerics.arithmetic(name, *arguments, at)
+        return numerics.arithmetic(name, arguments, at)
     apply: Apply | None = None
     if result in INTEGERS and set(signature.arguments) <= INTEGERS:
         apply = _INTEGERS.get(name) and _typed(_INTEGERS[name], SPARK_TYPES[result])
@@ -126,7 +126,7 @@ def _usecs(timestamp: Column) -> Column:
     return F.unix_micros(timestamp.cast("timestamp"))
 
 
-_DATES: Final[dict[tuple[str, str, str], Apply]] = {
+_DATES: Final[dict[tuple[str, ...], Apply]] = {
     ("+", "date", "int4"): lambda a, b: date_of(_days(a) + b),
     ("+", "int4", "date"): lambda a, b: date_of(_days(b) + a),
     ("-", "date", "int4"): lambda a, b: date_of(_days(a) - b),

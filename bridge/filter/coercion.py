@@ -52,6 +52,11 @@ def coerced(node: Typed, target: str, at: int, *, contexts: str = "i", default: 
 
 
 def to_common(nodes: Sequence[Typed], what: str, at: int, default: Collation) -> tuple[Typed, ...]:
+    """Values brought to their common type.
+
+    Raises:
+        Refused: They have none.
+    """
     common = common_type([node.type for node in nodes])
     if common is None:
         types = " and ".join(sorted({shown(node.type) for node in nodes if node.type != UNKNOWN}))

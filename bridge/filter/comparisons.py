@@ -48,7 +48,7 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     if types == _MIXED:
         return Typed("bool", at, _mixed(name, left), (left, right))
     if types == {"numeric"}:
-        return _compare_numerics(name, *numerics.together(left, right), at)
+        return _compare_numerics(name, numerics.together(left, right), at)
     if types <= STRINGS:
         return _compare_strings(name, left, right, at)
     if left.type.startswith("_") and len(types) == 1 and name in _EQUALITIES:
@@ -84,7 +84,8 @@ def _of(name: str, key: Callable[[Column], Column]) -> Apply:
     return lambda a, b: COMPARISONS[name](key(a), key(b))
 
 
-def _compare_numerics(name: str, left: Typed, right: Typed, at: int) -> Typed:
+def _compare_numerics(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
+    left, right = sides
     if left.digits:
         return Typed("bool", at, COMPARISONS[name], (left, right))
     if name in _EQUALITIES:
@@ -140,6 +141,5 @@ def _instant(value: Column) -> Column:
 def _day(value: Column) -> Column:
     """A date's first microsecond; of one that no timestamp can reach the last or first there is."""
     days = F.unix_date(value).cast("bigint")
-    reachable = F.greatest(F.least(days, F.lit(_LAST_DAY)), F.lit(-_LAST_DAY))
     last, first = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, -END_OF_TIME - 1))
-    return F.when(days > _LAST_DAY, last).when(days < -_LAST_DAY, first).otherwise(reachable * F.lit(_DAY_USECS))
+    return F.when(days > _LAST_DAY, last).when(days < -_LAST_DAY, first).otherwise(days * _DAY_USECS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -12,6 +11,8 @@ from bridge.filter.type_names import shown
 from bridge.filter.typed import COLLATABLE, Collation, Constant, Digits, Strength
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from pyspark.sql import Column
 
 MAX_DIGITS: Final = 38  # of Spark's decimals
@@ -90,7 +91,7 @@ def _digits(values: list[Decimal | None] | None) -> Digits | None:
     return common_digits(*needed) if needed else Digits(1, 0)
 
 
-def _column(type_: str, value: Any, digits: Digits | None) -> Column:
+def _column(type_: str, value: Any, digits: Digits | None) -> Column:  # noqa: PLR0911 - a line for each kind
     if value is None:
         return F.lit(None).cast(spark_type(type_, digits, 0))
     if type_.startswith("_"):

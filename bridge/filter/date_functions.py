@@ -68,7 +68,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
 def _field(node: Typed) -> str:
     if not isinstance(node, Constant) or node.value is None:
         raise Refused("a field that is not a literal is not translated", node.at)
-    field = node.value.lower()
+    field: str = node.value.lower()
     return _SPELLINGS.get(field, field)
 
 

@@ -31,7 +31,7 @@ def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
     """
     found: Typed | None = None
     if name in comparisons.COMPARISONS:
-        found = comparisons.compare(name, *arguments, at)
+        found = comparisons.compare(name, arguments[0], arguments[1], at)
     elif name in _LIKES | _REGULAR and signature.arguments[0] in STRINGS:
         found = _match(name, arguments, at)
     elif name == "||" and signature.arguments in {("text", "text"), ("bytea", "bytea")}:

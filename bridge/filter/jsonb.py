@@ -1,8 +1,11 @@
-"""jsonb: members of objects, existence of keys, containment of objects of scalars.
+r"""jsonb: members of objects, existence of keys, containment of objects of scalars.
 
-A value is PostgreSQL's text of it: keys are unique, numbers have no exponent, strings are escaped as JSON asks.
-Spark's parser gives a string's characters, and any other member as it is written; what is beyond its limits
-(numbers of more than 1000 digits, deeper than 1000 levels) is an error, never another verdict.
+A column holds PostgreSQL's text of a jsonb: keys are unique, numbers have no exponent, strings are escaped as JSON
+asks. Spark's parser would read its numbers as doubles, and would not tell "1" from 1. So numbers, true, false and
+null are made strings first, and all strings are marked: `{"a": 1, "b": "c"}` becomes `{"sa": "x1", "sb": "sc"}`.
+
+A value, as below, is then one of: `s` and a string's characters; `x` and a number, true, false or null; the marked
+text of an object or array. What is beyond the parser's limits (1000 levels) is an error, never another verdict.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
+from bridge.filter.arithmetic import failure
 from bridge.filter.refusal import Refused
 from bridge.filter.typed import Constant, Typed, merged
 
@@ -23,6 +27,18 @@ if TYPE_CHECKING:
 
 _STRICT: Final = {"mode": "FAILFAST"}
 
+# Each pattern starts where the last match ended (\G) and never goes back (*+), so long values cost no stack.
+_INSIDE: Final = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_STRING: Final = rf'\G([^"]*+)"({_INSIDE})"'
+_WORD: Final = rf'\G((?:[^"0-9a-z-]|"{_INSIDE}")*+)(-?[0-9.]++|[a-z]++)'
+_MARKED_WORD: Final = rf'\G((?:[^"]|"s{_INSIDE}")*+)"x([^"]*+)"'
+_MARKED_STRING: Final = rf'\G([^"]*+)"s({_INSIDE})"'
+_PUNCTUATION: Final = rf'\G((?:[^":,]|"{_INSIDE}")*+)([:,])'
+
+
+class JsonValue(Typed):
+    """A jsonb that is no column: its Spark column holds a value, not PostgreSQL's text."""
+
 
 def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """An operator whose left side is jsonb; None if it is none of these.
@@ -30,33 +46,27 @@ def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     Raises:
         Refused: It is not translated for this right side.
     """
-    right = arguments[1]
+    left, right = arguments
     if name not in {"->", "->>", "?", "?|", "?&", "@>"}:
         return None
     if not isinstance(right, Constant) or right.value is None:
         raise Refused(f"the operator {name} is translated for a literal on its right", right.at)
-    value = right.value
+    wanted = right.value
+    value = left if isinstance(left, JsonValue) else JsonValue("jsonb", left.at, _value, (left,))
     if name in {"->", "->>"}:
-        if not isinstance(value, str):
+        if not isinstance(wanted, str):
             raise Refused("subscripts of jsonb arrays are not translated", right.at)
         if name == "->":
-            return Typed("jsonb", at, lambda column: _member(column, value), arguments[:1])
-        return Typed("text", at, lambda column: _members(column)[value], arguments[:1], strength=merged(arguments))
+            return JsonValue("jsonb", at, lambda column: _member(column, wanted), (value,))
+        return Typed("text", at, lambda column: _text(_member(column, wanted)), (value,), strength=merged(arguments))
     if name == "@>":
-        wanted = _read(value, right.at)
-        if not isinstance(wanted, dict):
+        document = _read(wanted, right.at)
+        if not isinstance(document, dict):
             raise Refused("jsonb containment is translated for objects", right.at)
-        _check(wanted, right.at)
-        return Typed("bool", at, lambda column: F.when(column.isNotNull(), _contains(column, wanted)), arguments[:1])
-    keys = [value] if name == "?" else [key for key in value if key is not None]
-    every = name == "?&"
-
-    def apply(column: Column) -> Column:
-        found = [_exists(column, key) for key in keys]
-        both = (lambda a, b: a & b) if every else (lambda a, b: a | b)
-        return F.when(column.isNotNull(), functools.reduce(both, found, F.lit(every)))
-
-    return Typed("bool", at, apply, arguments[:1])
+        _check(document, right.at)
+        return Typed("bool", at, lambda column: F.when(column.isNotNull(), _contains(column, document)), (value,))
+    keys = [wanted] if name == "?" else [key for key in wanted if key is not None]
+    return Typed("bool", at, lambda column: _exist(column, keys, every=name == "?&"), (value,))
 
 
 def _read(text: str, at: int) -> Any:
@@ -69,66 +79,76 @@ def _read(text: str, at: int) -> Any:
         raise Refused("invalid input syntax for type json", at) from None
 
 
-def _check(wanted: dict[str, Any], at: int) -> None:
-    for value in wanted.values():
-        if isinstance(value, dict):
-            _check(value, at)
-        elif isinstance(value, list):
+def _check(document: dict[str, Any], at: int) -> None:
+    for wanted in document.values():
+        if isinstance(wanted, dict):
+            _check(wanted, at)
+        elif isinstance(wanted, list):
             raise Refused("jsonb containment of arrays is not translated", at)
 
 
-def _members(column: Column) -> Column:
-    """An object's members: strings unescaped, JSON's null as NULL, others as written; NULL for what is no object."""
-    return F.when(column.startswith("{"), F.from_json(column, "map<string,string>", _STRICT))
+def _value(column: Column) -> Column:
+    """The value of PostgreSQL's text of a jsonb."""
+    strings = F.regexp_replace(column, F.lit(_STRING), F.lit('$1"s$2"'))
+    marked = F.regexp_replace(strings, F.lit(_WORD), F.lit('$1"x$2"'))
+    scalar = F.from_json(F.concat(F.lit("["), marked, F.lit("]")), "array<string>", _STRICT)[0]
+    return F.when(column.startswith("{") | column.startswith("["), marked).otherwise(scalar)
 
 
-def _is_string(column: Column, key: str) -> Column:
-    """Whether an object's member is a string."""
-    values = F.when(column.startswith("{"), F.from_json(column, "map<string,variant>", _STRICT))
-    return F.coalesce(F.schema_of_variant(values[key]) == "STRING", F.lit(False))
+def _members(value: Column) -> Column:
+    """An object's members, keys marked; NULL for what is no object."""
+    return F.when(value.startswith("{"), F.from_json(value, "map<string,string>", _STRICT))
 
 
-def _member(column: Column, key: str) -> Column:
-    """A member as jsonb; of a string nothing is read but that it is one."""
-    members = _members(column)
-    # Only whether it is an object can matter from here on, so any string does for a string.
-    value = F.when(_is_string(column, key), F.lit('""')).otherwise(F.coalesce(members[key], F.lit("null")))
-    return F.when(F.map_contains_key(members, key), value)
+def _member(value: Column, key: str) -> Column:
+    return _members(value)[f"s{key}"]
 
 
-def _exists(column: Column, key: str) -> Column:
-    """Whether a string is a key of the object, an element of the array, or the value itself."""
-    elements = F.from_json(column, "array<variant>", _STRICT)
-
-    def is_key(element: Column) -> Column:
-        string = F.schema_of_variant(element) == "STRING"
-        return F.coalesce(string & (F.variant_get(element, "$", "string") == key), F.lit(False))
-
-    whole = F.from_json(F.concat(F.lit("["), column, F.lit("]")), "array<string>", _STRICT)
-    return (
-        F.when(column.startswith("{"), F.map_contains_key(_members(column), key))
-        .when(column.startswith("["), F.exists(elements, is_key))
-        .when(column.startswith('"'), whole[0] == key)
-        .otherwise(F.lit(False))
-    )
+def _text(value: Column) -> Column:
+    """What ->> gives: a string's characters, nothing for JSON's null, else PostgreSQL's text."""
+    nested = value.startswith("{") | value.startswith("[")
+    return F.when(nested, _restored(value)).when(value != "xnull", F.substring(value, 2, 1 << 30))
 
 
-def _contains(column: Column, wanted: dict[str, Any]) -> Column:
-    result = column.startswith("{")
-    for key, value in wanted.items():
-        result = result & F.coalesce(_member_is(column, key, value), F.lit(False))
+def _restored(value: Column) -> Column:
+    """PostgreSQL's text of an object or array, as Spark's parser has handed it on: marked, and without spaces."""
+    words = F.regexp_replace(value, F.lit(_MARKED_WORD), F.lit("$1$2"))
+    strings = F.regexp_replace(words, F.lit(_MARKED_STRING), F.lit('$1"$2"'))
+    spaced = F.regexp_replace(strings, F.lit(_PUNCTUATION), F.lit("$1$2 "))
+    # PostgreSQL writes control characters' codes in lower case
+    foreign = value.rlike(r"\\u00[01][A-F]")
+    return F.when(foreign, failure("a control character within a nested jsonb value")).otherwise(spaced)
+
+
+def _exist(value: Column, keys: list[str], *, every: bool) -> Column:
+    """Whether strings are keys of the object, elements of the array, or the value itself."""
+    elements = F.when(value.startswith("["), F.from_json(value, "array<string>", _STRICT))
+    found = [
+        F.when(value.startswith("{"), F.map_contains_key(_members(value), f"s{key}"))
+        .when(value.startswith("["), F.exists(elements, functools.partial(_equals, f"s{key}")))
+        .otherwise(value == f"s{key}")
+        for key in keys
+    ]
+    both = (lambda a, b: a & b) if every else (lambda a, b: a | b)
+    return F.when(value.isNotNull(), functools.reduce(both, found, F.lit(every)))
+
+
+def _equals(wanted: str, element: Column) -> Column:
+    return element == wanted
+
+
+def _contains(value: Column, document: dict[str, Any]) -> Column:
+    result = value.startswith("{")
+    for key, wanted in document.items():
+        result = result & F.coalesce(_is(_member(value, key), wanted), F.lit(False))
     return result
 
 
-def _member_is(column: Column, key: str, value: Any) -> Column:
-    text = _members(column)[key]
-    if value is None:
-        return F.map_contains_key(_members(column), key) & text.isNull()
-    if isinstance(value, str):
-        return _is_string(column, key) & (text == value)
-    plain = ~_is_string(column, key)
-    if isinstance(value, bool):
-        return plain & (text == ("true" if value else "false"))
-    if isinstance(value, Decimal):
-        return plain & (numerics.canonical(text) == numerics.canonical(F.lit(format(value, "f"))))
-    return plain & _contains(text, value)
+def _is(value: Column, wanted: Any) -> Column:
+    """Whether a member contains what is wanted: for a scalar, equals it."""
+    if isinstance(wanted, dict):
+        return _contains(value, wanted)
+    if isinstance(wanted, Decimal):
+        number = numerics.canonical(F.substring(value, 2, 1 << 30))
+        return value.startswith("x") & (number == numerics.canonical(F.lit(format(wanted, "f"))))
+    return value == (f"s{wanted}" if isinstance(wanted, str) else f"x{json.dumps(wanted)}")

@@ -51,7 +51,7 @@ def tokens(text: str) -> list[Token]:
     Raises:
         Refused: With the place.
     """
-    found = []
+    found: list[Token] = []
     at = 0
     while True:
         at = _skip_space(text, at)
@@ -83,7 +83,7 @@ def _skip_comment(text: str, start: int) -> int:
     return at
 
 
-def _token(text: str, at: int) -> tuple[Token, int]:
+def _token(text: str, at: int) -> tuple[Token, int]:  # noqa: PLR0911 - a line for each kind
     character = text[at]
     if character == "'":
         return _string(text, at, at, escapes=False)

@@ -255,7 +255,8 @@ def _array(type_: str, text: str, at: int) -> list[Any]:
     if not body.strip(_SPACE):
         return []
     item = re.compile(rf'[{_SPACE}]*(?:"((?:[^"\\]|\\.)*)"|([^",{{}}\\]+?))[{_SPACE}]*(,|$)', re.DOTALL)
-    found, position = [], 0
+    found: list[Any] = []
+    position = 0
     while True:
         one = item.match(body, position)
         if not one:

@@ -32,7 +32,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
         return _of_numeric(name, arguments, at)
     apply: Callable[..., Column] | None = None
     if first in INTEGERS:
-        apply = {"abs": F.abs, "mod": lambda a, b: a % b}.get(name)
+        apply = _INTEGER.get(name)
     elif first in FLOATS:
         apply = F.abs if name == "abs" else _FLOAT.get(name)
     return Typed(signature.result, at, apply, arguments) if apply else None
@@ -41,7 +41,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
 def _of_numeric(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     number = arguments[0]
     if name == "mod":
-        return numerics.arithmetic("%", *arguments, at)
+        return numerics.arithmetic("%", arguments, at)
     if name in {"abs", "sign"}:
         if not number.digits:
             raise Refused(f"{name} of numeric values without a precision is not translated", at)
@@ -71,6 +71,7 @@ def _trunc(value: Column) -> Column:
     return F.when(value < 0, _whole(F.ceil)(value)).otherwise(_whole(F.floor)(value))
 
 
+_INTEGER: Final[dict[str, Callable[..., Column]]] = {"abs": F.abs, "mod": lambda a, b: a % b}
 _FLOAT: Final[dict[str, Callable[[Column], Column]]] = {
     "ceil": _whole(F.ceil),
     "ceiling": _whole(F.ceil),

@@ -64,12 +64,13 @@ def ordered(text: Column) -> Column:
     )
 
 
-def arithmetic(name: str, left: Typed, right: Typed, at: int) -> Typed:
+def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
     """+, -, * and % of two numerics.
 
     Raises:
         Refused: The result might not fit a decimal, or the operands do not.
     """
+    left, right = sides
     one, other = left.digits, right.digits
     if not one or not other:
         raise Refused("arithmetic on numeric values without a precision (of at most 38 digits) is not translated", at)

@@ -19,23 +19,23 @@ OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SI
 
 _COMPARISONS: Final = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _NOT_ASSOCIATIVE: Final = frozenset({IS, COMPARISON, MATCH})
-_NOT_COLUMNS: Final = frozenset(["between", "bigint", "bit", "boolean", "char", "character", "coalesce", "dec", "decimal", "exists", "extract", "float", "greatest", "grouping", "inout", "int", "integer", "interval", "least", "national", "nchar", "none", "normalize", "nullif", "numeric", "out", "overlay", "position", "precision", "real", "row", "setof", "smallint", "substring", "time", "timestamp", "treat", "trim", "values", "varchar", "authorization", "binary", "collation", "concurrently", "cross", "current_schema", "freeze", "full", "ilike", "inner", "is", "isnull", "join", "left", "like", "natural", "notnull", "outer", "overlaps", "right", "similar", "tablesample", "verbose"])  # fmt: skip
+_NOT_COLUMNS: Final = frozenset(
+    {
+        "between", "bigint", "bit", "boolean", "char", "character", "coalesce", "dec", "decimal", "exists", "extract",
+        "float", "greatest", "grouping", "inout", "int", "integer", "interval", "least", "national", "nchar", "none",
+        "normalize", "nullif", "numeric", "out", "overlay", "position", "precision", "real", "row", "setof",
+        "smallint", "substring", "time", "timestamp", "treat", "trim", "values", "varchar", "authorization", "binary",
+        "collation", "concurrently", "cross", "current_schema", "freeze", "full", "ilike", "inner", "is", "isnull",
+        "join", "left", "like", "natural", "notnull", "outer", "overlaps", "right", "similar", "tablesample",
+        "verbose",
+    }
+)  # fmt: skip
 _SQL_VALUES: Final = frozenset(
-    [
-        "current_catalog",
-        "current_date",
-        "current_role",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtime",
-        "localtimestamp",
-        "session_user",
-        "system_user",
-        "user",
-    ]
-)
+    {
+        "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
+        "current_user", "localtime", "localtimestamp", "session_user", "system_user", "user",
+    }
+)  # fmt: skip
 _MATCHES: Final = {"like": "~~", "ilike": "~~*"}
 _MAX_DEPTH: Final = 60
 
@@ -100,13 +100,19 @@ class _Parser(TokenReader):
                 raise Refused(f"the prefix operator {token.text} is not translated", token.at)
             self.advance()
             argument = self.expression(SIGN)
-            number = isinstance(argument, syntax.Literal) and argument.kind in {INTEGER, DECIMAL}
-            if token.text == "-" and number and not argument.text.startswith("-"):  # doNegate
+            if (
+                token.text == "-"
+                and isinstance(argument, syntax.Literal)
+                and argument.kind in {INTEGER, DECIMAL}
+                and not argument.text.startswith("-")
+            ):  # doNegate
                 return syntax.Literal(token.at, argument.kind, f"-{argument.text}")
             return syntax.Operator(token.at, token.text, (argument,))
         return self._primary()
 
-    def _infix(self, left: syntax.Node, level: int) -> tuple[syntax.Node, int]:
+    def _infix(  # noqa: C901, PLR0911 - a line for each kind
+        self, left: syntax.Node, level: int
+    ) -> tuple[syntax.Node, int]:
         """The operator here with its left side -> the whole, and the level that is closed by it."""
         token = self.advance()
         if level == CAST:

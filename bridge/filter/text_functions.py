@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bridge.filter.pg_catalog import Signature
     from bridge.filter.typed import Apply, Typed
 
+_LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # beyond every string's last character
 
 
@@ -86,6 +87,7 @@ def _left(text: Column, count: Column) -> Column:
 def _right(text: Column, count: Column) -> Column:
     size = count.cast("bigint")
     start = F.when(size >= 0, F.length(text) - size + 1).when(size < 0, 1 - size)
+    start = F.when(size == _LEAST, 1).otherwise(start)  # text_right cannot change its sign
     part = text.substr(F.least(F.greatest(start, F.lit(1)), F.lit(_END)).cast("int"), F.lit(_END))
     return F.when(start.isNotNull(), part)
 

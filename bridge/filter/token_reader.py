@@ -2,95 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from bridge.filter import syntax
 from bridge.filter.lexer import END, INTEGER, MARK, NAME, QUOTED_NAME, Token
 from bridge.filter.refusal import USER_DEFINED_TYPES, Refused
 from bridge.filter.type_names import type_name
 
+if TYPE_CHECKING:
+    from bridge.filter import syntax
+
 RESERVED: Final = frozenset(
-    [
-        "all",
-        "analyse",
-        "analyze",
-        "and",
-        "any",
-        "array",
-        "as",
-        "asc",
-        "asymmetric",
-        "both",
-        "case",
-        "cast",
-        "check",
-        "collate",
-        "column",
-        "constraint",
-        "create",
-        "current_catalog",
-        "current_date",
-        "current_role",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "default",
-        "deferrable",
-        "desc",
-        "distinct",
-        "do",
-        "else",
-        "end",
-        "except",
-        "false",
-        "fetch",
-        "for",
-        "foreign",
-        "from",
-        "grant",
-        "group",
-        "having",
-        "in",
-        "initially",
-        "intersect",
-        "into",
-        "lateral",
-        "leading",
-        "limit",
-        "localtime",
-        "localtimestamp",
-        "not",
-        "null",
-        "offset",
-        "on",
-        "only",
-        "or",
-        "order",
-        "placing",
-        "primary",
-        "references",
-        "returning",
-        "select",
-        "session_user",
-        "some",
-        "symmetric",
-        "system_user",
-        "table",
-        "then",
-        "to",
-        "trailing",
-        "true",
-        "union",
-        "unique",
-        "user",
-        "using",
-        "variadic",
-        "when",
-        "where",
-        "window",
-        "with",
-    ]
-)
+    {
+        "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast",
+        "check", "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role",
+        "current_time", "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do",
+        "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in",
+        "initially", "intersect", "into", "lateral", "leading", "limit", "localtime", "localtimestamp", "not", "null",
+        "offset", "on", "only", "or", "order", "placing", "primary", "references", "returning", "select",
+        "session_user", "some", "symmetric", "system_user", "table", "then", "to", "trailing", "true", "union",
+        "unique", "user", "using", "variadic", "when", "where", "window", "with",
+    }
+)  # fmt: skip
 """Words that are no names (gram.y, reserved_keyword)."""
 
 _FOLLOWING: Final = {"character": ("varying",), "char": ("varying",), "double": ("precision",), "bit": ("varying",)}
@@ -107,43 +39,61 @@ class TokenReader:
 
     @property
     def token(self) -> Token:
+        """The token here."""
         return self._tokens[self._next]
 
     def peek(self, ahead: int = 1) -> Token:
+        """One that comes later; the last if there are not so many."""
         return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
 
     def advance(self) -> Token:
+        """Take the token here."""
         token = self.token
         self._next += token.kind != END
         return token
 
     def is_word(self, *words: str) -> bool:
+        """Whether the token here is one of these words."""
         return self.token.kind == NAME and self.token.text in words
 
     def is_mark(self, mark: str) -> bool:
+        """Whether the token here is this mark."""
         return self.token.kind == MARK and self.token.text == mark
 
     def take_word(self, *words: str) -> bool:
+        """Take one of these words if it is here."""
         found = self.is_word(*words)
         self._next += found
         return found
 
     def take_mark(self, mark: str) -> bool:
+        """Take this mark if it is here."""
         found = self.is_mark(mark)
         self._next += found
         return found
 
     def expect(self, kind: str, text: str = "") -> Token:
+        """Take a token of this kind and text.
+
+        Raises:
+            Refused: Another is here.
+        """
         if self.token.kind != kind or (text and self.token.text != text):
             raise self.error()
         return self.advance()
 
     def error(self) -> Refused:
+        """That no token here could go on with what was read."""
         token = self.token
         return Refused("syntax error at end of input" if token.kind == END else "syntax error", token.at)
 
     def dotted(self) -> tuple[str, ...]:
-        parts = []
+        """Names with points between them.
+
+        Raises:
+            Refused: There are none.
+        """
+        parts: list[str] = []
         while True:
             if self.token.kind not in {NAME, QUOTED_NAME}:
                 raise self.error()
@@ -156,7 +106,11 @@ class TokenReader:
     # types
 
     def type(self, *, plain: bool = False) -> syntax.TypeName:
-        """A type's name; with `plain` one that may stand before a literal, so no array."""
+        """A type as written; with `plain` one that may stand before a literal, so no array.
+
+        Raises:
+            Refused: There is none, or none that comes with PostgreSQL.
+        """
         at = self.token.at
         quoted = self.token.kind == QUOTED_NAME
         words = list(self._dotted_type())
