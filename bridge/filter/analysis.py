@@ -109,9 +109,8 @@ class Analysis:
             return constant(_BOOLEAN, node.text == "true", node.at)
         if node.kind == "integer":
             value = int(node.text)
-            # the least integer is made by a sign, which comes too late for the literal's type
             for type_, size in (("int4", _INT4), ("int8", _INT8)):
-                if -size < value < size:
+                if -size <= value < size:
                     return constant(type_, value, node.at)
         return constant("numeric", literals.value_of("numeric", node.text, node.at), node.at)
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 from psycopg import sql
 
-from bridge.filter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, translate
+from bridge.filter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, RowFilterError, translate
 from protocol.copy import decode_copy_binary
 from protocol.types import resolve
 
@@ -73,6 +74,31 @@ TABLE: Mapping[str, tuple[str, Sequence[str]]] = {
 COLLATIONS: Mapping[str, Collation] = dict.fromkeys(("t", "t2", "v", "c", "ta"), C_COLLATION)
 
 
+OIDS = {
+    "boolean": 16, "smallint": 21, "integer": 23, "bigint": 20, "real": 700, "double precision": 701, "numeric": 1700,
+    "text": 25, "bytea": 17, "date": 1082, "timestamp": 1114, "timestamptz": 1184, "time": 1083, "uuid": 2950,
+    "integer[]": 1007, "text[]": 1009, "jsonb": 3802, "varchar(10)": 1043, "char(5)": 1042, "numeric(12,3)": 1700,
+    "numeric(38,10)": 1700,
+}  # fmt: skip
+TYPMODS = {"varchar(10)": 14, "char(5)": 9, "numeric(12,3)": (12 << 16 | 3) + 4, "numeric(38,10)": (38 << 16 | 10) + 4}
+
+
+def columns() -> dict[str, FilterColumn]:
+    """The table's columns, without a server."""
+    found = {"id": FilterColumn(resolve(OIDS["integer"], -1))}
+    for name, (declaration, _) in TABLE.items():
+        type_ = declaration.partition(" COLLATE")[0]
+        found[name] = FilterColumn(resolve(OIDS[type_], TYPMODS.get(type_, -1)), COLLATIONS.get(name))
+    return found
+
+
+def refused(expression: str) -> tuple[str, str]:
+    """Why a filter is refused, and what its text has at the place that the message points to."""
+    with pytest.raises(RowFilterError) as caught:
+        translate(expression, columns(), table=("public", "rows"))
+    return caught.value.reason, expression[caught.value.at :]
+
+
 @dataclass(frozen=True)
 class Rows:
     """The rows, as the server and as Spark have them."""
@@ -115,6 +141,16 @@ class Rows:
             row = self.connection.execute("SELECT rowfilter FROM pg_publication_tables").fetchone()
         assert row
         return str(row[0])
+
+    def check(self, expressions: Sequence[str]) -> None:
+        """Hold the translations of filters, and of what pg_get_expr makes of them, to the server's verdicts."""
+        refused = {one: reason for one in expressions if (reason := self.refusal(one))}
+        assert refused == {}
+        spelled = dict.fromkeys([*expressions, *map(self.shown, expressions)])
+        expected = {one: self.expected(one) for one in spelled}
+        found = self.verdicts([self.translate(one) for one in spelled])
+        wrong = {one: verdicts for one, verdicts in zip(spelled, found, strict=True) if verdicts != expected[one]}
+        assert {one: expected[one] for one in wrong} == wrong
 
     def verdicts(self, filters: Sequence[RowFilter]) -> list[list[bool]]:
         """The translations' verdicts, for each filter by row."""
