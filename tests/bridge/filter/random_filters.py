@@ -74,7 +74,7 @@ class Filters:
         """A group of types that are compared with each other."""
         return self.pick(list(FAMILIES))
 
-    def value(self, family: str, depth: int = 2) -> str:
+    def value(self, family: str, depth: int = 1) -> str:
         """An expression of a family's type that depends on a column."""
         column = self.pick(FAMILIES[family])
         if depth == 0 or self.chance.random() < 0.5:
@@ -87,7 +87,7 @@ class Filters:
         ]  # fmt: skip
         return self.pick(general + self._special(family, inner, other))
 
-    def _special(self, family: str, inner: str, other: str) -> list[str]:
+    def _special(self, family: str, inner: str, other: str) -> list[str]:  # noqa: PLR0911 - a list for each family
         size = self.chance.randint(-2, 4)
         if family == "integer":
             day = f"extract({self.pick(['year', 'month', 'dow', 'week', 'doy', 'quarter'])} FROM day)::int"
@@ -170,9 +170,9 @@ class Filters:
 
     def _array(self) -> str:
         items = self.pick(["'{1,2}'", "'{}'", "'{1,NULL}'", "'{100,7}'", "ia"])
+        one = self.pick(["i4", "j4", "i2 + 0", "abs(j4)"])
         return self.pick([
-            f"{self.pick(['i4', 'j4', 'i2 + 0', 'abs(j4)'])} {self.pick(COMPARISONS)} {self.pick(['ANY', 'ALL'])}"
-            f" ({items}{'' if items == 'ia' else '::int[]'})",
+            f"{one} {self.pick(COMPARISONS)} {self.pick(['ANY', 'ALL'])} ({items})",
             f"ia {self.pick(['@>', '<@', '&&', '=', '<>'])} {items}",
             f"t {self.pick(['=', '<>', '<'])} {self.pick(['ANY', 'ALL'])} (ta)",
             f"t = ANY (ARRAY[{self.literal('text')}, {self.literal('text')}])",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.filter.refusal import ONLY_SIMPLE
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
@@ -65,29 +66,29 @@ FILTERS = [
 REFUSED = [
     (
         "v in ('a', 'b')",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     (
         "ia[1] = 1",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     (
         "i4::text = '1'",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     (
         "t::int = 1",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     (
         "r = any(array[0.1, 0.2])",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     ("now() > '2020-01-01'", "User-defined or built-in mutable functions are not allowed."),
     ("random() > 0.5", "User-defined or built-in mutable functions are not allowed."),
     (
         "current_date > day",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     ("date_trunc('month', day) = '2020-01-01'", "User-defined or built-in mutable functions are not allowed."),
     ("day::timestamptz > '2020-01-01 00:00:00+00'", "User-defined or built-in mutable functions are not allowed."),
@@ -95,7 +96,7 @@ REFUSED = [
     ("xmin is null", "System columns are not allowed."),
     (
         "(select true)",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     ("nosuch = 1", 'column "nosuch" does not exist'),
     ("i4", "argument of PUBLICATION WHERE must be type boolean, not type integer"),
@@ -119,11 +120,11 @@ REFUSED = [
     ("mod(d, 2) = 1", "function mod(double precision, integer) does not exist or is not unique"),
     (
         "i4 = all (select 1)",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     (
         "exists(select 1)",
-        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+        ONLY_SIMPLE,
     ),
     ("nullif(i4, 't') = 1", 'invalid input syntax for type integer: "t"'),
     ("(i4, j4) < (1, 2)", "rows are compared by = and <> only"),
