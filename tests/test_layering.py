@@ -52,8 +52,8 @@ _CLOCK = frozenset({f"datetime.{name}" for name in ("datetime.now", "datetime.to
 TRANSLATION = tuple(
     f"bridge/filter/{name}.py"
     for name in (
-        "analysis", "arithmetic", "arrays", "casts", "coercion", "comparisons", "constants", "date_functions",
-        "functions", "jsonb", "number_functions", "numerics", "row_filter", "text_functions",
+        "analysis", "arithmetic", "arrays", "casts", "coercion", "columns", "comparisons", "constants",
+        "date_functions", "functions", "jsonb", "number_functions", "numerics", "row_filter", "text_functions",
     )
 )  # fmt: skip
 """What makes Spark columns of a row filter."""

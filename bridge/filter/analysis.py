@@ -7,16 +7,17 @@ into a row filter is refused in its words, the rest with the reason why it is no
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import arithmetic, arrays, casts, comparisons, functions, literals, numerics, syntax
 from bridge.filter.coercion import coerced, to_common
+from bridge.filter.columns import FilterColumn, reference
 from bridge.filter.constants import constant, spark_type
 from bridge.filter.pg_catalog import FUNCTIONS, OPERATORS
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, USER_DEFINED_TYPES, Refused
+from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 from bridge.filter.resolution import choose, common_type, is_array
 from bridge.filter.type_names import shown
 from bridge.filter.typed import (
@@ -24,14 +25,11 @@ from bridge.filter.typed import (
     COLLATABLE,
     UNKNOWN,
     Collation,
-    ColumnReference,
     Constant,
-    Digits,
     Strength,
     Typed,
     merged,
 )
-from protocol.types import BUILTIN, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,25 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.filter.pg_catalog import Signature
-    from protocol.types import ColumnType
 
 _SYSTEM_COLUMNS: Final = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"})
 _BOOLEAN: Final = "bool"
 _INT4: Final = 2**31
 _INT8: Final = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class FilterColumn:
-    """A column that a row filter may name.
-
-    Attributes:
-        type: As `protocol.types.resolve` has it, with the declared type's oid.
-        collation: Of a column of text; None stands for the database's, of which nothing is known.
-    """
-
-    type: ColumnType
-    collation: Collation | None = None
 
 
 class Analysis:
@@ -122,18 +106,7 @@ class Analysis:
             if name in _SYSTEM_COLUMNS:
                 raise Refused(SYSTEM_COLUMNS, node.at)
             raise Refused(f'column "{name}" does not exist', node.at)
-        info = BUILTIN.get(column.type.oid)
-        if info is None:
-            raise Refused(USER_DEFINED_TYPES, node.at)
-        type_ = info.name
-        inner = column.type.element if column.type.kind is Kind.ARRAY and column.type.element else column.type
-        digits = None
-        if inner.kind is Kind.DECIMAL:
-            digits = Digits(inner.arrow.precision, inner.arrow.scale)
-        strength = None
-        if type_.removeprefix("_") in COLLATABLE:
-            strength = Strength(C_COLLATION if type_ == "name" else column.collation or self._default)
-        return ColumnReference(type_, node.at, F.col, digits=digits, strength=strength, name=name)
+        return reference(name, column, self._default, node.at)
 
     def _unqualified(self, node: syntax.ColumnName) -> str:
         *qualifiers, name = node.parts

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.filter.analysis import Analysis, FilterColumn
+from bridge.filter.analysis import Analysis
+from bridge.filter.columns import FilterColumn
 from bridge.filter.parser import parse
 from bridge.filter.refusal import Refused, RowFilterError
 from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation

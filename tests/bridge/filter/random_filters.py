@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tests.bridge.filter.verdicts import TABLE
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 COMPARISONS = ["=", "<>", "<", "<=", ">", ">=", "!="]
 FAMILIES = {
@@ -47,7 +49,7 @@ class Filters:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
 
-    def pick(self, items: list[Any]) -> Any:
+    def pick(self, items: list[T]) -> T:
         """One of them."""
         return self.chance.choice(items)
 
