@@ -355,7 +355,7 @@ class Analysis:
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         candidates = [one for one in FUNCTIONS.get(node.name, ()) if len(one.arguments) == len(arguments)]
         if node.name not in FUNCTIONS:
-            if node.name in _MUTABLE:
+            if node.name in functions.MUTABLE:
                 raise Refused(MUTABLE_FUNCTIONS, node.at)
             raise Refused(f"the function {node.name} is not translated", node.at)
         if not any(one.immutable for one in FUNCTIONS[node.name]):
@@ -390,16 +390,6 @@ class Analysis:
         value = self._coerced(left, equal.arguments[0].type, node.at) if left.type == UNKNOWN else left
         apply = lambda one, same: F.when(F.coalesce(~same, F.lit(True)), one)  # noqa: E731
         return self._same((value,), apply, node.at, (value, equal))
-
-
-_MUTABLE: Final = frozenset(
-    {
-        "age", "clock_timestamp", "current_database", "current_schema", "current_setting", "format",
-        "gen_random_uuid", "localtimestamp", "nextval", "pg_sleep", "pg_typeof", "quote_literal",
-        "statement_timestamp", "timeofday", "to_char", "to_date", "to_json", "to_jsonb", "to_number", "to_timestamp",
-        "transaction_timestamp", "txid_current", "uuidv", "version",
-    }
-)  # fmt: skip
 
 
 def _test(what: str, *, negated: bool) -> Callable[[Column], Column]:

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from bridge.filter.pg_catalog import Signature
     from bridge.filter.typed import Apply
 
+MUTABLE: Final = frozenset(
+    {
+        "age", "clock_timestamp", "current_database", "current_schema", "current_setting", "format",
+        "gen_random_uuid", "localtimestamp", "nextval", "pg_sleep", "pg_typeof", "quote_literal",
+        "statement_timestamp", "timeofday", "to_char", "to_date", "to_json", "to_jsonb", "to_number", "to_timestamp",
+        "transaction_timestamp", "txid_current", "uuidv4", "uuidv7", "version",
+    }
+)  # fmt: skip
+"""Built-in functions that are not translated, and that no row filter may call."""
+
 _LIKES: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 _REGULAR: Final = frozenset({"~", "!~", "~*", "!~*"})
 

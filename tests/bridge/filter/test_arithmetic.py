@@ -7,6 +7,9 @@ import pytest
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
+    "j4 <> 0 AND i2 / j4 > 1",
+    "j4 = 0 OR i2 % j4 = 1",
+    "CASE WHEN j4 <> 0 THEN i2 / j4 = 7 END",
     "i4 % 3 = 1",
     "i4 / 2 = 3",
     "-j4 = 3",
