@@ -235,9 +235,9 @@ class Analysis:
             argument = self._typed(node.argument)
             if argument.type == UNKNOWN:
                 argument = self._coerced(argument, "text", node.at)
-            return Typed(_BOOLEAN, node.at, _test(node.what, negated=node.negated), (argument,))
+            return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
         argument = self._boolean(node.argument, f"IS {node.what.upper()}")
-        return Typed(_BOOLEAN, node.at, _test(node.what, negated=node.negated), (argument,))
+        return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
 
     @_dispatch.register
     def _(self, node: syntax.Distinct) -> Typed:
@@ -390,13 +390,3 @@ class Analysis:
         value = self._coerced(left, equal.arguments[0].type, node.at) if left.type == UNKNOWN else left
         apply = lambda one, same: F.when(F.coalesce(~same, F.lit(True)), one)  # noqa: E731
         return self._same((value,), apply, node.at, (value, equal))
-
-
-def _test(what: str, *, negated: bool) -> Callable[[Column], Column]:
-    tests: dict[str, Callable[[Column], Column]] = {
-        "null": lambda one: one.isNull(),
-        "unknown": lambda one: one.isNull(),
-        "true": lambda one: F.coalesce(one, F.lit(False)),
-        "false": lambda one: F.coalesce(~one, F.lit(False)),
-    }
-    return (lambda one: ~tests[what](one)) if negated else tests[what]

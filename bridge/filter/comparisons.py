@@ -80,6 +80,17 @@ def distinct(left: Column, right: Column, equal: Apply) -> Column:
     return ~F.coalesce(equal(left, right), left.isNull() & right.isNull())
 
 
+def test(what: str, *, negated: bool) -> Callable[[Column], Column]:
+    """IS [NOT] NULL, TRUE, FALSE or UNKNOWN, which are never NULL."""
+    tests: dict[str, Callable[[Column], Column]] = {
+        "null": lambda one: one.isNull(),
+        "unknown": lambda one: one.isNull(),
+        "true": lambda one: F.coalesce(one, F.lit(False)),
+        "false": lambda one: F.coalesce(~one, F.lit(False)),
+    }
+    return (lambda one: ~tests[what](one)) if negated else tests[what]
+
+
 def _of(name: str, key: Callable[[Column], Column]) -> Apply:
     return lambda a, b: COMPARISONS[name](key(a), key(b))
 
