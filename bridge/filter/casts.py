@@ -83,13 +83,17 @@ def _plain(target: str) -> Apply:
     return lambda column: column.cast(SPARK_TYPES[target])
 
 
+def _by_text(type_: str) -> Apply:
+    """By way of the text, as on the server: it is rounded once."""
+    return lambda column: column.cast("string").cast(type_)
+
+
 def _from_numeric(node: Typed, target: str) -> Apply | None:
     decimal = node.digits is not None
     if target == "float8":
-        return _plain(target) if decimal else _text_to_float8
+        return _by_text("double") if decimal else _text_to_float8
     if target == "float4" and decimal:
-        # by way of the text, which is rounded once
-        return lambda column: column.cast("string").cast("float")
+        return _by_text("float")
     if target in _INTEGER_DIGITS and decimal:
         return lambda column: F.round(column, 0).cast(SPARK_TYPES[target])
     return None

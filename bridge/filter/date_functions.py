@@ -79,8 +79,8 @@ def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     if part is None:
         raise Refused(f'the field "{field}" of type {shown(value.type)} is not translated', at)
     if result == "float8":
-        divisor = 1e6 if field == "second" else 1.0
-        return Typed(result, at, lambda column: part(column).cast("double") / F.lit(divisor), (value,))
+        apply = (lambda column: _seconds(part(column))) if field == "second" else (lambda c: part(c).cast("double"))
+        return Typed(result, at, apply, (value,))
     if field == "second":
         micros = Typed("int8", at, part, (value,))
         return Typed(
@@ -88,6 +88,12 @@ def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
             (micros,), _SECOND_DIGITS,
         )  # fmt: skip
     return Typed(result, at, lambda column: part(column).cast("decimal(10,0)"), (value,), _WHOLE_DIGITS)
+
+
+def _seconds(usecs: Column) -> Column:
+    """As `timestamp_part_common` adds them up, which may differ from the nearest float8."""
+    whole = F.floor(usecs / F.lit(1e6)).cast("double")
+    return whole + (usecs % F.lit(1_000_000)).cast("double") / F.lit(1e6)
 
 
 def _year(astronomical: Column) -> Column:

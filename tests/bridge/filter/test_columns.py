@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.filter.columns import FilterColumn, reference
-from bridge.filter.refusal import Refused
+from bridge.filter.refusal import Refused, RowFilterError
+from bridge.filter.row_filter import translate
 from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Digits
 from protocol.types import TypeInfo, resolve
 from tests.bridge.filter.verdicts import columns
@@ -30,3 +31,10 @@ def test_domains_are_user_defined():
     domain = resolve(70_000, -1, {70_000: TypeInfo(70_000, "price", "public", "d", basetype=23)})
     with pytest.raises(Refused, match="User-defined types are not allowed"):
         reference("d", FilterColumn(domain), DATABASE_DEFAULT, 0)
+
+
+def test_columns_of_other_types_can_be_asked_for_null():
+    net = {"net": FilterColumn(resolve(869, -1))}
+    assert translate("net IS NOT NULL", net).columns == {"net"}
+    with pytest.raises(RowFilterError, match="literals of type inet are not translated"):
+        translate("net = '10.0.0.1'", net)

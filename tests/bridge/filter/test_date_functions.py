@@ -7,6 +7,10 @@ import pytest
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
+    "date_part('second', ts) = 33.333333",
+    "date_part('second', ts) = 33 + 0.333333::float8",
+    "date_part('year', day) = 2020",
+    "date_part('dow', day) = 0",
     "extract(year from day) = 2020",
     "extract(year from day) = -1",
     "extract(year from day) = -44",
