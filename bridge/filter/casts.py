@@ -1,0 +1,135 @@
+"""Values of one type as values of another: the functions behind PostgreSQL's casts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.filter import numerics
+from bridge.filter.arithmetic import failure
+from bridge.filter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
+from bridge.filter.refusal import Refused
+from bridge.filter.type_names import shown
+from bridge.filter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+
+    from bridge.filter.typed import Apply
+
+_INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
+_LARGEST_FLOAT4: Final = 3.4028235677973366e38  # what is nearer to it than to the next power of two
+_SMALLEST_FLOAT4: Final = 7.006492321624085e-46
+
+
+def convert(node: Typed, target: str, at: int) -> Typed:
+    """A value as one of another type, by the cast's function.
+
+    Raises:
+        Refused: The cast is not translated.
+    """
+    source = node.type
+    if target == "numeric" and source in _INTEGER_DIGITS:
+        digits = Digits(_INTEGER_DIGITS[source], 0)
+        type_ = spark_type("numeric", digits, at)
+        return Typed("numeric", at, lambda column: column.cast(type_), (node,), digits)
+    if source == "numeric":
+        apply = _from_numeric(node, target)
+    elif source in _INTEGER_DIGITS and target in SPARK_TYPES and target in _PLAIN:
+        apply = _plain(target)  # in ANSI mode it raises what does not fit
+    else:
+        apply = _CASTS.get((source, target))
+    if apply is None:
+        raise Refused(f"the cast from {shown(source)} to {shown(target)} is not translated", at)
+    strength = (node.strength or Strength(DATABASE_DEFAULT)) if target in COLLATABLE else None
+    return Typed(target, at, apply, (node,), strength=strength)
+
+
+def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, *, explicit: bool = True) -> Typed:
+    """A value with its type's modifiers applied: `varchar(3)`, `numeric(5,2)`."""
+    if not modifiers:
+        return node
+    if node.type == "numeric":
+        return _with_precision(node, modifiers, at)
+    if node.type in {"varchar", "bpchar"} and explicit and len(modifiers) == 1:
+        size = modifiers[0]
+        if not 1 <= size <= 10_485_760:
+            raise Refused(f"length for type {shown(node.type)} must be at least 1", at)
+        pad = node.type == "bpchar"
+
+        def apply(column: Column) -> Column:
+            return F.rpad(column, size, " ") if pad else F.substring(column, 1, size)
+
+        return Typed(node.type, at, apply, (node,), strength=node.strength)
+    raise Refused(f"modifiers of type {shown(node.type)} are not translated", at)
+
+
+def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
+    precision, scale = (*modifiers, 0)[:2]
+    if not 1 <= precision <= MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
+        raise Refused("numeric modifiers beyond 38 digits are not translated", at)
+    if not node.digits:
+        raise Refused("giving a precision to numeric values that have none is not translated", at)
+    return numerics.as_decimal(node, Digits(precision, scale))
+
+
+_PLAIN: Final = frozenset({"int2", "int4", "int8", "float4", "float8"})
+
+
+def _plain(target: str) -> Apply:
+    return lambda column: column.cast(SPARK_TYPES[target])
+
+
+def _by_text(type_: str) -> Apply:
+    """By way of the text, as on the server: it is rounded once."""
+    return lambda column: column.cast("string").cast(type_)
+
+
+def _from_numeric(node: Typed, target: str) -> Apply | None:
+    decimal = node.digits is not None
+    if target == "float8":
+        return _by_text("double") if decimal else _text_to_float8
+    if target == "float4" and decimal:
+        return _by_text("float")
+    if target in _INTEGER_DIGITS and decimal:
+        return lambda column: F.round(column, 0).cast(SPARK_TYPES[target])
+    return None
+
+
+def _text_to_float8(text: Column) -> Column:
+    value = text.cast("double")
+    beyond = value.isin(float("inf"), float("-inf")) & ~text.isin("Infinity", "-Infinity")
+    lost = (value == 0) & (numerics.canonical(text) != "0")
+    return F.when(beyond | lost, failure("numeric value is out of range for double precision")).otherwise(value)
+
+
+def _float8_to_float4(value: Column) -> Column:
+    size = F.abs(value)
+    beyond = (size >= _LARGEST_FLOAT4) & ~F.isnan(value) & (size != float("inf"))
+    lost = (size != 0) & (size <= _SMALLEST_FLOAT4)
+    return (
+        F.when(beyond, failure("value out of range: overflow"))
+        .when(lost, failure("value out of range: underflow"))
+        .otherwise(value.cast("float"))
+    )
+
+
+def _float_to_integer(target: str) -> Apply:
+    # half to the even number; what does not fit raises, and so does what is not a number
+    return lambda value: F.rint(value.cast("double")).cast(SPARK_TYPES[target])
+
+
+_CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {
+    ("float4", "float8"): _plain("float8"),
+    ("float8", "float4"): _float8_to_float4,
+    **{(f"float{size}", target): _float_to_integer(target) for size in (4, 8) for target in _INTEGER_DIGITS},
+    ("bool", "int4"): _plain("int4"),
+    ("int4", "bool"): lambda value: value != 0,
+    ("bpchar", "text"): F.rtrim,
+    ("bpchar", "varchar"): F.rtrim,
+    ("date", "timestamp"): _plain("timestamp"),
+    ("timestamp", "date"): _plain("date"),
+}

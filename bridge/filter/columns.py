@@ -1,0 +1,45 @@
+"""A table's columns, as a row filter sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.filter.refusal import USER_DEFINED_TYPES, Refused
+from bridge.filter.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
+from protocol.types import BUILTIN, Kind
+
+if TYPE_CHECKING:
+    from protocol.types import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class FilterColumn:
+    """A column that a row filter may name.
+
+    Attributes:
+        type: As `protocol.types.resolve` has it, with the declared type's oid.
+        collation: Of a column of text; None stands for the database's, of which nothing is known.
+    """
+
+    type: ColumnType
+    collation: Collation | None = None
+
+
+def reference(name: str, column: FilterColumn, default: Collation, at: int) -> ColumnReference:
+    """A column where it is named in a filter.
+
+    Raises:
+        Refused: Its type does not come with PostgreSQL.
+    """
+    info = BUILTIN.get(column.type.oid)
+    if info is None:
+        raise Refused(USER_DEFINED_TYPES, at)
+    inner = column.type.element if column.type.kind is Kind.ARRAY and column.type.element else column.type
+    digits = Digits(inner.arrow.precision, inner.arrow.scale) if inner.kind is Kind.DECIMAL else None
+    strength = None
+    if info.name.removeprefix("_") in COLLATABLE:
+        strength = Strength(C_COLLATION if info.name == "name" else column.collation or default)
+    return ColumnReference(info.name, at, F.col, digits=digits, strength=strength, name=name)

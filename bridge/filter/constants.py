@@ -1,0 +1,110 @@
+"""Literals' values as Spark columns, and the Spark type that stands for each PostgreSQL type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.filter.refusal import Refused
+from bridge.filter.type_names import shown
+from bridge.filter.typed import COLLATABLE, Collation, Constant, Digits, Strength
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from pyspark.sql import Column
+
+MAX_DIGITS: Final = 38  # of Spark's decimals
+SPARK_TYPES: Final = {
+    "bool": "boolean", "int2": "smallint", "int4": "int", "int8": "bigint", "float4": "float", "float8": "double",
+    "text": "string", "varchar": "string", "bpchar": "string", "uuid": "string", "time": "string", "jsonb": "string",
+    "bytea": "binary", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp",
+    "interval": "bigint",
+}  # fmt: skip
+"""As the decoder makes columns (protocol.types); an interval is a literal's microseconds."""
+
+
+def constant(type_: str, value: Any, at: int, collation: Collation | None = None) -> Constant:
+    """A literal of a type.
+
+    Args:
+        type_: PostgreSQL's.
+        value: As of `literals.value_of`; None for NULL.
+        at: Its place.
+        collation: The database's; of a string its own.
+    """
+    strength = Strength(collation) if collation and element(type_) in COLLATABLE else None
+    digits = None
+    if element(type_) == "numeric":
+        digits = _digits(value if type_.startswith("_") else [value])
+    return Constant(type_, at, lambda: _column(type_, value, digits), digits=digits, strength=strength, value=value)
+
+
+def element(type_: str) -> str:
+    """An array's element type, any other type itself."""
+    return type_.removeprefix("_")
+
+
+def spark_type(type_: str, digits: Digits | None, at: int) -> str:
+    """What stands for a PostgreSQL type in Spark.
+
+    Raises:
+        Refused: Nothing does.
+    """
+    if type_.startswith("_"):
+        return f"array<{spark_type(type_[1:], digits, at)}>"
+    if type_ == "numeric":
+        return f"decimal({digits.precision},{digits.scale})" if digits else "string"
+    if type_ not in SPARK_TYPES:
+        raise Refused(f"values of type {shown(type_)} are not translated", at)
+    return SPARK_TYPES[type_]
+
+
+def digits_of(value: Decimal) -> Digits | None:
+    """The least digits that a finite value needs, if Spark has as many."""
+    if not value.is_finite():
+        return None
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)  # noqa: S101 - it is finite
+    while len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if digits == (0,):
+        return Digits(1, 0)
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + exponent, 0) + scale
+    return Digits(precision, scale) if precision <= MAX_DIGITS else None
+
+
+def common_digits(*all_: Digits | None) -> Digits | None:
+    """Digits that hold the values of all, if Spark has as many."""
+    some = [digits for digits in all_ if digits]
+    if len(some) < len(all_) or not some:
+        return None
+    scale = max(digits.scale for digits in some)
+    precision = max(digits.precision - digits.scale for digits in some) + scale
+    return Digits(max(precision, 1), scale) if precision <= MAX_DIGITS else None
+
+
+def _digits(values: list[Decimal | None] | None) -> Digits | None:
+    needed = [digits_of(value) for value in values or () if value is not None]
+    return common_digits(*needed) if needed else Digits(1, 0)
+
+
+def _column(type_: str, value: Any, digits: Digits | None) -> Column:  # noqa: PLR0911 - a line for each kind
+    if value is None:
+        return F.lit(None).cast(spark_type(type_, digits, 0))
+    if type_.startswith("_"):
+        items = F.array(*(_column(type_[1:], item, digits) for item in value))
+        return items.cast(spark_type(type_, digits, 0))
+    if type_ == "numeric":
+        text = format(value, "f") if value.is_finite() else str(value)
+        return F.lit(text).cast(spark_type(type_, digits, 0))
+    if type_ == "date":
+        return F.date_from_unix_date(F.lit(value))
+    if type_ in {"timestamp", "timestamptz"}:
+        # the text keeps the least of 64-bit numbers whole on its way to the JVM
+        return F.timestamp_micros(F.lit(str(value)).cast("bigint")).cast(SPARK_TYPES[type_])
+    if type_ in {"int8", "interval"}:
+        return F.lit(str(value)).cast("bigint")
+    return F.lit(value).cast(SPARK_TYPES[type_])

@@ -1,0 +1,279 @@
+"""A literal's text -> its value: PostgreSQL's input functions, for what means the same in every session.
+
+A value is a bool, an int (also days since 1970 for a date, microseconds since 1970 for a timestamp), a float,
+a Decimal (a numeric, its NaN and infinities too), a str or bytes; of an array a list. What depends on DateStyle,
+IntervalStyle or TimeZone is refused, and so is what PostgreSQL refuses.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+from decimal import Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.filter.refusal import Refused
+from bridge.filter.type_names import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SPACE: Final = " \t\n\r\f\v"
+_BITS: Final = {"int2": 16, "int4": 32, "int8": 64}
+_BOOLEANS: Final = {
+    **dict.fromkeys(("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"), True),
+    **dict.fromkeys(("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"), False),
+}
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_SPECIAL: Final = re.compile(r"(?:nan|[+-]?(?:inf|infinity))", re.IGNORECASE)
+_DATE: Final = re.compile(r"(\d{4,6})-(\d\d?)-(\d\d?)( BC)?", re.ASCII | re.IGNORECASE)
+_TIME: Final = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4,6}-\d\d?-\d\d?)(?:[ T]((?:\d\d?):\d\d(?::\d\d(?:\.\d+)?)?))?\s*(Z|UTC|[+-]\d\d?(?::?\d\d)?)?( BC)?",
+    re.ASCII | re.IGNORECASE,
+)
+_INTERVAL_PART: Final = re.compile(
+    r"\s*([+-]?\d+)\s*(day|days|hour|hours|minute|minutes|min|mins|second|seconds|sec|secs|week|weeks)(?![a-z])",
+    re.ASCII | re.IGNORECASE,
+)
+_INTERVAL_CLOCK: Final = re.compile(r"\s*([+-]?)(\d+):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?\s*", re.ASCII)
+_UNIT_USECS: Final = {
+    "w": 7 * 86_400_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000,
+}  # fmt: skip
+_UUID: Final = re.compile(r"\{?((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})\}?")
+_MAX_NUMERIC_EXPONENT: Final = 131_072
+
+FOREVER: Final = 2**31 - 1  # as a date: PostgreSQL's DATEVAL_NOEND, beyond every date
+END_OF_TIME: Final = 2**63 - 1
+_FIRST_DAY: Final = -2_440_588  # 4714-11-24 BC
+_EPOCH: Final = dt.date(1970, 1, 1).toordinal()
+_DAYS_OF_400_YEARS: Final = 146_097
+_MAX_YEAR: Final = 294_276
+
+
+def value_of(type_: str, text: str, at: int) -> Any:
+    """A literal of a type.
+
+    Raises:
+        Refused: It is none, is not the same in every session, or the type has no literals here.
+    """
+    if type_.startswith("_"):
+        return _array(type_, text, at)
+    read = _READERS.get(type_)
+    if read is None:
+        raise Refused(f"literals of type {shown(type_)} are not translated", at)
+    try:
+        return read(text, type_)
+    except ValueError as error:
+        reason = str(error) or f'invalid input syntax for type {shown(type_)}: "{text}"'
+        raise Refused(reason, at) from None
+
+
+def _string(text: str, _type: str) -> str:
+    return text
+
+
+def _boolean(text: str, _type: str) -> bool:
+    found = _BOOLEANS.get(text.strip(_SPACE).lower())
+    if found is None:
+        raise ValueError
+    return found
+
+
+def _integer(text: str, type_: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+", text.strip(_SPACE), re.ASCII):
+        raise ValueError
+    value = int(text.strip(_SPACE))
+    if not -(2 ** (_BITS[type_] - 1)) <= value < 2 ** (_BITS[type_] - 1):
+        raise ValueError(f'value "{text}" is out of range for type {shown(type_)}')
+    return value
+
+
+def _numeric(text: str, _type: str) -> Decimal:
+    stripped = text.strip(_SPACE)
+    if _SPECIAL.fullmatch(stripped):
+        return Decimal(stripped)
+    if not _NUMBER.fullmatch(stripped):
+        raise ValueError
+    try:
+        value = Context(prec=2000, Emax=10**6, Emin=-(10**6), traps=[InvalidOperation]).create_decimal(stripped)
+    except InvalidOperation:
+        raise ValueError from None
+    if len(stripped) > 1000 or (value and abs(value.adjusted()) > 1000):
+        raise ValueError("a numeric literal of more than 1000 digits")
+    return value
+
+
+def _float(text: str, type_: str) -> float:
+    stripped = text.strip(_SPACE)
+    if _SPECIAL.fullmatch(stripped):
+        return float(stripped)
+    if not _NUMBER.fullmatch(stripped):
+        raise ValueError
+    value = float(stripped)
+    if type_ == "float4":
+        # strtof rounds once; by way of a double it may be twice, which shows in the exact value alone
+        value = nearest_float4(Decimal(stripped))
+    if math.isinf(value) or (value == 0 and Decimal(stripped) != 0):
+        raise ValueError(f'"{text}" is out of range for type {shown(type_)}')
+    return value
+
+
+def nearest_float4(value: Decimal) -> float:
+    """The single-precision number that is nearest, of two the even one; infinity beyond them."""
+    try:
+        (near,) = struct.unpack("f", struct.pack("f", float(value)))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    bits = struct.unpack("i", struct.pack("f", near))[0]
+    around = []
+    for other in (bits - 1, bits, bits + 1):
+        one = struct.unpack("f", struct.pack("i", other))[0] if -(2**31) <= other < 2**31 else near
+        if math.isfinite(one):
+            around.append((abs(Decimal(one) - value), other & 1, one))
+    best: float = min(around)[2]
+    return best
+
+
+def _bytea(text: str, _type: str) -> bytes:
+    if text.startswith("\\x"):
+        return bytes.fromhex(re.sub(f"[{_SPACE}]", "", text[2:]))
+    if not re.fullmatch(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", text, re.DOTALL):
+        raise ValueError
+    raw = text.encode()
+    return re.sub(rb"\\(\\|[0-7]{3})", lambda f: b"\\" if f[1] == b"\\" else bytes([int(f[1], 8)]), raw)
+
+
+def _uuid(text: str, _type: str) -> str:
+    if not _UUID.fullmatch(text) or text.startswith("{") != text.endswith("}"):
+        raise ValueError
+    digits = re.sub("[{}-]", "", text).lower()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def days(year: int, month: int, day: int) -> int:
+    """Days since 1970 of a date; 1 BC is year 0."""
+    cycles, within = divmod(year - 1, 400)
+    return dt.date(within + 1, month, day).toordinal() + cycles * _DAYS_OF_400_YEARS - _EPOCH
+
+
+def _date(text: str, type_: str) -> int:
+    stripped = text.strip(_SPACE).lower()
+    if stripped in {"infinity", "+infinity", "-infinity"}:
+        return -FOREVER - 1 if stripped.startswith("-") else FOREVER
+    if stripped == "epoch":
+        return 0
+    found = _DATE.fullmatch(stripped)
+    if not found:
+        raise ValueError(f'"{text}" is read as type {shown(type_)} only if written YYYY-MM-DD')
+    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    if not year or year > _MAX_YEAR:
+        raise ValueError(f'date/time field value out of range: "{text}"')
+    try:
+        value = days(1 - year if found[4] else year, month, day)
+    except ValueError:
+        raise ValueError(f'date/time field value out of range: "{text}"') from None
+    if value < _FIRST_DAY:
+        raise ValueError(f'date out of range: "{text}"')
+    return value
+
+
+def _clock(text: str) -> int:
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f'"{text}" is read as a time only if written HH:MM:SS, with up to six digits more')
+    hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f'date/time field value out of range: "{text}"')
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[4] or "0").ljust(6, "0"))
+
+
+def _timestamp(text: str, type_: str) -> int:
+    stripped = text.strip(_SPACE)
+    if stripped.lower() in {"infinity", "+infinity", "-infinity"}:
+        return -END_OF_TIME - 1 if stripped.startswith("-") else END_OF_TIME
+    if stripped.lower() == "epoch":
+        return 0
+    found = _TIMESTAMP.fullmatch(stripped)
+    if not found:
+        raise ValueError(f'"{text}" is read as type {shown(type_)} only if written YYYY-MM-DD HH:MM:SS')
+    zone = found[3]
+    if zone and type_ == "timestamp":
+        raise ValueError(f'"{text}" has a zone, which type {shown(type_)} would ignore')
+    if not zone and type_ == "timestamptz":
+        raise ValueError(f'"{text}" has no zone: what it means depends on TimeZone; write +00 or another offset')
+    usecs = _date(found[1] + (found[4] or ""), type_) * _UNIT_USECS["d"] + (_clock(found[2]) if found[2] else 0)
+    usecs -= _zone_usecs(zone) if zone else 0
+    # Beyond what Spark's 64 bits since 1970 hold there are no values here either: all compare alike.
+    return min(usecs, END_OF_TIME)
+
+
+def _zone_usecs(zone: str) -> int:
+    if zone.upper() in {"Z", "UTC"}:
+        return 0
+    digits = zone[1:].replace(":", "")
+    hours, minutes = (int(digits[:-2]), int(digits[-2:])) if len(digits) > 2 else (int(digits), 0)
+    if hours > 15 or minutes > 59:
+        raise ValueError(f"time zone displacement out of range: {zone}")
+    return (1 if zone[0] == "+" else -1) * (hours * 60 + minutes) * _UNIT_USECS["m"]
+
+
+def _time(text: str, _type: str) -> str:
+    if text.strip(_SPACE) in {"24:00", "24:00:00"}:
+        return "24:00:00"
+    usecs = _clock(text.strip(_SPACE))
+    seconds, fraction = divmod(usecs, 1_000_000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{clock}.{fraction:06}".rstrip("0") if fraction else clock
+
+
+def _interval(text: str, type_: str) -> int:
+    """Days and less, in microseconds: in a timestamp without time zone every day has 24 hours."""
+    at, usecs = 0, 0
+    while part := _INTERVAL_PART.match(text, at):
+        usecs += int(part[1]) * _UNIT_USECS[part[2][0].lower()]
+        at = part.end()
+    clock = _INTERVAL_CLOCK.match(text, at)
+    if clock:
+        sign = -1 if clock[1] == "-" else 1
+        seconds = (int(clock[2]) * 60 + int(clock[3])) * 60 + int(clock[4] or 0)
+        usecs += sign * (seconds * 1_000_000 + int((clock[5] or "0").ljust(6, "0")))
+        at = clock.end()
+    if not text.strip() or text[at:].strip(_SPACE):
+        raise ValueError(f'"{text}" is read as type {shown(type_)} only in days, hours, minutes and seconds')
+    return usecs
+
+
+def _array(type_: str, text: str, at: int) -> list[Any]:
+    """A one-dimensional array in braces, its elements in quotes or not."""
+    body = text.strip(_SPACE)
+    if not (body.startswith("{") and body.endswith("}")):
+        raise Refused(f'malformed array literal: "{text}"', at)
+    body = body[1:-1]
+    if not body.strip(_SPACE):
+        return []
+    item = re.compile(rf'[{_SPACE}]*(?:"((?:[^"\\]|\\.)*)"|([^",{{}}\\]+?))[{_SPACE}]*(,|$)', re.DOTALL)
+    found: list[Any] = []
+    position = 0
+    while True:
+        one = item.match(body, position)
+        if not one:
+            raise Refused(f'the array literal is not read: "{text}"', at)
+        if one[1] is None and one[2].lower() == "null":
+            found.append(None)
+        else:
+            element = re.sub(r"\\(.)", r"\1", one[1], flags=re.DOTALL) if one[1] is not None else one[2]
+            found.append(value_of(type_[1:], element, at))
+        position = one.end()
+        if not one[3]:
+            return found
+
+
+_READERS: Final[dict[str, Callable[[str, str], Any]]] = {
+    "bool": _boolean, "int2": _integer, "int4": _integer, "int8": _integer, "numeric": _numeric, "float4": _float,
+    "float8": _float, "text": _string, "varchar": _string, "bpchar": _string, "bytea": _bytea, "uuid": _uuid,
+    "date": _date, "timestamp": _timestamp, "timestamptz": _timestamp, "time": _time, "interval": _interval,
+    "jsonb": _string,
+}  # fmt: skip

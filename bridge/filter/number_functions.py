@@ -1,0 +1,83 @@
+"""PostgreSQL's functions on numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.filter import numerics
+from bridge.filter.arithmetic import FLOATS, INTEGERS
+from bridge.filter.refusal import Refused
+from bridge.filter.typed import Constant, Digits, Typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+
+    from bridge.filter.pg_catalog import Signature
+
+_WHOLE: Final = 2.0**52  # from here on every float8 is a whole number
+
+
+def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """The function on numbers; None if it is none of these.
+
+    Raises:
+        Refused: It is not translated for these arguments.
+    """
+    first = signature.arguments[0] if signature.arguments else ""
+    if first == "numeric":
+        return _of_numeric(name, arguments, at)
+    apply: Callable[..., Column] | None = None
+    if first in INTEGERS:
+        apply = _INTEGER.get(name)
+    elif first in FLOATS:
+        apply = F.abs if name == "abs" else _FLOAT.get(name)
+    return Typed(signature.result, at, apply, arguments) if apply else None
+
+
+def _of_numeric(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    number = arguments[0]
+    if name == "mod":
+        return numerics.arithmetic("%", arguments, at)
+    if name in {"abs", "sign"}:
+        if not number.digits:
+            raise Refused(f"{name} of numeric values without a precision is not translated", at)
+        if name == "abs":
+            return Typed("numeric", at, F.abs, arguments, number.digits)
+        return Typed("numeric", at, lambda a: _sign(a).cast("decimal(1,0)"), arguments, Digits(1, 0))
+    if name not in {"round", "trunc", "ceil", "ceiling", "floor"}:
+        return None
+    places = 0
+    if len(arguments) > 1:
+        if not isinstance(arguments[1], Constant) or arguments[1].value is None:
+            raise Refused(f"{name} to places that are not a literal is not translated", at)
+        places = arguments[1].value
+    return numerics.rounded(name.removesuffix("ing"), number, places, at)
+
+
+def _sign(value: Column) -> Column:
+    return F.when(value > 0, 1).when(value < 0, -1).when(value == 0, 0)
+
+
+def _whole(function: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    """Spark's ceil and floor answer a bigint, PostgreSQL's a float8: large values are whole as they are."""
+    return lambda value: F.when(F.abs(value) < _WHOLE, function(value).cast("double")).otherwise(value)
+
+
+def _trunc(value: Column) -> Column:
+    return F.when(value < 0, _whole(F.ceil)(value)).otherwise(_whole(F.floor)(value))
+
+
+_INTEGER: Final[dict[str, Callable[..., Column]]] = {"abs": F.abs, "mod": lambda a, b: a % b}
+_FLOAT: Final[dict[str, Callable[[Column], Column]]] = {
+    "ceil": _whole(F.ceil),
+    "ceiling": _whole(F.ceil),
+    "floor": _whole(F.floor),
+    "round": F.rint,
+    "trunc": _trunc,
+    # what is not a number has the sign 0 (dsign)
+    "sign": lambda value: F.when(F.isnan(value), F.lit(0.0)).otherwise(_sign(value).cast("double")),
+}

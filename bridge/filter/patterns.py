@@ -1,0 +1,261 @@
+r"""Patterns of LIKE and of regular expressions -> Java's, where both mean the same.
+
+Of PostgreSQL's advanced regular expressions this is the common part: characters, `.`, brackets, groups, `|`, `*`, `+`,
+`?`, `{m,n}`, `^`, `$` and escaped punctuation; in a collation whose character types are ASCII's also `\d`, `\w`,
+`\s` and case-insensitive matching. What a backtracking and an automaton engine may tell apart (back references,
+look-around) is refused. Whether a match prefers long or short makes no difference to there being one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from bridge.filter.refusal import Refused
+
+_MAX_REPEATS: Final = 255  # DUPMAX
+_CLASSES: Final = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0B\\f\\r"}
+_NAMED: Final = {
+    "digit": "0-9", "alpha": "A-Za-z", "alnum": "A-Za-z0-9", "upper": "A-Z", "lower": "a-z",
+    "space": " \\t\\n\\x0B\\f\\r", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+_BRACES: Final = re.compile(r"\{(\d{1,3})(,(\d{1,3})?)?\}", re.ASCII)
+
+
+class Like(NamedTuple):
+    """A LIKE pattern.
+
+    Attributes:
+        kind: equals, starts, ends or contains `text`; or matches the Java expression `text`.
+        text: See there.
+    """
+
+    kind: str
+    text: str
+
+
+def like(pattern: str) -> Like:
+    """What a pattern of LIKE, with backslash for its escape, asks for.
+
+    Raises:
+        Refused: It ends with the escape.
+    """
+    parts: list[str | None] = []  # a character, or None and the empty string for % and _
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\":
+            position += 1
+            if position == len(pattern):
+                raise Refused("LIKE pattern must not end with escape character")
+            parts.append(pattern[position])
+        else:
+            parts.append({"%": None, "_": ""}.get(character, character))
+        position += 1
+    if "" not in parts:
+        text = "".join(part for part in parts if part)
+        inner = parts[1:-1]
+        first, last = (parts[0] is None, parts[-1] is None) if parts else (False, False)
+        if None not in parts:
+            return Like("equals", text)
+        if None not in inner and len(text) == len(parts) - (first + last if len(parts) > 1 else first):
+            return Like("contains" if first and last else "ends" if first else "starts", text)
+    java = "".join(".*" if part is None else "." if part == "" else _literal(part) for part in parts)
+    return Like("matches", rf"(?s)\A{java}\z")
+
+
+def like_escaped(pattern: str, escape: str) -> str:
+    """The pattern with backslash for its escape (`like_escape`).
+
+    Raises:
+        Refused: The escape is not one character, or none.
+    """
+    if len(escape) > 1:
+        raise Refused("invalid escape string: Escape string must be empty or one character.")
+    if escape == "\\":
+        return pattern
+    result, position = "", 0
+    while position < len(pattern):
+        character = pattern[position]
+        if escape and character == escape:
+            position += 1
+            if position == len(pattern):
+                raise Refused("LIKE pattern must not end with escape character")
+            result += "\\" + pattern[position]
+        else:
+            result += "\\\\" if character == "\\" else character
+        position += 1
+    return result
+
+
+def regular_expression(pattern: str, *, any_case: bool, ascii_types: bool) -> str:
+    """The Java expression that finds a match exactly where PostgreSQL finds one.
+
+    Args:
+        pattern: An advanced regular expression.
+        any_case: Case makes no difference.
+        ascii_types: The collation knows only ASCII's letters, digits and spaces.
+
+    Raises:
+        Refused: It may not mean the same.
+    """
+    if any_case and not ascii_types:
+        raise Refused("case is the server's collation's; case-insensitive matching is translated by collation C only")
+    if pattern.startswith("***"):
+        raise Refused("directors (***) are not translated")
+    reader = _Reader(pattern, ascii_types)
+    java = reader.alternatives()
+    if reader.position < len(pattern):
+        raise Refused(f"invalid regular expression: parentheses () not balanced in {pattern!r}")
+    return f"(?{'i' if any_case else ''}s){java}"
+
+
+class _Reader:
+    def __init__(self, pattern: str, ascii_types: bool) -> None:
+        self.pattern = pattern
+        self.position = 0
+        self._ascii_types = ascii_types
+
+    def _here(self, count: int = 1) -> str:
+        return self.pattern[self.position : self.position + count]
+
+    def _take(self, count: int = 1) -> str:
+        taken = self._here(count)
+        if len(taken) < count:
+            raise Refused(f"invalid regular expression: {self.pattern!r} ends too early")
+        self.position += count
+        return taken
+
+    def _untranslated(self, what: str) -> Refused:
+        return Refused(f"{what} in the regular expression {self.pattern!r} is not translated")
+
+    def alternatives(self) -> str:
+        found = [self._branch()]
+        while self._here() == "|":
+            self._take()
+            found.append(self._branch())
+        return "|".join(found)
+
+    def _branch(self) -> str:
+        java = ""
+        while self._here() not in {"", "|", ")"}:
+            java += self._piece()
+        return java
+
+    def _piece(self) -> str:
+        character = self._take()
+        if character in "^$":
+            if self._here() in {"*", "+", "?", "{"}:
+                raise self._untranslated("a repeated anchor")
+            return r"\A" if character == "^" else r"\z"
+        if character in "*+?{":
+            raise self._untranslated(f"{character} with nothing before it")
+        return self._atom(character) + self._repeats()
+
+    def _atom(self, character: str) -> str:
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return self._bracket()
+        if character == "\\":
+            return self._escape(brackets=False)
+        return "." if character == "." else _literal(character)
+
+    def _group(self) -> str:
+        if self._here() == "?":
+            self._take()
+            if self._take() != ":":
+                raise self._untranslated("(?")
+        elif self._here() == "*":
+            raise self._untranslated("(*")
+        inner = self.alternatives()
+        if self._here() != ")":
+            raise Refused(f"invalid regular expression: parentheses () not balanced in {self.pattern!r}")
+        self._take()
+        return f"(?:{inner})"
+
+    def _repeats(self) -> str:
+        character = self._here()
+        if character == "{":
+            braces = _BRACES.match(self.pattern, self.position)
+            if not braces:
+                raise self._untranslated("{ without numbers")
+            low, high = int(braces[1]), int(braces[3] or braces[1])
+            if not low <= high <= _MAX_REPEATS:
+                raise Refused(f"invalid regular expression: invalid repetition count(s) in {self.pattern!r}")
+            java = braces[0]
+        elif character and character in "*+?":
+            java = character
+        else:
+            return ""
+        self._take(len(java))
+        if self._here() == "?":  # prefers the shortest match: there is one all the same
+            self._take()
+        if self._here() and self._here() in "*+?{":
+            raise self._untranslated("a repeated repetition")
+        return java
+
+    def _escape(self, *, brackets: bool) -> str:
+        character = self._take()
+        if character in _CLASSES:
+            self._needs_ascii(f"\\{character}")
+            return _CLASSES[character] if brackets else f"[{_CLASSES[character]}]"
+        if character in "nrtf":
+            return f"\\{character}"
+        if character.isascii() and not character.isalnum():
+            return _literal(character)
+        raise self._untranslated(f"\\{character}")
+
+    def _needs_ascii(self, what: str) -> None:
+        if not self._ascii_types:
+            raise Refused(f"{what} is by the server's collation; it is translated by collation C only")
+
+    def _bracket(self) -> str:
+        java = "["
+        if self._here() == "^":
+            java += self._take()
+        if self._here() == "]":
+            raise self._untranslated("[] with ] in it")
+        while self._here() != "]":
+            java += self._range()
+        self._take()
+        return java + "]"
+
+    def _range(self) -> str:
+        start = self._take()
+        if start == "[" and self._here() in {":", ".", "="}:
+            return self._named_class()
+        if start == "-" and self._here() != "]" and self.pattern[self.position - 2] not in "[^":
+            raise self._untranslated("a - between other things in []")
+        if start == "\\":
+            escaped = self._here()
+            low = self._escape(brackets=True)
+            if self._here() == "-" and self._here(2) != "-]":
+                raise self._untranslated("a range from an escape")
+            return low if escaped else ""
+        if self._here() != "-" or self._here(2) == "-]":
+            return _literal(start)
+        self._take()
+        end = self._take()
+        if end in "\\[":
+            raise self._untranslated("a range to an escape")
+        if end < start:
+            raise Refused(f"invalid regular expression: invalid character range in {self.pattern!r}")
+        return f"{_literal(start)}-{_literal(end)}"
+
+    def _named_class(self) -> str:
+        kind = self._take()
+        end = self.pattern.find(f"{kind}]", self.position)
+        name = self.pattern[self.position : max(end, self.position)]
+        if kind != ":" or name not in _NAMED:
+            raise self._untranslated(f"[{kind}{name}{kind}]")
+        self._needs_ascii(f"[:{name}:]")
+        self._take(len(name) + 2)
+        if self._here() == "-" and self._here(2) != "-]":
+            raise self._untranslated("a range from a class")
+        return _NAMED[name]
+
+
+def _literal(character: str) -> str:
+    """A character that is itself, in brackets as well."""
+    return character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"

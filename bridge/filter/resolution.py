@@ -1,0 +1,159 @@
+"""Which operator or function is meant: the rules of parse_oper.c, parse_func.c and parse_coerce.c.
+
+The candidates are all that come with PostgreSQL, translated or not: a choice among less would be another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bridge.filter.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature
+from bridge.filter.typed import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ANY: Final = frozenset({"any", "anyelement", "anycompatible"})
+_ANY_ARRAY: Final = frozenset({"anyarray", "anycompatiblearray"})
+POLYMORPHIC: Final = _ANY | _ANY_ARRAY | {
+    "anynonarray", "anycompatiblenonarray", "anyenum", "anyrange", "anymultirange", "anycompatiblerange",
+    "anycompatiblemultirange",
+}  # fmt: skip
+
+
+def is_array(type_: str) -> bool:
+    """Whether a type's name is that of an array."""
+    return type_.startswith("_")
+
+
+def castable(source: str, target: str, *, contexts: str = "i") -> bool:
+    """Whether a value of one type becomes one of the other, in such a context (`find_coercion_pathway`)."""
+    if source == target:
+        return True
+    if is_array(source) and is_array(target):
+        return castable(source[1:], target[1:], contexts=contexts)
+    cast = CASTS.get((source, target))
+    return cast is not None and cast.context in contexts
+
+
+def accepts(declared: Sequence[str], given: Sequence[str]) -> bool:
+    """Whether arguments of the given types can stand for the declared (`can_coerce_type`)."""
+    return len(declared) == len(given) and all(map(_accepts, declared, given)) and _consistent(declared, given)
+
+
+def _accepts(declared: str, given: str) -> bool:
+    if given == UNKNOWN or declared in _ANY:
+        return True
+    if declared in _ANY_ARRAY:
+        return is_array(given)
+    if declared in {"anynonarray", "anycompatiblenonarray"}:
+        return not is_array(given)
+    if declared in POLYMORPHIC:
+        # no enum can be used in a row filter; ranges are not translated
+        return CATEGORY.get(given) == "R" and "range" in declared and "multi" not in declared
+    return castable(given, declared)
+
+
+def _consistent(declared: Sequence[str], given: Sequence[str]) -> bool:
+    """Whether polymorphic arguments agree (`check_generic_type_consistency`, without the anycompatible family)."""
+    arrays = {type_ for name, type_ in zip(declared, given, strict=True) if name == "anyarray" and type_ != UNKNOWN}
+    elements = {type_ for name, type_ in zip(declared, given, strict=True) if name == "anyelement"} - {UNKNOWN}
+    return len(arrays) <= 1 and len(elements) <= 1 and (not arrays or elements <= {next(iter(arrays))[1:]})
+
+
+def choose(candidates: Sequence[Signature], given: Sequence[str], *, binary: bool = False) -> Signature | None:
+    """The one candidate that is meant; None if there is none, or no best one.
+
+    Args:
+        candidates: All that have the name.
+        given: The arguments' types.
+        binary: They are operators with two arguments: a literal is first tried as of the other one's type.
+    """
+    exact = tuple(given)
+    if binary and UNKNOWN in exact:
+        exact = (exact[1], exact[1]) if exact[0] == UNKNOWN else (exact[0], exact[0])
+    for candidate in candidates:
+        if candidate.arguments == exact and UNKNOWN not in exact:
+            return candidate
+    fitting = [candidate for candidate in candidates if accepts(candidate.arguments, given)]
+    return fitting[0] if len(fitting) == 1 else _best(fitting, given)
+
+
+def _best(candidates: list[Signature], given: Sequence[str]) -> Signature | None:
+    """`func_select_candidate`, step by step."""
+    known = [i for i, type_ in enumerate(given) if type_ != UNKNOWN]
+
+    def most(score: list[int]) -> list[Signature]:
+        return [one for one, points in zip(candidates, score, strict=True) if points == max(score)]
+
+    if not candidates:
+        return None
+    candidates = most([sum(one.arguments[i] == given[i] for i in known) for one in candidates])
+    if len(candidates) > 1:
+        candidates = most(
+            [
+                sum(one.arguments[i] == given[i] or _preferred(one.arguments[i], given[i]) for i in known)
+                for one in candidates
+            ]
+        )
+    if len(candidates) == 1:
+        return candidates[0]
+    if len(known) == len(given):
+        return None
+    candidates = _by_category(candidates, [i for i in range(len(given)) if i not in known])
+    if len(candidates) == 1:
+        return candidates[0]
+    types = {given[i] for i in known}
+    if len(types) == 1:
+        same = [type_ for type_ in types for _ in given]
+        fitting = [one for one in candidates if accepts(one.arguments, same)]
+        if len(fitting) == 1:
+            return fitting[0]
+    return None
+
+
+def _preferred(declared: str, given: str) -> bool:
+    return declared in PREFERRED and CATEGORY[declared] == category(given)
+
+
+def category(type_: str) -> str:
+    """pg_type.typcategory."""
+    return "A" if is_array(type_) else CATEGORY.get(type_, "P")
+
+
+def _by_category(candidates: list[Signature], open_: list[int]) -> list[Signature]:
+    """Keep those that take literals of the category that all agree on, or of strings if one takes these."""
+    wanted: dict[int, tuple[str, bool]] = {}
+    for i in open_:
+        kinds = [(category(one.arguments[i]), one.arguments[i] in PREFERRED) for one in candidates]
+        categories = {kind for kind, _ in kinds}
+        if len(categories) > 1 and "S" not in categories:
+            return candidates
+        chosen = "S" if "S" in categories else next(iter(categories))
+        wanted[i] = chosen, any(preferred for kind, preferred in kinds if kind == chosen)
+    kept = [
+        one
+        for one in candidates
+        if all(
+            category(one.arguments[i]) == kind and (one.arguments[i] in PREFERRED or not has_preferred)
+            for i, (kind, has_preferred) in wanted.items()
+        )
+    ]
+    return kept or candidates
+
+
+def common_type(types: Sequence[str]) -> str | None:
+    """The type that CASE, COALESCE, IN and the like give their parts (`select_common_type`); None if there is none."""
+    if len(set(types)) == 1 and types[0] != UNKNOWN:
+        return types[0]
+    chosen = UNKNOWN
+    for type_ in types:
+        if type_ in {UNKNOWN, chosen}:
+            continue
+        if chosen == UNKNOWN:
+            chosen = type_
+        elif category(type_) != category(chosen):
+            return None
+        elif chosen not in PREFERRED and castable(chosen, type_) and not castable(type_, chosen):
+            chosen = type_
+    return "text" if chosen == UNKNOWN else chosen

@@ -1,0 +1,128 @@
+"""PostgreSQL's functions on text: characters are code points here as there."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.filter.arithmetic import failure
+from bridge.filter.refusal import Refused
+from bridge.filter.typed import Constant, collation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+
+    from bridge.filter.pg_catalog import Signature
+    from bridge.filter.typed import Apply, Typed
+
+_LEAST: Final = -(1 << 31)
+_END: Final = (1 << 31) - 1  # beyond every string's last character
+
+
+def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
+    """How Spark computes a function on text or bytea; None if it is none of these.
+
+    Raises:
+        Refused: It is not translated for these arguments.
+    """
+    if name in {"lower", "upper"} and signature.arguments == ("text",):
+        return _change_case(name, arguments, at)
+    if name in {"position", "strpos", "replace", "starts_with"}:
+        collation = collation_of(arguments, at)
+        if not collation.deterministic:
+            raise Refused(f'{name} by the nondeterministic collation "{collation.name}" is not translated', at)
+    apply = _FUNCTIONS.get((name, *signature.arguments))
+    if apply is not None and name in {"btrim", "ltrim", "rtrim"} and len(arguments) > 1:
+        _check_trimmed(arguments[1], at)
+    return apply
+
+
+def concatenate(left: Column, right: Column) -> Column:
+    """The operator ||."""
+    return F.concat(left, right)
+
+
+def _change_case(name: str, arguments: tuple[Typed, ...], at: int) -> Apply:
+    collation = collation_of(arguments, at)
+    if not collation.ascii_case:
+        raise Refused(
+            f'{name} by collation "{collation.name}" is the server\'s alone; {name}(… COLLATE "C") can be had', at
+        )
+    letters = (string.ascii_uppercase, string.ascii_lowercase)
+    source, target = letters if name == "lower" else letters[::-1]
+    return lambda text: F.translate(text, source, target)
+
+
+def _check_trimmed(characters: Typed, at: int) -> None:
+    if not isinstance(characters, Constant):
+        raise Refused("trimming characters that are not a literal is not translated", at)
+
+
+def _window(text: Column, start: Column, count: Column) -> Column:
+    """`substring(text, start, count)`: positions before the first count, but have no characters."""
+    first = start.cast("bigint")
+    after = first + count.cast("bigint")
+    begin = F.greatest(first, F.lit(1))
+    size = F.least(F.greatest(after - begin, F.lit(0)), F.lit(_END))
+    part = text.substr(F.least(begin, F.lit(_END)).cast("int"), size.cast("int"))
+    # least and greatest leave NULL out, so they must not be asked where there is one
+    known = text.isNotNull() & first.isNotNull() & count.isNotNull()
+    return F.when(known & (count < 0), failure("negative substring length not allowed")).when(known, part)
+
+
+def _from(text: Column, start: Column) -> Column:
+    return F.when(start.isNotNull(), text.substr(F.greatest(start, F.lit(1)), F.lit(_END)))
+
+
+def _left(text: Column, count: Column) -> Column:
+    size = F.when(count >= 0, count.cast("bigint")).when(count < 0, F.length(text) + count.cast("bigint"))
+    # greatest leaves NULL out, so it must not be asked where there is nothing
+    return F.when(size.isNotNull(), text.substr(F.lit(1), F.greatest(size, F.lit(0)).cast("int")))
+
+
+def _right(text: Column, count: Column) -> Column:
+    size = count.cast("bigint")
+    start = F.when(size >= 0, F.length(text) - size + 1).when(size < 0, 1 - size)
+    start = F.when(size == _LEAST, 1).otherwise(start)  # text_right cannot change its sign
+    part = text.substr(F.least(F.greatest(start, F.lit(1)), F.lit(_END)).cast("int"), F.lit(_END))
+    return F.when(start.isNotNull(), part)
+
+
+def _position(text: Column, part: Column) -> Column:
+    return F.call_function("instr", text, part)
+
+
+def _replace(text: Column, source: Column, target: Column) -> Column:
+    # by what Spark makes of an empty string to look for, too: nothing is replaced
+    return F.replace(text, source, target)
+
+
+_FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
+    **{(name, "text"): F.length for name in ("length", "char_length", "character_length")},
+    **{
+        (name, "bpchar"): lambda text: F.length(F.rtrim(text)) for name in ("length", "char_length", "character_length")
+    },
+    ("length", "bytea"): F.octet_length,
+    ("octet_length", "bytea"): F.octet_length,
+    ("octet_length", "text"): F.octet_length,
+    ("octet_length", "bpchar"): F.octet_length,
+    **{(name, "text", "int4", "int4"): _window for name in ("substr", "substring")},
+    **{(name, "text", "int4"): _from for name in ("substr", "substring")},
+    ("left", "text", "int4"): _left,
+    ("right", "text", "int4"): _right,
+    ("btrim", "text"): F.btrim,
+    ("ltrim", "text"): F.ltrim,
+    ("rtrim", "text"): F.rtrim,
+    ("btrim", "text", "text"): F.btrim,
+    ("ltrim", "text", "text"): F.ltrim,
+    ("rtrim", "text", "text"): F.rtrim,
+    ("position", "text", "text"): _position,
+    ("strpos", "text", "text"): _position,
+    ("starts_with", "text", "text"): F.startswith,
+    ("replace", "text", "text", "text"): _replace,
+    ("reverse", "text"): F.reverse,
+}

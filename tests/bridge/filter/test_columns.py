@@ -1,0 +1,40 @@
+"""Columns have PostgreSQL's type, their decimals' digits, and a collation where there is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.filter.columns import FilterColumn, reference
+from bridge.filter.refusal import Refused, RowFilterError
+from bridge.filter.row_filter import translate
+from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Digits
+from protocol.types import TypeInfo, resolve
+from tests.bridge.filter.verdicts import columns
+
+
+def test_types_and_digits():
+    found = {name: reference(name, column, DATABASE_DEFAULT, 0) for name, column in columns().items()}
+    assert {name: found[name].type for name in ("i4", "v", "c", "ia", "tz")} == {
+        "i4": "int4", "v": "varchar", "c": "bpchar", "ia": "_int4", "tz": "timestamptz",
+    }  # fmt: skip
+    assert (found["n"].digits, found["m"].digits, found["u"].digits) == (Digits(12, 3), Digits(38, 10), None)
+
+
+def test_collations():
+    text = resolve(25, -1)
+    assert reference("t", FilterColumn(text), DATABASE_DEFAULT, 0).strength == (DATABASE_DEFAULT, False, False)
+    assert reference("t", FilterColumn(text, C_COLLATION), DATABASE_DEFAULT, 0).strength == (C_COLLATION, False, False)
+    assert reference("i", FilterColumn(resolve(23, -1)), DATABASE_DEFAULT, 0).strength is None
+
+
+def test_domains_are_user_defined():
+    domain = resolve(70_000, -1, {70_000: TypeInfo(70_000, "price", "public", "d", basetype=23)})
+    with pytest.raises(Refused, match="User-defined types are not allowed"):
+        reference("d", FilterColumn(domain), DATABASE_DEFAULT, 0)
+
+
+def test_columns_of_other_types_can_be_asked_for_null():
+    net = {"net": FilterColumn(resolve(869, -1))}
+    assert translate("net IS NOT NULL", net).columns == {"net"}
+    with pytest.raises(RowFilterError, match="literals of type inet are not translated"):
+        translate("net = '10.0.0.1'", net)

@@ -1,0 +1,74 @@
+"""Functions on text count characters as the server does, and cut as it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bridge.filter.verdicts import refused
+
+FILTERS = [
+    "t || t2 = 'aa'",
+    "t || 'x' = 'ax'",
+    "c || 'x' = 'ax'",
+    "v || v = 'aa'",
+    r"x || '\x00' = '\x0000'",
+    "length(x) = 1",
+    "length(t) = 3",
+    "char_length(t) > 2",
+    "length(c) = 1",
+    "octet_length(t) = 3",
+    "octet_length(c) = 5",
+    "lower(t) = 'abc'",
+    "upper(t) = 'ABC'",
+    "substr(t, 2) = 'bc'",
+    "substr(t, 0, 2) = 'a'",
+    "substring(t from 2 for 1) = 'b'",
+    "substring(t from -1 for 3) = 'a'",
+    "substring(t, 1, 1) = '日'",
+    "substring(t for 1) = 'a'",
+    "left(t, 1) = 'a'",
+    "left(t, -1) = 'ab'",
+    "right(t, 2) = 'bc'",
+    "right(t, -1) = 'bc'",
+    "right(t, i4) = t",
+    "left(t, i4) = t",
+    "substr(t, i4) = t",
+    "substr(t, j4, 3) <> ''",
+    "btrim(t) = 'b'",
+    "trim(t) = 'b'",
+    "ltrim(t) = 'b'",
+    "rtrim(t) = 'b'",
+    "trim(both 'xz' from t) = 'yzzy'",
+    "trim(leading 'a' from t) = 'bc'",
+    "rtrim(t, 'cb') = 'a'",
+    "btrim(t, '') = t",
+    "position('b' in t) = 2",
+    "strpos(t, 'b') > 0",
+    "strpos(t, '') = 1",
+    "strpos(t, '語') = 3",
+    "strpos(t, t2) = 1",
+    "starts_with(t, 'a')",
+    "t ^@ 'a'",
+    "starts_with(t, t2)",
+    "replace(t, 'b', 'x') = 'axc'",
+    "replace(t, '', 'x') = t",
+    "reverse(t) = 'cba'",
+    "txt || 'x' = 'ax'",
+    "right(t, -2147483648) = t",
+    "left(t, -2147483648) = ''",
+    "right(t, 2147483647) = t",
+]
+
+REFUSED = [
+    ("lower(txt) = 'a'", 'lower by collation "default" is the server\'s alone; lower(… COLLATE "C") can be had'),
+    ("substring(t from '[a-z]') = 'a'", "the function substring(text, text) is not translated"),
+]
+
+
+def test_verdicts_are_the_servers(rows):
+    rows.check(FILTERS)
+
+
+@pytest.mark.parametrize(("expression", "reason"), REFUSED)
+def test_what_is_refused(expression, reason):
+    assert refused(expression)[0] == reason
