@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import Staged, Subscribed
+from bridge.apply.routes import Routes
 from bridge.apply.target import Target, spark_schema
 from bridge.config import Subscription
 from bridge.receive.publisher import Publisher
@@ -136,7 +137,9 @@ def _former(job: Job) -> BatchFormer:
         fields = [(column.name, resolve(column.type_oid, column.typmod, catalog).arrow) for column in table.columns]
         target = Target(table.namespace, table.name, f"/{table.qualified_name}", spark_schema(fields))
         subscribed[table.namespace, table.name] = Subscribed(target, INVALID, table.primary_key)
-    return BatchFormer(_NAME, subscribed, lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted])
+    return BatchFormer(
+        _NAME, Routes(subscribed), lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted]
+    )
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ class Subscription(BaseModel):
     def _definitions(cls, value: str | None) -> str | None:
         if value is not None:
             try:
-                parser.load(Path(value))
-            except parser.DefinitionError as error:
+                definitions.load(Path(value))
+            except definitions.DefinitionError as error:
                 raise ValueError(str(error)) from error
         return value
 

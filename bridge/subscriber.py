@@ -13,9 +13,11 @@ from bridge import faults, log
 from bridge.apply import messages
 from bridge.apply.batch import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
+from bridge.apply.routes import DefinedRoutes, Routes
 from bridge.apply.stage import SparkStage
 from bridge.apply.worker import BatchApplier
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
+from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -27,11 +29,14 @@ from bridge.track.spool import SpoolFolder
 from protocol.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
+    from bridge.filter.publication import Publication
+    from bridge.filter.reapply import Applied
+    from bridge.filter.routing import Routing
     from bridge.receive.publisher import PublishedTable
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
@@ -164,17 +169,31 @@ class SubscriptionWorker:
         with Publisher(self.subscription.connection, application_name=self._name) as publisher:
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
-            published = {(t.namespace, t.name): t for t in publisher.tables(self.subscription.publications)}
+            definitions = definitions_of(self.subscription)
+            applied = self._applied(publisher, definitions) if definitions is not None else None
+            tables = applied.routing.tables() if applied else publisher.tables(self.subscription.publications)
+            published = {(t.namespace, t.name): t for t in tables}
+            resolver = self._resolver(publisher, applied.stream.tables() if applied else tables)
+            if applied is not None:
+                # before there is a slot: what a filter cannot be computed for is refused
+                DefinedRoutes({}, applied.routing, resolver, lambda: applied.routing)
             sync = TableSync(self._spark, self.subscription, self._catalog, self._log)
             self._copying = True
             self._catalog.set_state(self._name, "copying")
             Start(self.subscription, self._catalog, publisher, sync, published, self._log).run()
             self._copying = False
             subscribed = sync.follow(published, publisher)
+            routes = Routes(subscribed)
+            if applied is not None:
+
+                def refresh() -> Routing:
+                    return apply_publications(self.subscription, publisher, definitions, missing_ok=True).routing
+
+                routes = DefinedRoutes(subscribed, applied.routing, resolver, refresh)
             former = BatchFormer(
                 self.subscription.origin_name,
-                subscribed,
-                self._resolver(publisher, published),
+                routes,
+                resolver,
                 unrepresentable=self.subscription.unrepresentable,
                 ignored=self._ignoring(),
                 stage=SparkStage(self._spark),
@@ -222,6 +241,7 @@ class SubscriptionWorker:
             origin_name=self.subscription.origin_name,
             txn_app_id=f"{row.txn_app_id}/{row.epoch}",
             deliver=self._deliver,
+            lost=self._lost,
             messages_path=self._messages_path(),
         )
         try:
@@ -235,11 +255,19 @@ class SubscriptionWorker:
         finally:
             receiver.stop()
 
+    def _applied(self, publisher: Publisher, definitions: tuple[Publication, ...]) -> Applied:
+        """The definitions on the server's tables; refuses what cannot be re-applied rightly."""
+        applied = apply_publications(self.subscription, publisher, definitions)
+        applied.check()
+        for gap in applied.gaps:
+            self._log.warning("the stream lacks something that the definitions publish", gap=gap.message)
+        return applied
+
     def _resolver(
-        self, publisher: Publisher, published: Mapping[tuple[str, str], PublishedTable]
+        self, publisher: Publisher, published: Iterable[PublishedTable]
     ) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
         """How columns' types are decoded; decides whether the stream may carry values in binary form."""
-        columns = [column for table in published.values() for column in table.columns]
+        columns = [column for table in published for column in table.columns]
         catalog = publisher.types({column.type_oid for column in columns})
         textual = {c.name for c in columns if not resolve(c.type_oid, c.typmod, catalog).binary}
         self._binary_readable = not textual
@@ -287,6 +315,14 @@ class SubscriptionWorker:
                 transactional=message.transactional,
                 xid=transaction.xid or None,
             )
+
+    def _lost(self, relation: str, rows: int) -> None:
+        """Log what a row filter made of values that the stream does not carry."""
+        self._log.warning(
+            "rows came to match a row filter by an UPDATE without their unchanged TOAST values: these are NULL",
+            relation=relation,
+            rows=rows,
+        )
 
     def _ignoring(self) -> Callable[[str], None]:
         """Warn once for each table that is published but not subscribed."""

@@ -36,9 +36,10 @@ from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from bridge.apply.changes import Stage
+    from bridge.apply.routes import Routes
     from bridge.apply.target import Target
     from protocol.types import ColumnType
 
@@ -82,7 +83,7 @@ class BatchFormer:
 
     Args:
         origin_name: For error contexts.
-        subscribed: The tables that follow the stream, by (namespace, name).
+        routes: Where the stream's relations go.
         types: Resolves (type oid, typmod) to how its values are decoded.
         unrepresentable: What becomes of a value the target's type cannot hold.
         ignored: Called once for each published table that is not subscribed.
@@ -93,7 +94,7 @@ class BatchFormer:
     def __init__(
         self,
         origin_name: str,
-        subscribed: Mapping[tuple[str, str], Subscribed],
+        routes: Routes,
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         *,
         unrepresentable: Literal["error", "null"] = "error",
@@ -102,7 +103,7 @@ class BatchFormer:
         memory_bytes: int = 64 << 20,
     ) -> None:
         self._origin_name = origin_name
-        self._subscribed = subscribed
+        self._routes = routes
         self._types = types
         self._unrepresentable = unrepresentable
         self._ignored = ignored
@@ -147,13 +148,17 @@ class BatchFormer:
             if isinstance(message, LogicalMessage):
                 batch.messages.append((transaction, message))
                 continue
-            if isinstance(message, Relation) and not self._relations.differs(message):
+            known = isinstance(message, Relation) and self._relations.find(message.relation_id) is not None
+            again = known and message not in transaction.relations and not transaction.in_stream
+            if isinstance(message, Relation) and not again and not self._relations.differs(message):
                 continue
             self._decode(work, begin, position)
             begin = position
             if isinstance(message, Relation):
                 self._relations.update(message)
                 self._columns.pop(message.relation_id, None)
+                if known:
+                    self._routes.announced_again()
             else:
                 self._truncate(work, message, transaction)
         self._decode(work, begin, len(work.run.rows))
@@ -172,9 +177,9 @@ class BatchFormer:
                 continue
             try:
                 relation = self._relations.get(int(relation_id))
-            except ProtocolError as error:
+                subscribed = self._route(relation)
+            except (ProtocolError, TargetError) as error:
                 raise work.failed(str(error), int(indices[0])) from error
-            subscribed = self._route(relation)
             if subscribed is None:
                 continue
             indices = indices[np.searchsorted(indices, work.run.first_row_from(subscribed.lsn)) :]
@@ -214,10 +219,9 @@ class BatchFormer:
         pieces.add(from_rows(table, seq, olds, wanted))
 
     def _route(self, relation: Relation) -> Subscribed | None:
-        key = (relation.namespace or "pg_catalog", relation.name)
-        subscribed = self._subscribed.get(key)
+        subscribed = self._routes.find(relation)
         if subscribed is None:
-            self._ignored(".".join(key))
+            self._ignored(".".join((relation.namespace or "pg_catalog", relation.name)))
         return subscribed
 
     def _target_columns(
@@ -234,22 +238,17 @@ class BatchFormer:
 
     def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
-        for relation_id in message.relation_ids:
-            relation = self._relations.get(relation_id)
-            subscribed = self._route(relation)
-            if subscribed is None or transaction.commit_lsn < subscribed.lsn:
+        relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
+        for subscribed in self._routes.truncated(relations):
+            if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
-            target = subscribed.target
-            # That of a partition under a root that is published does not empty the root.
-            if (
-                "truncate" not in subscribed.actions
-                or relation.name != target.name
-                or ((relation.namespace or "pg_catalog") != target.namespace)
-            ):
-                continue
-            columns = self._target_columns(relation, target, subscribed.columns)
-            pieces = work.pieces.setdefault(target.qualified_name, Pieces(subscribed))
-            pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), _wanted(columns, subscribed))
+            pieces = work.pieces.setdefault(subscribed.target.qualified_name, Pieces(subscribed))
+            for relation in relations:
+                target = subscribed.target
+                if (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name):
+                    columns = self._target_columns(relation, target, subscribed.columns)
+                    wanted = _wanted(columns, subscribed)
+                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
             pieces.truncate()
 
 

@@ -57,6 +57,7 @@ class BatchApplier:
         deliver: Called with a batch's logical messages when its changes are in Delta, and before the batch is done:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
+        lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class BatchApplier:
         txn_app_id: str,
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
+        lost: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -77,6 +79,7 @@ class BatchApplier:
         self._txn_app_id = txn_app_id
         self._deliver = deliver
         self._messages_path = messages_path
+        self._lost = lost
 
     def apply(self, batch: Batch) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -90,7 +93,10 @@ class BatchApplier:
         self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
         stamp = delta.CommitStamp(self._txn_app_id, batch.start_lsn, batch.end_lsn)
-        parts = {changes.target.qualified_name: partial(apply_table, self._spark, changes) for changes in batch.tables}
+        parts: dict[str, Callable[[], None]] = {}
+        for changes in batch.tables:
+            name = changes.target.qualified_name
+            parts[name] = partial(apply_table, self._spark, changes, lost=partial(self._lost, name))
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
             parts[messages.NAME] = partial(messages.append, self._spark, rows, self._messages_path)
@@ -131,7 +137,9 @@ def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[i
             does not carry, if there are any.
     """
     path = changes.target.path
-    if changes.empty and not changes.truncated:
+    if changes.empty:
+        if changes.truncated:
+            delta.overwrite(spark.createDataFrame([], changes.target.schema), path)
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     names = [column.name for column in columns]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
 from bridge.filter.coverage import Gap, gaps
-from bridge.filter.identity import check_identity
 from bridge.filter.definitions import load
+from bridge.filter.identity import check_identity
 from bridge.filter.routing import Routing
 from bridge.receive.relations import read_publications, read_relations
 

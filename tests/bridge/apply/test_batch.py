@@ -10,6 +10,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
+from bridge.apply.routes import Routes
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
 from protocol.lsn import INVALID, Lsn
@@ -55,7 +56,7 @@ def subscribed(relation, lsn=INVALID, primary_key=(), extra=()):
 
 def former(*tables, **options):
     by_name = {(s.target.namespace, s.target.name): s for s in tables}
-    return BatchFormer("pgbridge_x", by_name, lambda wanted: [resolve(*item) for item in wanted], **options)
+    return BatchFormer("pgbridge_x", Routes(by_name), lambda wanted: [resolve(*item) for item in wanted], **options)
 
 
 def insert(key, note):

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from bridge.errors import PublicationError
-from bridge.filter.membership import resolve
 from bridge.filter.definitions import parse
+from bridge.filter.membership import resolve
 from tests.bridge.filter.servers import members, own_publications, routing
 
 TABLES = """

@@ -1,0 +1,188 @@
+"""To which target a relation of the stream goes, and as what: the server's publications, or re-applied definitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bridge.apply.filtering import RowFilters
+from bridge.errors import PublicationError, TargetError
+from bridge.filter import row_filter
+from bridge.receive.relations import described
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from bridge.apply.changes import Subscribed
+    from bridge.filter.routing import Entry, Routing
+    from bridge.receive.relations import CatalogRelation
+    from bridge.receive.relations import Collation as CatalogCollation
+    from protocol.messages import Relation
+    from protocol.types import ColumnType
+
+    Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
+
+
+class Routes:
+    """What the server publishes is taken as it comes: each relation goes to the target of its name.
+
+    Args:
+        subscribed: The tables that follow the stream, by (namespace, name).
+    """
+
+    def __init__(self, subscribed: Mapping[tuple[str, str], Subscribed]) -> None:
+        self.subscribed = subscribed
+
+    def find(self, relation: Relation) -> Subscribed | None:
+        """Where a relation's changes go; None when they go nowhere.
+
+        Raises:
+            TargetError: They cannot be taken rightly.
+        """
+        return self.subscribed.get(_name(relation))
+
+    def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
+        """Which targets one TRUNCATE message empties, as far as that is published."""
+        return [found for relation in relations if (found := self.find(relation)) is not None]
+
+    def announced_again(self) -> None:
+        """The server has sent a definition that it had sent before: something about the table has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Row filters of several publications: a row passes if it passes one."""
+
+    filters: tuple[row_filter.RowFilter, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that any of them looks at."""
+        return frozenset().union(*(one.columns for one in self.filters))
+
+    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
+        """The condition; NULL where none is true and one is NULL."""
+        first, *others = (one.to_spark(resolve) for one in self.filters)
+        for other in others:
+            first |= other
+        return first
+
+
+class DefinedRoutes(Routes):
+    """Definitions re-applied to the stream: action, root, row filter and column list of each relation.
+
+    Args:
+        subscribed: The targets that follow the stream, by (namespace, name).
+        routing: The definitions on the server's tables.
+        types: Resolves (type oid, typmod).
+        refresh: Gives the routing on the tables as they are now.
+
+    Raises:
+        ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
+    """
+
+    def __init__(
+        self,
+        subscribed: Mapping[tuple[str, str], Subscribed],
+        routing: Routing,
+        types: Types,
+        refresh: Callable[[], Routing],
+    ) -> None:
+        super().__init__(subscribed)
+        self._types = types
+        self._refresh = refresh
+        self._use(routing)
+        for entry in routing.targets.values():
+            self._filters_of(entry)
+
+    def _use(self, routing: Routing) -> None:
+        self._routing = routing
+        self._found: dict[int, Subscribed | None] = {}
+
+    def find(self, relation: Relation) -> Subscribed | None:
+        """Where a relation's changes go, and as what; None when they go nowhere.
+
+        Raises:
+            TargetError: The definitions do not go with how the stream has the table.
+        """
+        if relation.relation_id not in self._found:
+            try:
+                self._found[relation.relation_id] = self._find(relation)
+            except PublicationError as error:
+                raise TargetError(str(error)) from error
+        return self._found[relation.relation_id]
+
+    def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
+        """Which targets one TRUNCATE message empties."""
+        targets = self._routing.truncated([self._known(relation) for relation in relations])
+        return [
+            self.subscribed[target.namespace, target.name]
+            for target in targets
+            if (target.namespace, target.name) in self.subscribed
+        ]
+
+    def announced_again(self) -> None:
+        """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
+        self._use(self._refresh())
+
+    def _known(self, relation: Relation) -> CatalogRelation:
+        """The table as the catalog has it; one that is newer than what is known, or was dropped, is looked for."""
+        for again in (False, True):
+            if again:
+                self.announced_again()
+            found = self._routing.find(relation.relation_id, *_name(relation))
+            if found is not None:
+                return found
+        gone = described(relation)
+        self._use(self._routing.including(gone))
+        return gone
+
+    def _find(self, relation: Relation) -> Subscribed | None:
+        entry = self._routing.route(self._known(relation))
+        if entry is None:
+            return None
+        subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))
+        if subscribed is None:
+            return None
+        names = [column.name for column in relation.columns]
+        entry.projection(names)  # raises: one is not there
+        return replace(
+            subscribed,
+            actions=frozenset(entry.actions),
+            columns=frozenset(entry.column_names),
+            filters=self._filters_of(entry),
+        )
+
+    def _filters_of(self, entry: Entry) -> RowFilters:
+        target = entry.target
+        types = self._types([(column.type_oid, column.typmod) for column in target.columns])
+        columns = {
+            column.name: row_filter.FilterColumn(type_, _collation(column.collation))
+            for column, type_ in zip(target.columns, types, strict=True)
+        }
+
+        def of(texts: Sequence[str]) -> AnyOf | None:
+            if not texts:
+                return None
+            table = (target.namespace, target.name)
+            return AnyOf(tuple(row_filter.translate(text, columns, table=table) for text in texts))
+
+        filters = entry.filters
+        return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
+
+
+def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
+    if collation is None:
+        return None
+    return row_filter.Collation(
+        collation.name,
+        bytewise=collation.bytewise,
+        deterministic=collation.deterministic,
+        ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
+    )
+
+
+def _name(relation: Relation) -> tuple[str, str]:
+    return relation.namespace or "pg_catalog", relation.name
