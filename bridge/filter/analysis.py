@@ -292,10 +292,10 @@ class Analysis:
         left = self._coerced(left, signature.arguments[0], node.at)
         if node.name not in comparisons.COMPARISONS:
             raise Refused(f"the operator {node.name} with ANY or ALL is not translated", node.at)
+        if right.type == "_numeric":
+            left, right = numerics.with_array(left, right)
         element = Typed(right.type[1:], right.at, right.apply, (), right.digits, right.strength)
         compared = comparisons.compare(node.name, left, element, node.at)
-        if compared.arguments != (left, element):
-            raise Refused("comparing with an array of numeric values of other digits is not translated", node.at)
         return arrays.quantified(left, right, compared.apply, every=node.every, at=node.at)
 
     # the rest

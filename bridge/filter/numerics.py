@@ -33,6 +33,14 @@ def _as(node: Typed, digits: Digits | None) -> Typed:
     return Typed("numeric", node.at, lambda column: column.cast(type_), (node,), digits)
 
 
+def with_array(node: Typed, array: Typed) -> tuple[Typed, Typed]:
+    """A numeric and an array of numerics, in the form that `together` would give to the elements."""
+    digits = common_digits(node.digits, array.digits)
+    type_ = spark_type("_numeric", digits, array.at)
+    elements = Typed(array.type, array.at, lambda column: column.cast(type_), (array,), digits)
+    return _as(node, digits), elements
+
+
 def as_decimal(node: Typed, digits: Digits) -> Typed:
     """A decimal, rounded half away from zero; more digits before the point than it has are an error."""
     type_ = spark_type("numeric", digits, node.at)

@@ -64,7 +64,7 @@ ROW_FILTERS = Example(
         "UPDATE t1 SET b = b + 1",
         "BEGIN; UPDATE t1 SET a = a + 10; UPDATE t1 SET a = a - 10; DELETE FROM t1 WHERE a = 10; COMMIT",
         "UPDATE t2 SET f = 0; INSERT INTO t2 VALUES (99, 99, 99); DELETE FROM t2 WHERE d < 5",
-        "UPDATE t3 SET g = 10 - g WHERE g IN (7, 3); UPDATE t3 SET h = -1; DELETE FROM t3 WHERE g = 2",
+        "UPDATE t3 SET g = 20 WHERE g = 10; UPDATE t3 SET g = 10 WHERE g = 7; UPDATE t3 SET h = -1; DELETE FROM t3 WHERE g = 2",
         "UPDATE toasted SET flag = 1 - flag; UPDATE whole SET n = n + 1; UPDATE whole SET n = NULL WHERE id = 2",
         "DELETE FROM whole WHERE id = 3; INSERT INTO inserted VALUES (3, 3), (4, 5), (5, NULL)",
         "UPDATE inserted SET n = 9; DELETE FROM inserted; TRUNCATE t3; INSERT INTO t3 VALUES (10, 1, 1), (1, 1, 1)",
@@ -106,7 +106,7 @@ _PARTITIONED = """
 _PARTITION_CHANGES = (
     "INSERT INTO parent VALUES (2, 'two'), (6, 'six'), (16, 'sixteen'); INSERT INTO child (a, b) VALUES (7, 'seven')",
     "UPDATE parent SET b = b || '!'",
-    "UPDATE parent SET a = a + 10 WHERE a = 6; UPDATE parent SET a = a - 10 WHERE a = 15",
+    "UPDATE parent SET a = a + 10 WHERE a = 7; UPDATE parent SET a = a - 13 WHERE a = 16",
     "DELETE FROM parent WHERE a IN (2, 11); INSERT INTO plain VALUES (1)",
     "CREATE TABLE third PARTITION OF parent FOR VALUES FROM (20) TO (30)",
     "INSERT INTO parent VALUES (25, 'twenty-five'), (8, 'eight'); UPDATE parent SET a = a - 2 WHERE a = 25",
@@ -137,7 +137,12 @@ def test_example(spark, publisher, pipeline, tmp_path, example):
     publisher.execute(example.schema)
     for statement in example.publications.split(";"):
         publisher.execute(statement)
-    publisher.execute("CREATE PUBLICATION broad FOR ALL TABLES")
+    broad = "CREATE PUBLICATION broad FOR ALL TABLES"
+    if "GENERATED" in example.schema:
+        if publisher.query("SHOW server_version_num")[0][0] < "180000":
+            pytest.skip("generated columns are published from PostgreSQL 18 on")
+        broad += " WITH (publish_generated_columns = stored)"
+    publisher.execute(broad)
     publisher.execute(example.before)
     definitions = tmp_path / "definitions.sql"
     definitions.write_text(example.publications)

@@ -7,6 +7,11 @@ import pytest
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
+    "n = ANY (ARRAY[1::numeric, 2.5])",
+    "u <> ALL ('{1.00,NaN,-1.5}')",
+    "n < ANY (ARRAY[i4, 0.1])",
+    "m = ANY ('{0.10}')",
+    "u = ANY (ARRAY[n, m])",
     "n > 1.5 AND n < 100",
     "n = 1.0000",
     "n > i4",
