@@ -176,11 +176,13 @@ class DefinedRoutes(Routes):
 def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
     if collation is None:
         return None
+    name = collation.name.rpartition(".")[2]
     return row_filter.Collation(
-        collation.name,
+        name,
         bytewise=collation.bytewise,
         deterministic=collation.deterministic,
         ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
+        default=name == "default",
     )
 
 
