@@ -116,7 +116,8 @@ class DefinedRoutes(Routes):
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""
-        targets = self._routing.truncated([self._known(relation) for relation in relations])
+        known = [self._known(relation) for relation in relations]  # may look at the catalog again
+        targets = self._routing.truncated(known)
         return [
             self.subscribed[target.namespace, target.name]
             for target in targets
@@ -140,7 +141,8 @@ class DefinedRoutes(Routes):
         return gone
 
     def _find(self, relation: Relation) -> Subscribed | None:
-        entry = self._routing.route(self._known(relation))
+        known = self._known(relation)  # may look at the catalog again
+        entry = self._routing.route(known)
         if entry is None:
             return None
         subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))

@@ -1,0 +1,155 @@
+"""Where the stream's relations go: by name, or by definitions on a real server's tables."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StructType
+
+from bridge.apply.changes import Subscribed
+from bridge.apply.routes import AnyOf, DefinedRoutes, Routes
+from bridge.apply.target import Target
+from bridge.errors import TargetError
+from bridge.filter.definitions import parse
+from bridge.filter.routing import Routing
+from bridge.filter.row_filter import RowFilterError
+from bridge.receive.publisher import Publisher
+from bridge.receive.relations import read_relations
+from protocol.lsn import Lsn
+from protocol.messages import Column, Relation
+from protocol.types import resolve
+
+SCHEMA = """
+CREATE TABLE t (id int PRIMARY KEY, n int, note text COLLATE "en-x-icu");
+CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10);
+CREATE TABLE other (id int PRIMARY KEY)
+"""
+
+
+def subscribed(*names: str) -> dict[tuple[str, str], Subscribed]:
+    return {
+        ("public", name): Subscribed(Target("public", name, f"/lake/{name}", StructType([])), Lsn(7), ("id",))
+        for name in names
+    }
+
+
+def types(wanted):
+    return [resolve(oid, typmod, {}) for oid, typmod in wanted]
+
+
+@pytest.fixture
+def server(publisher):
+    """The tables, and how a Relation message would have them."""
+    publisher.execute(SCHEMA.replace(' COLLATE "en-x-icu"', ""))
+    return publisher
+
+
+def relation(server, name: str) -> Relation:
+    query = "SELECT %s::regclass::oid::int, attname, atttypid::int FROM pg_attribute WHERE attrelid = %s::regclass"
+    rows = server.query(query + " AND attnum > 0 ORDER BY attnum", (name, name))
+    columns = tuple(Column(column, oid, -1, is_key=column == "id") for _, column, oid in rows)
+    return Relation(rows[0][0], "public", name, "d", columns)
+
+
+def routes(server, text: str, *names: str) -> tuple[DefinedRoutes, list[int]]:
+    """Routes by definitions, and a list that grows with each look at the catalog."""
+    publications = parse(text, "x.sql")
+    looks: list[int] = []
+
+    def look() -> Routing:
+        looks.append(len(looks))
+        with Publisher(server.conninfo, application_name="test") as publisher:
+            return Routing(publications, read_relations(publisher), missing_ok=True)
+
+    made = DefinedRoutes(subscribed(*names), look(), types, look)
+    looks.clear()
+    return made, looks
+
+
+def test_by_name():
+    """What the server publishes is taken as it comes; a table in pg_catalog has no schema in its message."""
+    here = Routes({**subscribed("t"), ("pg_catalog", "c"): subscribed("c")["public", "c"]})
+    t, unknown, system = (
+        Relation(n, ns, name, "d", ()) for n, (ns, name) in enumerate((("public", "t"), ("public", "u"), ("", "c")))
+    )
+    assert here.find(t) is here.subscribed["public", "t"]
+    assert here.find(unknown) is None
+    assert here.find(system) is here.subscribed["pg_catalog", "c"]
+    assert here.truncated([unknown, t]) == [here.subscribed["public", "t"]]
+
+
+def test_definitions_restrict(server):
+    """Actions, columns and filters are those of the file; a table that it does not have goes nowhere."""
+    made, looks = routes(
+        server,
+        "CREATE PUBLICATION p FOR TABLE t (id, note) WHERE (id > 5) WITH (publish = 'insert, delete')",
+        "t",
+        "other",
+    )
+    found = made.find(relation(server, "t"))
+    assert found is not None
+    assert found.actions == {"insert", "delete"}
+    assert found.columns == {"id", "note"}
+    assert found.filters is not None
+    assert (found.filters.insert is not None, found.filters.update) == (True, None)
+    assert found.filters.columns == {"id"}
+    assert (found.target, found.lsn) == (made.subscribed["public", "t"].target, Lsn(7))
+    assert made.find(relation(server, "other")) is None
+    assert made.truncated([relation(server, "t")]) == []
+    assert looks == []
+
+
+def test_a_partition_goes_to_its_root(server):
+    text = "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)"
+    made, _ = routes(server, text, "root")
+    found = made.find(relation(server, "leaf"))
+    assert found is not None
+    assert found.target.name == "root"
+    assert [s.target.name for s in made.truncated([relation(server, "root"), relation(server, "leaf")])] == ["root"]
+
+
+def test_a_partition_that_comes_later_is_looked_for_once(server):
+    made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)", "root")
+    server.execute("CREATE TABLE later PARTITION OF root FOR VALUES FROM (10) TO (20)")
+    for _ in range(2):
+        found = made.find(relation(server, "later"))
+        assert found is not None
+        assert found.target.name == "root"
+    assert len(looks) == 1
+
+
+def test_what_was_dropped_is_taken_for_what_its_message_says(server):
+    """It is in no publication any more; the stream goes on."""
+    made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
+    assert made.find(Relation(4_000_000, "public", "dropped", "d", (Column("id", 23, -1, is_key=True),))) is None
+    assert len(looks) == 1
+
+
+def test_a_column_that_the_stream_does_not_carry(server):
+    made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
+    known = relation(server, "t")
+    fewer = Relation(known.relation_id, "public", "t", "d", known.columns[:2])
+    with pytest.raises(TargetError, match='does not carry column "note"'):
+        made.find(fewer)
+
+
+def test_a_filter_that_cannot_be_exact_is_refused_at_once(server):
+    with pytest.raises(RowFilterError, match="n / 0.5"):
+        routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (n / 0.5 > 1)", "t")
+
+
+def test_any_of_several_filters(spark, server):
+    """NULL in one does not hide that another is true."""
+    text = "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5); CREATE PUBLICATION q FOR TABLE t WHERE (id = 1)"
+    made, _ = routes(server, text, "t")
+    found = made.find(relation(server, "t"))
+    assert found is not None
+    assert found.filters is not None
+    either = found.filters.insert
+    assert isinstance(either, AnyOf)
+    assert either.columns == {"n", "id"}
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    frame = spark.sql("VALUES (1, NULL), (2, 6), (3, 1), (4, NULL) AS t(id, n)")
+    matching = frame.filter(F.coalesce(either.to_spark(F.col), F.lit(False)))
+    assert sorted(row.id for row in matching.collect()) == [1, 2]
