@@ -89,7 +89,7 @@ def test_definitions_restrict(server):
     found = made.find(relation(server, "t"))
     assert found is not None
     assert found.actions == {"insert", "delete"}
-    assert found.columns == {"id", "note"}
+    assert found.columns == frozenset({"id", "note"})
     assert found.filters is not None
     assert (found.filters.insert is not None, found.filters.update) == (True, None)
     assert found.filters.columns == {"id"}
