@@ -4,6 +4,7 @@
 #   make demo                              the main job on a private PostgreSQL, shown live and proved at the end
 #   make test                              lint, types, tests
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
+#   make soak                              the long tests that `make test` leaves out
 #   make bench                             the benchmarks' table
 #   make fuzz                              arbitrary bytes against the decoders, a minute for each target
 #   make lint                              lint and types only
@@ -16,16 +17,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench fuzz lint format clean
+.PHONY: help demo test soak bench fuzz lint format clean
 
 help:
-	@sed -n '4,10s/^#   //p' Makefile
+	@sed -n '4,11s/^#   //p' Makefile
 
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+soak: $(VENV)/.test
+	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

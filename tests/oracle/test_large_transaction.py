@@ -47,7 +47,7 @@ COMMIT
 TABLES = ("keyed", "moved", "emptied", "log", "altered")
 
 
-@pytest.mark.parametrize("streaming", ["off", "on"])
+@pytest.mark.parametrize("streaming", [pytest.param("off", marks=pytest.mark.soak), "on"])
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
     from bridge.apply.stage import SparkStage

@@ -20,8 +20,15 @@ def assert_equal(spark, path_of, native):
         assert differences(spark, path_of(table), native, table) == []
 
 
-@pytest.mark.parametrize("binary", [False, True])
-@pytest.mark.parametrize("streaming", ["off", "on"])
+@pytest.mark.parametrize(
+    ("streaming", "binary"),
+    [
+        ("off", False),
+        ("on", True),
+        pytest.param("off", True, marks=pytest.mark.soak),
+        pytest.param("on", False, marks=pytest.mark.soak),
+    ],
+)
 def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, streaming, binary):
     """Prepared transactions stay open from one life to the next; with streaming, every change is sent at once."""
     publisher.stream_everything()
@@ -47,6 +54,7 @@ def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, strea
             assert_equal(spark, bridge.path, native)
 
 
+@pytest.mark.soak
 def test_random_workload_with_five_kills_at_random_moments(spark, publisher, daemon):
     """SIGKILL while copying and while streaming, under load; nothing is lost, nothing is there twice."""
     with Workload(publisher.conninfo, SEED) as workload:

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -330,3 +331,43 @@ def test_take_until_of_a_batch_larger_than_the_queue():
     queue.put(transaction(3, row_bytes=1000))
     assert numbers(queue.take_until(Lsn(200), lambda: Lsn(300), 0)) == [1, 2]
     assert not queue.wait_for_room(0)
+
+
+# --- runs of transactions ---------------------------------------------------------------------------------------------
+
+
+def run(first: int, *rows: int) -> TransactionRun:
+    """Transactions `first`, `first + 1`, … of a stream, as one run; the number-th ends at 100 times its number."""
+    numbers_ = np.arange(first, first + len(rows))
+    messages: list[bytes | memoryview] = [bytes(10)] * sum(rows)
+    return TransactionRun(
+        numbers_,
+        (100 * numbers_ - 8).astype(np.uint64),
+        (100 * numbers_).astype(np.uint64),
+        np.zeros(len(rows), np.int64),
+        messages,
+        np.cumsum([0, *rows]),
+        np.cumsum([10] * sum(rows)),
+    )
+
+
+def test_a_batch_ends_within_a_run():
+    """With the transaction that reaches the limit; the rest of the run is the next batch's beginning."""
+    queue = TransactionQueue(MANY)
+    queue.put(run(1, 2, 0, 3, 1))
+    queue.put(transaction(5))
+    limits = BatchLimits(3, MANY, 0)
+    assert numbers(queue.take(limits, SOON_S)) == [1, 2, 3]
+    assert numbers(queue.take(limits, SOON_S)) == [4, 5]
+    assert queue.take(limits, SOON_S) == []
+    assert (queue._rows, queue._bytes, queue._memory_bytes) == (0, 0, 0)
+
+
+def test_a_recorded_batch_ends_within_a_run():
+    queue = TransactionQueue(MANY)
+    queue.put(run(1, 1, 1, 1, 1))
+    passed = Lsn(400)
+    assert numbers(queue.take_until(Lsn(250), lambda: passed, 0)) == [1, 2]
+    assert numbers(queue.take_until(Lsn(300), lambda: passed, 0)) == [3]
+    assert queue.take_until(Lsn(350), lambda: passed, 0) == []
+    assert numbers(queue.take(AT_ONCE, SOON_S)) == [4]
