@@ -98,6 +98,7 @@ def test_ctrl_c_ends_everything(tmp_path):
 
 
 @pytest.mark.usefixtures("spark")  # which it does not use, but whose tests it runs among: last
+@pytest.mark.soak
 def test_the_whole_demo(tmp_path):
     """Copy, stream, kill -9, restart, catch up; all tables are equal, and the line that it prints works."""
     directory = tmp_path / "a demo"
