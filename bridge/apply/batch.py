@@ -23,6 +23,7 @@ from bridge.apply.changes import (
     inserts_only,
     key_of,
 )
+from bridge.apply.routes import name_of
 from bridge.apply.runs import Run, runs_of
 from bridge.apply.target import TargetColumn
 from bridge.errors import ApplyContext, ApplyError, TargetError
@@ -221,7 +222,7 @@ class BatchFormer:
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)
         if subscribed is None:
-            self._ignored(".".join((relation.namespace or "pg_catalog", relation.name)))
+            self._ignored(".".join(name_of(relation)))
         return subscribed
 
     def _target_columns(
@@ -245,7 +246,7 @@ class BatchFormer:
             pieces = work.pieces.setdefault(subscribed.target.qualified_name, Pieces(subscribed))
             for relation in relations:
                 target = subscribed.target
-                if (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name):
+                if name_of(relation) == (target.namespace, target.name):
                     columns = self._target_columns(relation, target, subscribed.columns)
                     wanted = _wanted(columns, subscribed)
                     pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)

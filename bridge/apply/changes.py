@@ -6,6 +6,7 @@ No Spark in here. Columns carry positions, not names, so that no column's name c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -158,21 +159,16 @@ class Pieces:
 
     def stage(self, stage: Stage) -> None:
         """Take what is in memory out of it; changes under one definition go together."""
-        rest: list[_Piece] = []
-        for piece in self._pieces:
-            before = rest[-1] if rest else None
-            if before is not None and before.table is not None and before.columns == piece.columns:
-                rest[-1] = _merged(before, piece)
-            else:
-                rest.append(piece)
-        self._pieces = [
-            piece
-            if piece.table is None
-            else _Piece(
-                piece.columns, piece.column_names, piece.inserts_only, piece.moves, None, stage.put(piece.table)
-            )
-            for piece in rest
-        ]
+        kept: list[_Piece] = []
+        for (columns, staged), group in groupby(self._pieces, lambda piece: (piece.columns, piece.table is None)):
+            pieces = list(group)
+            if staged:
+                kept += pieces
+                continue
+            table = _together([piece.table for piece in pieces])
+            only, moved = all(piece.inserts_only for piece in pieces), any(piece.moves for piece in pieces)
+            kept.append(_Piece(columns, table.column_names, only, moved, None, stage.put(table)))
+        self._pieces = kept
 
     def changes(self, stage: Stage | None = None) -> TableChanges | None:
         """All of it, brought together by column name under the last definition; None when there is nothing.
@@ -309,17 +305,6 @@ def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Seq
         if index in place:
             renumbered[f"{kind}_{place[index]}"] = column
     return pa.table(renumbered)
-
-
-def _merged(one: _Piece, other: _Piece) -> _Piece:
-    table = _together([one.table, other.table])
-    return _Piece(
-        one.columns,
-        table.column_names,
-        one.inserts_only and other.inserts_only,
-        one.moves or other.moves,
-        table,
-    )
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table:

@@ -41,7 +41,7 @@ class Routes:
         Raises:
             TargetError: They cannot be taken rightly.
         """
-        return self.subscribed.get(_name(relation))
+        return self.subscribed.get(name_of(relation))
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""
@@ -133,7 +133,7 @@ class DefinedRoutes(Routes):
         for again in (False, True):
             if again:
                 self.announced_again()
-            found = self._routing.find(relation.relation_id, *_name(relation))
+            found = self._routing.find(relation.relation_id, *name_of(relation))
             if found is not None:
                 return found
         gone = described(relation)
@@ -188,5 +188,6 @@ def _collation(collation: CatalogCollation | None) -> row_filter.Collation | Non
     )
 
 
-def _name(relation: Relation) -> tuple[str, str]:
+def name_of(relation: Relation) -> tuple[str, str]:
+    """(namespace, name); the namespace is empty in the message for pg_catalog."""
     return relation.namespace or "pg_catalog", relation.name
