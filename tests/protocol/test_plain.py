@@ -18,6 +18,7 @@ from protocol.pgoutput import decode, encode
 from protocol.plain import Messages
 from protocol.transactions import Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data
+from tests.protocol.runs import singles
 
 
 def wrapped(message: m.Message) -> bytes:
@@ -81,17 +82,6 @@ def in_turns(messages: list[bytes], rng: random.Random) -> tuple[list[Transactio
     except ProtocolError as error:
         return ended, str(error), in_runs
     return ended, f"{assembler.state} {assembler.in_progress()}", in_runs
-
-
-def singles(item: Transaction | TransactionRun) -> list[Transaction]:
-    if isinstance(item, Transaction):
-        return [item]
-    found = []
-    for i in range(len(item)):
-        rows = item.rows[item.first_rows[i] : item.first_rows[i + 1]]
-        lsns = Lsn(int(item.commit_lsns[i])), int(item.commit_times_us[i]), Lsn(int(item.end_lsns[i]))
-        found.append(Transaction(int(item.xids[i]), *lsns, list(rows), rows_bytes=sum(map(len, rows))))
-    return found
 
 
 def same(one: list[Transaction], two: list[Transaction]) -> bool:

@@ -17,13 +17,14 @@ from protocol.errors import ProtocolError
 from protocol.lsn import Lsn
 from protocol.messages import Insert
 from protocol.pgoutput import decode
-from protocol.transactions import Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES
+from tests.protocol.runs import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from protocol.transactions import Transaction
     from protocol.walsender import PgoutputOptions
 
 PATIENCE_S = 20.0
@@ -102,23 +103,6 @@ class Stream:
         with pytest.raises((BridgeError, ProtocolError, RuntimeError)) as caught:
             self.take(10**6)
         return caught.value
-
-
-def singles(item: Transaction | TransactionRun) -> list[Transaction]:
-    """A transaction, or the transactions of a run."""
-    if isinstance(item, Transaction):
-        return [item]
-    return [
-        Transaction(
-            int(item.xids[i]),
-            Lsn(int(item.commit_lsns[i])),
-            int(item.commit_times_us[i]),
-            Lsn(int(item.end_lsns[i])),
-            rows := item.rows[item.first_rows[i] : item.first_rows[i + 1]],
-            rows_bytes=sum(map(len, rows)),
-        )
-        for i in range(len(item))
-    ]
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction, TransactionRun
-from tests.bridge.receive.streams import singles
+from tests.protocol.runs import singles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

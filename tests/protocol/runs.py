@@ -1,0 +1,23 @@
+"""Runs of transactions, taken apart."""
+
+from __future__ import annotations
+
+from protocol.lsn import Lsn
+from protocol.transactions import Transaction, TransactionRun
+
+
+def singles(item: Transaction | TransactionRun) -> list[Transaction]:
+    """A transaction, or the transactions of a run."""
+    if isinstance(item, Transaction):
+        return [item]
+    return [
+        Transaction(
+            int(item.xids[i]),
+            Lsn(int(item.commit_lsns[i])),
+            int(item.commit_times_us[i]),
+            Lsn(int(item.end_lsns[i])),
+            rows := item.rows[item.first_rows[i] : item.first_rows[i + 1]],
+            rows_bytes=sum(map(len, rows)),
+        )
+        for i in range(len(item))
+    ]
