@@ -9,18 +9,17 @@ PostgreSQL's worker.c.
 
 from __future__ import annotations
 
-import select
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import pq
 
 from bridge import faults
 from bridge.errors import BridgeError, PublisherError
 from bridge.receive.connection import connect, translated
+from bridge.receive.copy_both import StreamEnded, copy_both
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction
@@ -48,14 +47,7 @@ STATUS_INTERVAL_S = 1.0
 pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
-# So that the schedule is looked at every few milliseconds under full load, and memory is bounded.
-_MESSAGES_PER_TURN = 10_000
-_BYTES_PER_TURN = 4 << 20
-
-_GATHER_S = 0.0003
-"""A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
-the walsender too; in so long a time no more comes than the socket holds."""
-_UNDEFINED_OBJECT = b"42704"
+_UNDEFINED_OBJECT = "42704"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +108,7 @@ class WalReceiver:
         self._ask = threading.Event()
         self._status_due_s = 0.0
         self._connection = connect(conninfo, application_name=application_name, replication=True)
-        self._connection.add_notice_handler(lambda diagnostic: notice(_as_psql(diagnostic)))
+        self._copy_both = copy_both(self._connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
 
     def start(self) -> None:
@@ -127,11 +119,9 @@ class WalReceiver:
         """
         command = start_replication(self._stream.slot_name, self._stream.start_lsn, self._stream.options)
         try:
-            self._connection.execute(command.encode())
+            self._copy_both.start(command)
         except psycopg.Error as error:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
-        if self._connection.pgconn.status != pq.ConnStatus.OK:
-            raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,6 +129,7 @@ class WalReceiver:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self._copy_both.close()
         self._connection.close()
 
     def ask_for_position(self) -> None:
@@ -152,11 +143,13 @@ class WalReceiver:
                 self._limit_memory()
                 self._report_if_due()
                 if idle:
-                    self._wait_readable()
+                    self._copy_both.wait(min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic())))
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
                     # More often than due: what asks for an answer is not read meanwhile.
                     self._report()
             self._report()
+        except StreamEnded as ended:
+            self._queue.fail(_ended(ended))
         except psycopg.Error as error:
             self._queue.fail(translated(error, "the replication stream was lost"))
         except OSError as error:
@@ -167,35 +160,15 @@ class WalReceiver:
             self._queue.fail(error)
 
     def _receive(self) -> bool:
-        """Take what has arrived, a turn's worth of it at most; True when nothing is left to read."""
-        pgconn = self._connection.pgconn
-        get_copy_data = pgconn.get_copy_data
-        messages: list[bytes] = []
-        append = messages.append
-        counted = turn_bytes = 0
-        while len(messages) < _MESSAGES_PER_TURN:
-            size, data = get_copy_data(1)
-            if size > HEADER_BYTES:
-                # libpq's view of its own allocation costs more than the copy: the collector follows it
-                append(bytes(data))
-                continue
-            if size > 0:
-                self._take(messages)
-                self._control(bytes(data))
-                messages.clear()
-                counted = 0
-            elif size < 0:
-                self._take(messages)
-                self._ended()
-            else:
-                turn_bytes += sum(map(len, messages[counted:]))
-                if counted == len(messages) or turn_bytes > _BYTES_PER_TURN:
-                    break
-                counted = len(messages)
-                pgconn.consume_input()
-        idle = counted == len(messages) < _MESSAGES_PER_TURN
-        self._take(messages)
-        return idle
+        """Take what has arrived, a turn's worth of it at most; True when nothing had."""
+        messages, controls = self._copy_both.read()
+        at = 0
+        for index in controls:
+            self._take(messages[at:index])
+            self._control(messages[index])
+            at = index + 1
+        self._take(messages[at:] if at else messages)
+        return not messages
 
     def _take(self, messages: list[bytes]) -> None:
         """Assemble messages of the output plugin."""
@@ -247,22 +220,6 @@ class WalReceiver:
             largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)
             self._spools.file_for(largest).append(largest)
 
-    def _ended(self) -> None:
-        """The server ended the COPY, or the connection is gone."""
-        result = self._connection.pgconn.get_result()
-        reason = (result.error_message if result else self._connection.pgconn.error_message).decode(errors="replace")
-        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
-        retry = sqlstate is None or sqlstate[:2] in {b"57", b"08", b"55", b"53", b"XX"}
-        hint = "" if retry else "mend it on the publisher; the stream goes on from the last durable transaction"
-        if sqlstate == _UNDEFINED_OBJECT:
-            hint = (
-                "a publication that is created again is still missing in the WAL that was written without it: "
-                "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
-            )
-        raise PublisherError(
-            f"the publisher ended the stream: {reason.strip() or 'no reason given'}", hint=hint, retry=retry
-        )
-
     def _report_if_due(self) -> None:
         if self._ask.is_set() or time.monotonic() >= self._status_due_s:
             self._report()
@@ -279,21 +236,19 @@ class WalReceiver:
             send_time_us=int((time.time() - _POSTGRES_EPOCH_S) * 1_000_000),
             reply_requested=asked,
         )
-        pgconn = self._connection.pgconn
-        pgconn.put_copy_data(encode_standby_status_update(update))
-        while pgconn.flush():
-            select.select([], [pgconn.socket], [], STATUS_INTERVAL_S)
+        self._copy_both.send(encode_standby_status_update(update))
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
 
-    def _wait_readable(self) -> None:
-        """Sleep until bytes arrive or something is due."""
-        pgconn = self._connection.pgconn
-        timeout_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
-        if select.select([pgconn.socket], [], [], timeout_s)[0]:
-            time.sleep(_GATHER_S)
-            pgconn.consume_input()
 
-
-def _as_psql(diagnostic: psycopg.errors.Diagnostic) -> str:
-    text = f"{diagnostic.severity}:  {diagnostic.message_primary}"
-    return f"{text}\nDETAIL:  {diagnostic.message_detail}" if diagnostic.message_detail else text
+def _ended(ended: StreamEnded) -> PublisherError:
+    """The server ended the COPY, or the connection is gone: whether to try again, and what to do."""
+    sqlstate = ended.sqlstate
+    retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
+    hint = "" if retry else "mend it on the publisher; the stream goes on from the last durable transaction"
+    if sqlstate == _UNDEFINED_OBJECT:
+        hint = (
+            "a publication that is created again is still missing in the WAL that was written without it: "
+            "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
+        )
+    reason = str(ended) or "no reason given"
+    return PublisherError(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)

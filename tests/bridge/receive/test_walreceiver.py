@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
-from bridge.receive import walreceiver
+from bridge.receive import copy_both, walreceiver
 from bridge.receive.queue import TransactionQueue
 from protocol.lsn import Lsn
 from protocol.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
@@ -86,7 +86,8 @@ def test_xids_are_the_servers(stream, publisher):
 
 def test_transaction_longer_than_a_turn(stream, publisher, monkeypatch):
     """And than the queue: it passes, whole."""
-    monkeypatch.setattr(walreceiver, "_MESSAGES_PER_TURN", 100)
+    monkeypatch.setattr(copy_both, "_MESSAGES_AT_ONCE", 100)
+    monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 10_000)
     stream.again(stream.start_lsn, max_bytes=1000)
     stream.start()
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
@@ -244,7 +245,7 @@ def test_asking_for_the_position(stream, publisher):
 def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monkeypatch):
     """Nobody takes for longer than wal_sender_timeout: status updates go on, memory does not grow, all arrives."""
     monkeypatch.undo()  # the status interval as it is in use
-    monkeypatch.setattr(walreceiver, "_BYTES_PER_TURN", 100_000)  # what may come on top
+    monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 100_000)  # what may come on top
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 100) AS n")
     for _ in range(60):
         publisher.execute("UPDATE t SET a = a || 'y'")

@@ -107,7 +107,7 @@ def test_a_large_transaction_that_is_not_streamed_goes_to_a_file_too(stream, pub
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) AS n")
     (transaction,) = stream.take(1)
     assert transaction.moved is not None
-    assert transaction.moved.rows > 4000
+    assert transaction.moved.rows > 1000
     assert ids(transaction) == list(range(1, 5001))
 
 

@@ -1,0 +1,352 @@
+"""A replication connection after START_REPLICATION: CopyData in both directions, by libpq or from its socket.
+
+libpq gives one message at a time, through two calls and an allocation each: in Python that costs more than the
+walsender takes to make the message. So on a Unix socket, where libpq encrypts nothing, the messages are taken from the
+socket, as many at a time as have arrived; libpq has then opened and authenticated the connection, and will close it.
+
+Source: the documentation's "Message Formats"; `getCopyDataMessage` in PostgreSQL's fe-protocol3.c.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import numpy as np
+import psycopg
+from psycopg import errors, pq
+
+from bridge.errors import PublisherError
+from protocol.walsender import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.slices import Bytes, Ints
+
+_GATHER_S = 0.0003
+"""A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
+the walsender too; in so long a time no more comes than the socket holds."""
+
+_MESSAGES_AT_ONCE = 10_000
+_BUFFER_BYTES = 1 << 20
+_SEND_TIMEOUT_S = 1.0
+
+_COPY_DATA, _COPY_BOTH, _ERROR, _NOTICE = b"dWEN"
+_XLOG_DATA, _KEEPALIVE = b"wk"
+_LENGTH: Final = struct.Struct(">I")
+_PREFIX_BYTES = 5  # the tag, the length that counts itself
+
+
+class Arrived(NamedTuple):
+    """CopyData messages in order.
+
+    Attributes:
+        messages: The contents of each.
+        controls: Indices of those too short for XLogData with a payload, ascending.
+    """
+
+    messages: list[bytes]
+    controls: list[int]
+
+
+class StreamEnded(Exception):
+    """The server ended the stream, or the connection is gone.
+
+    Attributes:
+        sqlstate: The server's, if it gave an error.
+    """
+
+    def __init__(self, message: str, sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class CopyBoth(Protocol):
+    """A connection that replicates."""
+
+    def start(self, command: str) -> None:
+        """Send START_REPLICATION and wait for its answer.
+
+        Raises:
+            psycopg.Error: The server refuses it.
+            PublisherError: The server closed the connection.
+        """
+
+    def read(self) -> Arrived:
+        """What has arrived, up to a few thousand messages; nothing when nothing is there.
+
+        Raises:
+            StreamEnded: There will be no more.
+            OSError: The connection is lost.
+        """
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until bytes arrive, and a little longer."""
+
+    def send(self, content: bytes) -> None:
+        """Send CopyData.
+
+        Raises:
+            psycopg.Error: The connection is lost.
+            OSError: The same.
+        """
+
+    def close(self) -> None:
+        """Let go of the connection, which the caller closes."""
+
+
+def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callable[[str], None]) -> CopyBoth:
+    """The faster way that the connection allows.
+
+    Args:
+        connection: With nothing under way.
+        notice: Called with each message beside the stream, as psql would show it.
+    """
+    opened = socket.socket(fileno=os.dup(connection.pgconn.socket))
+    if opened.family == socket.AF_UNIX:
+        return SocketCopyBoth(opened, notice)
+    opened.close()
+    connection.add_notice_handler(lambda d: notice(_as_psql(d.severity, d.message_primary, d.message_detail)))
+    return LibpqCopyBoth(connection)
+
+
+class LibpqCopyBoth:
+    """By libpq, whatever the connection."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        self._connection = connection
+        self._over: StreamEnded | None = None
+
+    def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
+        self._connection.execute(command.encode())
+        if self._connection.pgconn.status != pq.ConnStatus.OK:
+            raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
+
+    def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
+        pgconn = self._connection.pgconn
+        get_copy_data = pgconn.get_copy_data
+        messages: list[bytes] = []
+        append = messages.append
+        counted = size_bytes = 0
+        while self._over is None and len(messages) < _MESSAGES_AT_ONCE:
+            size, data = get_copy_data(1)
+            if size > 0:
+                # libpq's view of its own allocation costs more than the copy: the collector follows it
+                append(bytes(data))
+            elif size < 0:
+                self._over = self._ended()
+                break
+            else:
+                size_bytes += sum(map(len, messages[counted:]))
+                if counted == len(messages) or size_bytes > _BUFFER_BYTES:
+                    break
+                counted = len(messages)
+                pgconn.consume_input()
+        if not messages and self._over is not None:
+            raise self._over
+        return Arrived(messages, [i for i, message in enumerate(messages) if len(message) <= HEADER_BYTES])
+
+    def _ended(self) -> StreamEnded:
+        result = self._connection.pgconn.get_result()
+        reason = (result.error_message if result else self._connection.pgconn.error_message).decode(errors="replace")
+        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
+        return StreamEnded(reason.strip(), sqlstate.decode() if sqlstate else None)
+
+    def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
+        pgconn = self._connection.pgconn
+        if select.select([pgconn.socket], [], [], timeout_s)[0]:
+            time.sleep(_GATHER_S)
+            pgconn.consume_input()
+
+    def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
+        pgconn = self._connection.pgconn
+        pgconn.put_copy_data(content)
+        while pgconn.flush():
+            select.select([], [pgconn.socket], [], _SEND_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SocketCopyBoth:
+    """From the socket of a connection that is not encrypted; libpq can do nothing with it afterwards but close it.
+
+    Args:
+        opened: The socket; it is closed by `close`.
+        notice: As in `copy_both`.
+    """
+
+    def __init__(self, opened: socket.socket, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._socket = opened
+        self._socket.setblocking(False)
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._filled = 0
+        self._over: StreamEnded | None = None
+
+    def close(self) -> None:  # noqa: D102 - CopyBoth's
+        self._socket.close()
+
+    def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
+        query = command.encode() + b"\0"
+        self._send(b"Q" + _LENGTH.pack(len(query) + 4) + query)
+        started = False
+        while not started:
+            select.select([self._socket], [], [])
+            self._receive()
+            end = self._message_end(0)
+            while end is not None and not started:
+                tag, body = self._buffer[0], bytes(self._buffer[_PREFIX_BYTES:end])
+                self._drop(end)
+                started = tag == _COPY_BOTH
+                if tag == _ERROR:
+                    raise _refused(_fields(body))
+                if not started:
+                    self._beside(tag, body)
+                end = self._message_end(0)
+            if self._over is not None and not started:
+                raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
+
+    def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
+        if self._over is None:
+            self._receive()
+        whole = self._message_end(0) is not None  # of a large one nothing is copied before it is there
+        data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
+        messages: list[bytes] = []
+        controls: list[int] = []
+        at = 0
+        while at < len(data):
+            starts, ends = _copy_data(data, at)
+            if len(starts):
+                controls += [len(messages) + int(i) for i in np.flatnonzero(ends - starts <= HEADER_BYTES)]
+                messages += [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+                at = int(ends[-1])
+                continue
+            end = self._message_end(at)
+            if end is None:
+                break
+            if data[at] == _COPY_DATA:
+                if end - at - _PREFIX_BYTES <= HEADER_BYTES:
+                    controls.append(len(messages))
+                messages.append(data[at + _PREFIX_BYTES : end])
+            else:
+                self._beside(data[at], data[at + _PREFIX_BYTES : end])
+            at = end
+        self._drop(at)
+        if not messages and self._over is not None:
+            raise self._over
+        return Arrived(messages, controls)
+
+    def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
+        if select.select([self._socket], [], [], timeout_s)[0]:
+            time.sleep(_GATHER_S)
+
+    def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
+        self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
+
+    def _send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                select.select([], [self._socket], [], _SEND_TIMEOUT_S)
+
+    def _receive(self) -> None:
+        """Take what the socket holds, as much as the buffer has room for; a message always has."""
+        while self._filled < len(self._buffer):
+            try:
+                size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
+            except BlockingIOError:
+                return
+            if size == 0:
+                self._over = self._over or StreamEnded("server closed the connection unexpectedly")
+                return
+            self._filled += size
+
+    def _message_end(self, at: int) -> int | None:
+        """Where the message at a place in the buffer ends; None while it has not arrived."""
+        if self._filled < at + _PREFIX_BYTES:
+            return None
+        end = at + 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
+        if end > self._filled:
+            if end - at > len(self._buffer):
+                self._buffer.extend(bytes(end - at - len(self._buffer)))
+            return None
+        return end
+
+    def _drop(self, size: int) -> None:
+        """Forget the first bytes of the buffer."""
+        kept = bytes(memoryview(self._buffer)[size : self._filled])
+        if len(self._buffer) > _BUFFER_BYTES > len(kept):
+            self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer[: len(kept)] = kept
+        self._filled = len(kept)
+
+    def _beside(self, tag: int, body: bytes) -> None:
+        """A message that is no CopyData."""
+        if tag == _NOTICE:
+            fields = _fields(body)
+            self._notice(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
+        elif tag == _ERROR:
+            fields = _fields(body)
+            self._over = StreamEnded(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
+        elif tag not in b"SA":
+            self._over = self._over or StreamEnded("")
+
+
+def _copy_data(data: bytes, at: int) -> tuple[Ints, Ints]:
+    """The CopyData messages that follow each other from a place on: where their contents start and end.
+
+    A place where one may begin is one that looks like it; it is one when the message before ends there.
+    """
+    view = np.frombuffer(data, np.uint8, offset=at)
+    if len(view) <= _PREFIX_BYTES:
+        return _NONE, _NONE
+    kinds = view[_PREFIX_BYTES:]
+    likely = view[:-_PREFIX_BYTES] == _COPY_DATA
+    likely &= view[1 : 1 - _PREFIX_BYTES] == 0
+    likely &= (kinds == _XLOG_DATA) | (kinds == _KEEPALIVE)
+    begins = np.flatnonzero(likely)
+    if not len(begins) or begins[0] != 0:
+        return _NONE, _NONE
+    ends = begins + 1 + _sizes(view, begins)
+    follows = ends[:-1] == begins[1:]
+    count = len(begins) if follows.all() else int(follows.argmin()) + 1
+    count = min(count, int(np.searchsorted(ends[:count], len(view), side="right")))
+    return begins[:count] + _PREFIX_BYTES + at, ends[:count] + at
+
+
+def _sizes(view: Bytes, begins: Ints) -> Ints:
+    sizes = np.zeros(len(begins), np.int64)
+    for i in range(1, _PREFIX_BYTES):
+        sizes = (sizes << 8) | view[begins + i]
+    return sizes
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """An ErrorResponse's or NoticeResponse's fields by their codes ("Error and Notice Message Fields")."""
+    texts = (field.decode(errors="replace") for field in body.split(b"\0") if field)
+    return {text[0]: text[1:] for text in texts}
+
+
+def _refused(fields: dict[str, str]) -> psycopg.Error:
+    """The error that psycopg would raise."""
+    text = _as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
+    try:
+        return errors.lookup(fields.get("C", ""))(text)
+    except KeyError:
+        return psycopg.OperationalError(text)
+
+
+def _as_psql(severity: str | None, primary: str | None, detail: str | None) -> str:
+    text = f"{severity}:  {primary}"
+    return f"{text}\nDETAIL:  {detail}" if detail else text
+
+
+_NONE: Final[Ints] = np.zeros(0, np.int64)
