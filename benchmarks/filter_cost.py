@@ -23,8 +23,8 @@ from bridge import session
 from bridge.apply import delta
 from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Subscribed, TableChanges
 from bridge.apply.filtering import RowFilters
+from bridge.apply.table import apply_table
 from bridge.apply.target import Target, TargetColumn, spark_schema
-from bridge.apply.worker import apply_table
 from bridge.filter.row_filter import FilterColumn, translate
 from protocol.lsn import INVALID
 from protocol.types import resolve

@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge import faults
-from bridge.apply import delta, messages, moved
-from bridge.apply.changes import Staged
-from bridge.apply.filtering import filtered
-from bridge.apply.net_effect import net_effect
-from bridge.apply.stage import as_frame
+from bridge.apply import delta, messages
+from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError
 from bridge.track.catalog import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -29,11 +25,9 @@ from bridge.track.spool import SpoolFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from bridge.apply.batch import Batch
-    from bridge.apply.changes import TableChanges
-    from bridge.apply.target import TargetColumn
     from bridge.track.catalog import Catalog
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -127,41 +121,6 @@ class BatchApplier:
         faults.reach("table_committed")
 
 
-def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[int], None] = lambda _: None) -> None:
-    """Commit one table's changes: nothing, an append, an overwrite, or a MERGE.
-
-    Args:
-        spark: The session.
-        changes: The changes.
-        lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
-            does not carry, if there are any.
-    """
-    path = changes.target.path
-    if changes.empty:
-        if changes.truncated:
-            delta.overwrite(spark.createDataFrame([], changes.target.schema), path)
-        return
-    frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
-    names = [column.name for column in columns]
-    toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
-    if changes.inserts_only and not (changes.truncated and key):
-        if changes.truncated:
-            delta.overwrite(_rows(frame, names), path)
-        else:
-            delta.append(_rows(frame, names), path)
-        return
-    if changes.moves:
-        effects = as_frame(spark, moved.fold(frame.orderBy("seq").toArrow(), key, [c.type.arrow for c in columns]))
-        toast = [i for i in toast if f"unchanged_{i}" in effects.columns]
-    else:
-        effects = net_effect(frame, key, toast)
-    if changes.truncated:
-        # The target is empty, so what is not born in the batch has nothing to act on.
-        delta.overwrite(_rows(effects.filter((F.col("action") == "put") & F.col("born")), names), path)
-    else:
-        delta.merge(effects, path, names, key, toast)
-
-
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
     text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
@@ -169,39 +128,3 @@ def summary(error: Exception) -> str:
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
         text = text[raised.start(1) :].strip()
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
-
-
-def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
-    if isinstance(changes.changes, Staged):
-        staged: DataFrame = changes.changes.frame
-        return staged
-    return as_frame(spark, changes.changes)
-
-
-def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
-    """What passes the row filters, as what it passes."""
-    if not changes.filters:
-        return frame
-    positions = {column.name: i for i, column in enumerate(changes.columns)}
-    passed = filtered(frame, changes.filters, positions)
-    if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
-        lost(rows)
-    return passed.drop("lost")
-
-
-def _published(frame: DataFrame, changes: TableChanges) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
-    """Without the columns that only the filters looked at: the changes, the columns, the key's positions."""
-    published = [i for i, c in enumerate(changes.columns) if changes.published is None or c.name in changes.published]
-    if len(published) == len(changes.columns):
-        return frame, changes.columns, changes.key
-    place = {str(position): i for i, position in enumerate(published)}
-    parts = [name.partition("_") for name in frame.columns]
-    kept = [F.col(name) for name in ("seq", "op", "old")]
-    kept += [F.col("".join(part)).alias(f"{part[0]}_{place[part[2]]}") for part in parts if part[2] in place]
-    columns = tuple(changes.columns[i] for i in published)
-    return frame.select(*kept), columns, tuple(published.index(k) for k in changes.key)
-
-
-def _rows(frame: DataFrame, names: list[str]) -> DataFrame:
-    """The new rows under the target's column names."""
-    return frame.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(names)))

@@ -8,9 +8,9 @@ import pytest
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.batch import Batch
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, TableChanges
+from bridge.apply.changes import INSERT, KEY_TUPLE, NO_OLD, TableChanges
 from bridge.apply.target import Target, TargetColumn
-from bridge.apply.worker import BatchApplier, apply_table, summary
+from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError
 from bridge.session import fork
 from bridge.track.catalog import BatchIntent, Catalog, catalog_path
@@ -46,59 +46,6 @@ def changes(target, *rows, key=(0,), truncated=False):
 
 def content(spark, target):
     return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())
-
-
-def operations(spark, target):
-    """The kinds of commit, oldest first, without the table's making."""
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()
-    return [(row.operation, (row.operationParameters or {}).get("mode")) for row in reversed(history)][1:]
-
-
-def test_inserts_only_are_appended(spark, target):
-    apply_table(spark, changes(target, (INSERT, None, 1, "a"), (INSERT, None, 2, "b")))
-    assert content(spark, target) == [(1, "a"), (2, "b")]
-    assert operations(spark, target) == [("WRITE", "Append")]
-
-
-def test_rows_without_a_key_are_appended_with_their_duplicates(spark, target):
-    apply_table(spark, changes(target, (INSERT, None, 1, "a"), (INSERT, None, 1, "a"), key=()))
-    assert content(spark, target) == [(1, "a"), (1, "a")]
-
-
-def test_changes_are_merged_in_one_commit(spark, target):
-    apply_table(spark, changes(target, *((INSERT, None, n, "old") for n in range(5))))
-    apply_table(
-        spark,
-        changes(
-            target, (UPDATE, None, 1, "new"), (DELETE, 2, None, None), (UPDATE, 3, 30, "moved"), (INSERT, None, 9, "9")
-        ),
-    )
-    assert content(spark, target) == [(0, "old"), (1, "new"), (4, "old"), (9, "9"), (30, "moved")]
-    assert [kind for kind, _ in operations(spark, target)] == ["WRITE", "MERGE"]
-
-
-def test_truncate_is_an_overwrite_with_what_came_after(spark, target):
-    apply_table(spark, changes(target, (INSERT, None, 1, "a")))
-    after = changes(
-        target,
-        (INSERT, None, 2, "b"),
-        (INSERT, None, 3, "c"),
-        (UPDATE, None, 3, "d"),
-        (DELETE, 2, None, None),
-        truncated=True,
-    )
-    apply_table(spark, after)
-    assert content(spark, target) == [(3, "d")]
-    apply_table(spark, changes(target, truncated=True))
-    assert content(spark, target) == []
-    apply_table(spark, changes(target, (INSERT, None, 4, "e"), truncated=True, key=()))
-    assert content(spark, target) == [(4, "e")]
-    assert operations(spark, target) == [("WRITE", "Append"), *[("WRITE", "Overwrite")] * 3]
-
-
-def test_no_changes_no_commit(spark, target):
-    apply_table(spark, changes(target))
-    assert operations(spark, target) == []
 
 
 @pytest.fixture
