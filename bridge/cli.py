@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 
 from bridge import __version__, config, log
-from bridge.errors import BridgeError, ConfigError
+from bridge.errors import BridgeError, ConfigError, SkipError
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running
+from bridge.track.skip import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,6 +176,66 @@ def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
 def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     """Stop a subscription after the batch under way; its slot goes on holding WAL on the server."""
     _set_enabled(config_file, name, enabled=False)
+
+
+@app.command()
+def skip(
+    name: Name,
+    *,
+    lsn: Annotated[
+        str,
+        typer.Option(metavar="LSN", help='Where it finished, as its error says; "none" takes it back.'),
+    ],
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Skip the transaction that cannot be applied, whole; what it held is kept in the state directory."""
+
+    def change(settings: Config, catalog: Catalog, *, running: bool) -> None:
+        _subscription(settings, name)
+        try:
+            skip_lsn = parse(lsn, catalog.remote_lsn(name))
+        except ValueError as error:
+            raise SkipError(str(error)) from error
+        catalog.set_skip_lsn(name, skip_lsn)
+        when = "now" if running else "at the daemon's next start"
+        if skip_lsn is None:
+            typer.echo(f'subscription "{name}": nothing is skipped')
+        else:
+            typer.echo(f'subscription "{name}": the transaction that finished at {skip_lsn} is skipped ({when})')
+
+    _with_catalog(config_file, change)
+
+
+@app.command()
+def origin(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[SUB]", help="The subscription's name; all without it.")
+    ] = None,
+    *,
+    advance: Annotated[
+        str,
+        typer.Option(metavar="LSN", help="Go on from here instead; the daemon must be stopped."),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the document instead of a table.")] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show up to where every transaction is durable, or move it on by hand."""
+    from bridge import origin as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+
+    def use(settings: Config, catalog: Catalog, **_: object) -> None:
+        chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]
+        if advance:
+            if name is None:
+                raise ConfigError("--advance needs the subscription's name")
+            typer.echo(report.advance(settings, catalog, chosen[0], advance))
+            return
+        document = report.collect(chosen, catalog)
+        if as_json:
+            typer.echo(json.dumps(document, indent=2))
+        else:
+            Console().print(report.render(document))
+
+    _with_catalog(config_file, use)
 
 
 @app.command()

@@ -5,6 +5,7 @@
       StateError            the state directory: locked, unreadable, or of another server
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
+      SkipError             the LSN to skip or to advance to cannot be one
       PublicationError      publications do not go together, or do not fit the tables
       TargetError           a Delta table is not what it must be
       SyncError             a table's copy was cut short: it starts again
@@ -29,6 +30,7 @@ class BridgeError(Exception):
     """Base of the bridge's own errors.
 
     Attributes:
+        message: What went wrong.
         hint: What the operator can do, in one sentence or one statement to run; empty when there is nothing.
         retry: Trying again soon, without anybody's help, may succeed.
     """
@@ -37,6 +39,7 @@ class BridgeError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
+        self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
@@ -62,6 +65,10 @@ class PublisherError(BridgeError):
 
 class SlotMoved(PublisherError):
     """The slot's confirmed_flush_lsn lies beyond everything that is durable here: changes are lost to us."""
+
+
+class SkipError(BridgeError):
+    """An LSN that was given by hand cannot be used, in PostgreSQL's words."""
 
 
 class PublicationError(BridgeError):
@@ -122,6 +129,7 @@ class ApplyError(BridgeError):
 
     def __init__(self, message: str, context: ApplyContext, *, hint: str = "") -> None:
         super().__init__(f"{message}\nCONTEXT:  {context}", hint=hint)
+        self.message = message
         self.context = context
 
 

@@ -17,10 +17,19 @@ FAULT_POINTS = (
     "after_receive",  # a whole transaction was received, nothing else has happened
     "prepare_kept",  # a prepared transaction's spool file is durable, nothing else knows of it
     "batch_begun",  # the intent is in the catalog, nothing is committed
+    "table_begun",  # one table of a batch is about to be committed
     "table_committed",  # one table of a batch is committed, others may not be
     "batch_committed",  # all tables are committed, the catalog does not know
     "before_confirm",  # the catalog knows, the server does not
 )
+
+UNDO_POINTS = (
+    "undo_begun",  # a batch has failed, the catalog knows that it is to be taken back
+    "table_restored",  # one table is as before the batch, others may not be
+    "batch_undone",  # all tables are as before the batch, the catalog knows
+    "skipped_written",  # the changes of a transaction to skip are written down, the catalog says it is still to come
+)
+"""Points that are reached only where a transaction cannot be applied."""
 
 
 def _nothing(_point: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
     Returns:
         `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
         `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
-        answer.
+        answer. `conflicts` has PostgreSQL's names of conflicts and how often each arose.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -92,6 +93,7 @@ def _one(
             "time": datetime.fromtimestamp(error.time_s, UTC).isoformat(timespec="seconds"),
         },
         "tables": [{"name": rel.qualified_name, "state": rel.state, "path": rel.path} for rel in catalog.rels(name)],
+        "conflicts": catalog.conflicts(name),
     }
 
 
@@ -120,10 +122,20 @@ def render(document: dict[str, Any]) -> RenderableType:
         for table in entry["tables"]:
             state = f"{table['state']} ({_STATES[table['state']]})"
             tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
+        if entry["conflicts"]:
+            counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
+            problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
         if error := entry["last_error"]:
             problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
             problems.append(error["message"] + "\n")
+            if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
+                problems.append(f"To skip this transaction:  {skip_command(entry['name'], error['finish_lsn'])}\n")
     return Group(overview, Text(), tables, problems)
+
+
+def skip_command(name: str, finish_lsn: str) -> str:
+    """What to type in a shell."""
+    return f"pgbridge skip {shlex.quote(name)} --lsn {finish_lsn}"
 
 
 def size_text(size_bytes: int | None) -> str:

@@ -136,6 +136,8 @@ class SubscriptionWorker:
 
     def _failed(self, error: BaseException) -> bool:
         """Record an error; whether to try again."""
+        if not isinstance(error, Exception):
+            return False  # the end of the process, not of an attempt
         self._failures += 1
         context = error.context if isinstance(error, ApplyError) else None
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
@@ -239,7 +241,6 @@ class SubscriptionWorker:
             self._catalog,
             subscription=self._name,
             origin_name=self.subscription.origin_name,
-            txn_app_id=f"{row.txn_app_id}/{row.epoch}",
             deliver=self._deliver,
             lost=self._lost,
             messages_path=self._messages_path(),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import LogicalMessage, Relation, Truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROW_TAGS = frozenset(b"IUD")
 """First bytes of the messages that stay undecoded until a batch is formed."""
@@ -192,3 +195,27 @@ class TransactionRun:
     def ending_by(self, lsn: Lsn) -> int:
         """How many transactions end at or before `lsn`."""
         return int(np.searchsorted(self.end_lsns, np.uint64(lsn), side="right"))
+
+
+Item = Transaction | TransactionRun
+
+
+def count(items: Iterable[Item]) -> int:
+    """How many transactions there are."""
+    return sum(len(item) if isinstance(item, TransactionRun) else 1 for item in items)
+
+
+def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
+    """The first so many transactions, and the others."""
+    head: list[Item] = []
+    tail: list[Item] = []
+    for item in items:
+        if first <= 0:
+            tail.append(item)
+            continue
+        here, rest = item.split(first) if isinstance(item, TransactionRun) else (item, None)
+        first -= count([here])
+        head.append(here)
+        if rest is not None:
+            tail.append(rest)
+    return head, tail

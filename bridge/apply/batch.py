@@ -13,9 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.changes import (
-    DELETE,
-    INSERT,
-    UPDATE,
+    COMMANDS,
     Pieces,
     Subscribed,
     TableChanges,
@@ -33,7 +31,7 @@ from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.relations import RelationCache
-from protocol.transactions import Ending, Transaction, TransactionRun
+from protocol.transactions import Ending, Transaction, TransactionRun, count
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -42,9 +40,9 @@ if TYPE_CHECKING:
     from bridge.apply.changes import Stage
     from bridge.apply.routes import Routes
     from bridge.apply.target import Target
+    from protocol.transactions import Item
     from protocol.types import ColumnType
 
-_COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
 ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
@@ -64,6 +62,9 @@ class Batch:
         prepared: Transactions that were prepared within the batch; their changes are not in it.
         ended: Prepared transactions that were committed or rolled back within the batch.
         spools: Files of changes that nobody needs any more once the batch is durable.
+        items: What it was formed from.
+        before: The relations that had been announced before it.
+        error: Why its changes could not be decoded: then it has none.
     """
 
     start_lsn: Lsn
@@ -77,6 +78,14 @@ class Batch:
     prepared: list[Transaction] = field(default_factory=list)
     ended: list[Transaction] = field(default_factory=list)
     spools: list[SpoolFile] = field(default_factory=list)
+    items: Sequence[Item] = ()
+    before: tuple[Relation, ...] = ()
+    error: ApplyError | None = None
+
+    @property
+    def committed(self) -> bool:
+        """It is one transaction, which committed: not one that was prepared, or rolled back after that."""
+        return self.xid is not None and not self.prepared and all(t.ending is Ending.COMMIT for t in self.ended)
 
 
 class BatchFormer:
@@ -113,9 +122,7 @@ class BatchFormer:
         self._relations = RelationCache()
         self._columns: dict[int, tuple[TargetColumn, ...]] = {}
 
-    def form(
-        self, transactions: Sequence[Transaction | TransactionRun], start_lsn: Lsn, end_lsn: Lsn | None = None
-    ) -> Batch:
+    def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
         """Decode transactions into a batch.
 
         Args:
@@ -128,15 +135,39 @@ class BatchFormer:
                 transaction, relation and column, and carries the finish LSN.
             StateError: A spool file cannot be read.
         """
+        batch = self.attempt(transactions, start_lsn, end_lsn)
+        if batch.error is not None:
+            raise batch.error
+        return batch
+
+    def attempt(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
+        """Like `form`, but an ApplyError becomes the batch's `error`; it has no changes then.
+
+        Raises:
+            StateError: A spool file cannot be read.
+        """
         batch = _empty(transactions, start_lsn, end_lsn)
+        batch.before = self._relations.session()
         pieces: dict[str, Pieces] = {}
-        for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-            self._form(_Work(run, pieces, self._origin_name), batch)
-            if run.spooled and self._stage is not None:
-                self._limit_memory(pieces.values(), self._stage)
+        try:
+            for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
+                self._form(_Work(run, pieces, self._origin_name), batch)
+                if run.spooled and self._stage is not None:
+                    self._limit_memory(pieces.values(), self._stage)
+        except ApplyError as error:
+            batch.error = error
+            batch.messages.clear()
+            return batch
         found = [piece.changes(self._stage) for piece in pieces.values()]
         batch.tables.extend(changes for changes in found if changes is not None)
         return batch
+
+    def rewind(self, batch: Batch) -> None:
+        """Forget what was formed since this batch, and the batch itself: it, or parts of it, may be formed again."""
+        self._relations = RelationCache()
+        for relation in batch.before:
+            self._relations.update(relation)
+        self._columns.clear()
 
     def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
         if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
@@ -185,7 +216,7 @@ class BatchFormer:
                 continue
             indices = indices[np.searchsorted(indices, work.run.first_row_from(subscribed.lsn)) :]
             if not subscribed.actions >= ROW_ACTIONS:
-                tags = [tag for tag, command in _COMMANDS.items() if command.lower() in subscribed.actions]
+                tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
                 indices = indices[np.isin(messages.tags[indices], tags)]
             if len(indices):
                 self._decode_relation(work, relation, subscribed, indices)
@@ -278,15 +309,15 @@ class _Work:
     ) -> ApplyError:
         """An error at a row of the run, with its transaction's coordinates."""
         xid, commit_lsn = self.run.transaction_of(row)
-        command = _COMMANDS[int(self.messages.tags[row])]
+        command = COMMANDS[int(self.messages.tags[row])]
         context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
         return ApplyError(message, context, hint=hint)
 
 
-def _empty(transactions: Sequence[Transaction | TransactionRun], start_lsn: Lsn, end_lsn: Lsn | None) -> Batch:
+def _empty(transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None) -> Batch:
     """A batch of these transactions, without their changes."""
     single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
-    count = sum(len(item) if isinstance(item, TransactionRun) else 1 for item in transactions)
+    number = count(transactions)
     finish_lsn, xid, last_end_lsn = start_lsn, None, start_lsn
     if transactions:
         last = transactions[-1]
@@ -297,13 +328,14 @@ def _empty(transactions: Sequence[Transaction | TransactionRun], start_lsn: Lsn,
         start_lsn,
         end_lsn or last_end_lsn,
         finish_lsn,
-        xid if count == 1 else None,
-        count,
+        xid if number == 1 else None,
+        number,
         sum(item.n_rows for item in transactions),
         [],
         prepared=[t for t in single if t.ending is Ending.PREPARE],
         ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
         spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
+        items=transactions,
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from protocol.messages import Relation
 
 INSERT, UPDATE, DELETE = b"IUD"
+COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
 ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
-_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+TABLES_AT_ONCE = 4
+"""Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     settings = {
         _TXN_APP_ID: stamp.txn_app_id,
         _TXN_VERSION: str(int(stamp.end_lsn)),
-        _USER_METADATA: stamp.user_metadata,
+        USER_METADATA: stamp.user_metadata,
     }
     for key, value in settings.items():
         spark.conf.set(key, value)

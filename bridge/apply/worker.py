@@ -2,38 +2,42 @@
 
 The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
 with the batch's end, and the origin moves only when all of them are there. A batch that a crash cut short is
-formed again with the same boundaries, and Delta leaves out what it already has.
+formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
+tables are as before it, so that parts of it may be applied, or skipped.
 """
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+import pyarrow.compute as pc
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply import delta, messages
+from bridge.apply import delta, messages, skipped, undo
+from bridge.apply.changes import COMMANDS, Staged
 from bridge.apply.table import apply_table
-from bridge.errors import ApplyContext, ApplyError
-from bridge.track.catalog import BatchIntent, PreparedRow
+from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
+from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from bridge.apply.batch import Batch
+    from bridge.apply.changes import TableChanges
     from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
-
-_TABLES_AT_ONCE = 4
-"""Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
@@ -47,7 +51,6 @@ class BatchApplier:
         catalog: Where intents and the origin are.
         subscription: The subscription's name.
         origin_name: For error contexts.
-        txn_app_id: Delta's application id for the commits.
         deliver: Called with a batch's logical messages when its changes are in Delta, and before the batch is done:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
@@ -61,7 +64,6 @@ class BatchApplier:
         *,
         subscription: str,
         origin_name: str,
-        txn_app_id: str,
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
@@ -70,55 +72,166 @@ class BatchApplier:
         self._catalog = catalog
         self._subscription = subscription
         self._origin_name = origin_name
-        self._txn_app_id = txn_app_id
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
 
-        After it returns, the origin's LSN is the batch's `end_lsn`. After it raised, the intent stands: the same
-        batch has to be applied again.
+        After it returns, the origin's LSN is the batch's `end_lsn`. After it raised an ApplyError, either there is no
+        intent and nothing of the batch is in the targets, or the intent stands: then the same batch has to be applied
+        again, or `undo` called.
+
+        Args:
+            batch: The batch.
+            clear_skip_lsn: The skip LSN that is no longer to be looked for, once the batch is durable.
 
         Raises:
-            ApplyError: A table could not be committed. Whether others were does not matter: Delta knows.
+            ApplyError: A table could not be committed.
+            OutcomeUnknown: Spark is gone; the intent stands.
         """
         self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
-        stamp = delta.CommitStamp(self._txn_app_id, batch.start_lsn, batch.end_lsn)
         parts: dict[str, Callable[[], None]] = {}
+        paths: dict[str, str] = {}
         for changes in batch.tables:
             name = changes.target.qualified_name
-            parts[name] = partial(apply_table, self._spark, changes, lost=partial(self._lost, name))
+            parts[name] = partial(self._table, batch, changes)
+            paths[name] = changes.target.path
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
-            parts[messages.NAME] = partial(messages.append, self._spark, rows, self._messages_path)
+            parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
+            paths[messages.NAME] = self._messages_path
         if parts:
-            with delta.stamped(self._spark, stamp), ThreadPoolExecutor(_TABLES_AT_ONCE, "apply") as pool:
-                commits = [pool.submit(self._commit, batch, name, part) for name, part in parts.items()]
-            for commit in commits:
-                commit.result()
+            self._commit(batch, parts, paths.values())
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
+        self._finish(batch, clear_skip_lsn)
+
+    def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
+        """Commit all parts; if one fails, take back the others."""
+        stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+        with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
+            commits = [pool.submit(part) for part in parts.values()]
+        try:
+            for commit in commits:
+                commit.result()
+        except OutcomeUnknown:
+            raise
+        except ApplyError as error:
+            self._undo_after(error, paths)
+            raise
+
+    def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
+        """Pass over a transaction: nothing of it is applied, and what it held is written down.
+
+        After it returns, the origin's LSN is the transaction's end, and there is no skip LSN any more.
+
+        Args:
+            batch: The transaction alone; its changes may not have been decoded.
+            skip_lsn: Its finish LSN.
+            folder: Where skipped transactions are kept.
+
+        Returns:
+            Where its changes are now.
+
+        Raises:
+            StateError: They cannot be written down; the transaction is not skipped.
+        """
+        path = skipped.write(batch, folder, self._subscription)
+        faults.reach("skipped_written")
+        self._finish(batch, skip_lsn)
+        return path
+
+    def undo(self, paths: Collection[str] | None = None) -> None:
+        """Take back what the batch under way has committed; then there is no batch under way.
+
+        Args:
+            paths: The tables it may have committed to; None for all of the subscription.
+
+        Raises:
+            TargetError: Somebody has changed a table's rows since.
+            PySparkException: A table cannot be restored. The undo is recorded, and has to be called again.
+        """
+        intent = self._catalog.batch(self._subscription)
+        if intent is None:
+            return
+        if paths is None:
+            paths = [rel.path for rel in self._catalog.rels(self._subscription)]
+            paths += [self._messages_path] if self._messages_path else []
+        self._catalog.begin_undo(self._subscription)
+        faults.reach("undo_begun")
+        undo.take_back(
+            self._spark, paths, self._app_id(), intent.end_lsn, taken_back=lambda: faults.reach("table_restored")
+        )
+        self._catalog.finish_undo(self._subscription)
+        faults.reach("batch_undone")
+
+    def _undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
+        try:
+            self.undo(paths)
+        except (BridgeError, PySparkException) as failed:
+            raise ApplyError(
+                f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
+                error.context,
+                hint=error.hint,
+            ) from error
+
+    def _app_id(self) -> str:
+        row = self._catalog.subscription(self._subscription)
+        assert row is not None  # noqa: S101 - the worker has registered it
+        return row.batch_app_id
+
+    def _finish(self, batch: Batch, clear_skip_lsn: Lsn | None) -> None:
         prepared = [
             PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
             for t in batch.prepared
             if isinstance(t.moved, SpoolFile) and t.gid is not None
         ]
         ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
-        self._catalog.finish_batch(self._subscription, batch.end_lsn, prepared, ended)
+        self._catalog.finish_batch(self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn)
         for spool in batch.spools:
             spool.discard()
 
-    def _commit(self, batch: Batch, relation: str, part: Callable[[], None]) -> None:
-        try:
-            part()
-        except (PySparkException, Py4JError) as error:
-            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
-            raise ApplyError(summary(error), context) from error
+    def _table(self, batch: Batch, changes: TableChanges) -> None:
+        name = changes.target.qualified_name
+        context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
+        with _failing_as(context):
+            apply_table(self._spark, changes, lost=partial(self._lost, name))
+
+    def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
+        assert self._messages_path is not None  # noqa: S101 - `apply` has looked
+        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
+            append(self._messages_path)
+
+
+@contextmanager
+def _failing_as(context: ApplyContext) -> Iterator[None]:
+    """Commit one table within: whatever goes wrong is an ApplyError with this context."""
+    try:
+        faults.reach("table_begun")
+        yield
         faults.reach("table_committed")
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
+    except ApplyError:
+        raise
+    except BridgeError as error:
+        raise ApplyError(error.message, context, hint=error.hint) from error
+    except Exception as error:
+        raise ApplyError(summary(error), context) from error
+
+
+def _command(batch: Batch, changes: TableChanges) -> str | None:
+    """The message type, where a transaction has no other for this table."""
+    if batch.xid is None or isinstance(changes.changes, Staged):
+        return None
+    operations = pc.unique(changes.changes["op"]).to_pylist()
+    if changes.truncated and not operations:
+        return "TRUNCATE"
+    return COMMANDS[operations[0]] if len(operations) == 1 and not changes.truncated else None
 
 
 def summary(error: Exception) -> str:
@@ -127,4 +240,5 @@ def summary(error: Exception) -> str:
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
         text = text[raised.start(1) :].strip()
+    text = text or type(error).__name__
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"

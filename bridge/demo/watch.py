@@ -21,7 +21,7 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from bridge.demo.published import PublishedTable
-    from bridge.track.catalog import BatchIntent
+    from bridge.track.rows import BatchIntent
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from bridge.apply.target import Target, TargetColumn, check_names, spark_schema,
 from bridge.apply.worker import summary
 from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.copy import read_table
-from bridge.track.catalog import RelRow
+from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.types import resolve
 

@@ -10,83 +10,16 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
+from bridge.track.rows import BatchIntent, ErrorRow, PreparedRow, RelRow, SubscriptionRow
+from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-
-SCHEMA_VERSION = 2
-
-_SCHEMA = (
-    """
-    CREATE TABLE subscription (
-      name TEXT PRIMARY KEY,
-      enabled INTEGER NOT NULL,
-      configured_enabled INTEGER NOT NULL,   -- the file's value when it was last seen: a change of it takes effect
-      incarnation TEXT,                      -- made with the origin; part of Delta's txnAppId
-      epoch INTEGER NOT NULL DEFAULT 0,      -- moves on when a batch is undone
-      slot_name TEXT,
-      slot_state TEXT,                       -- creating | ready
-      system_identifier TEXT,
-      skip_lsn INTEGER,
-      state TEXT NOT NULL DEFAULT 'stopped',
-      received_lsn INTEGER NOT NULL DEFAULT 0,
-      apply_error_count INTEGER NOT NULL DEFAULT 0,
-      sync_error_count INTEGER NOT NULL DEFAULT 0
-    ) STRICT
-    """,
-    """
-    CREATE TABLE subscription_rel (
-      subscription TEXT NOT NULL REFERENCES subscription(name),
-      namespace TEXT NOT NULL,
-      name TEXT NOT NULL,
-      state TEXT NOT NULL CHECK (state IN ('i','d','f','s','r')),
-      lsn INTEGER NOT NULL DEFAULT 0,        -- changes of transactions that commit before it are in the copy
-      path TEXT NOT NULL,
-      PRIMARY KEY (subscription, namespace, name)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE origin (
-      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-      remote_lsn INTEGER NOT NULL            -- every transaction that ends at or before it is durable in Delta
-    ) STRICT
-    """,
-    """
-    CREATE TABLE batch (                     -- the intent of the batch being applied: one a subscription
-      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-      start_lsn INTEGER NOT NULL,
-      end_lsn INTEGER NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE error (
-      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-      message TEXT NOT NULL,
-      finish_lsn INTEGER,
-      relation TEXT,
-      time REAL NOT NULL
-    ) STRICT
-    """,
-)
-
-_SINCE_2 = (
-    """
-    CREATE TABLE prepared (                  -- prepared transactions whose end has not come, pg_prepared_xacts' part
-      subscription TEXT NOT NULL REFERENCES subscription(name),
-      file TEXT NOT NULL,                    -- its changes: a file in state_dir/spool/<subscription>
-      gid TEXT NOT NULL,
-      xid INTEGER NOT NULL,
-      end_lsn INTEGER NOT NULL,
-      PRIMARY KEY (subscription, file)
-    ) STRICT
-    """,
-)
 
 _BUSY_TIMEOUT_S = 30  # the command line and the daemon hold the write lock for milliseconds
 
@@ -94,77 +27,6 @@ _BUSY_TIMEOUT_S = 30  # the command line and the daemon hold the write lock for 
 def catalog_path(state_dir: Path) -> Path:
     """Where a state directory's catalog lies."""
     return state_dir / "catalog.sqlite"
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRow:
-    """`pg_subscription`'s counterpart."""
-
-    name: str
-    enabled: bool
-    incarnation: str | None
-    epoch: int
-    slot_name: str | None
-    slot_state: str | None
-    system_identifier: str | None
-    skip_lsn: Lsn | None
-    state: str
-    received_lsn: Lsn
-    apply_error_count: int
-    sync_error_count: int
-
-    @property
-    def txn_app_id(self) -> str:
-        """Delta's application id for what the subscription commits: it is never used again after a new start."""
-        return f"pgbridge/{self.system_identifier}/{self.name}/{self.incarnation}"
-
-
-@dataclass(frozen=True, slots=True)
-class RelRow:
-    """`pg_subscription_rel`'s counterpart: a table's state and the LSN that goes with it."""
-
-    namespace: str
-    name: str
-    state: str
-    lsn: Lsn
-    path: str
-
-    @property
-    def qualified_name(self) -> str:
-        """`namespace.name`, unquoted, as in messages."""
-        return f"{self.namespace}.{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchIntent:
-    """What a batch is about to apply: the transactions that end in (start_lsn, end_lsn].
-
-    Each commit of the batch names the same range in Delta's history, which is where an undo finds the version
-    before it; reading every table's version ahead of each batch would cost more than a small batch itself.
-    """
-
-    start_lsn: Lsn
-    end_lsn: Lsn
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRow:
-    """A prepared transaction whose changes lie in `state_dir/spool/<subscription>/<file>`."""
-
-    file: str
-    gid: str
-    xid: int
-    end_lsn: Lsn
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """The last error; kept until a later transaction was applied."""
-
-    message: str
-    finish_lsn: Lsn | None
-    relation: str | None
-    time_s: float
 
 
 class Catalog:
@@ -189,23 +51,14 @@ class Catalog:
             _use_wal(self._db)
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
+            with self._transaction() as db:
+                migrate(db)
         except sqlite3.Error as error:
             self._db.close()
             raise _unusable(path, error) from error
         except StateError:
             self._db.close()
             raise
-
-    def _migrate(self) -> None:
-        with self._transaction() as db:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-            for since, statements in ((1, _SCHEMA), (2, _SINCE_2)):
-                for statement in statements if version < since else ():
-                    db.execute(statement)
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -285,6 +138,16 @@ class Catalog:
                 (state, received_lsn or 0, name),
             )
 
+    def set_skip_lsn(self, name: str, skip_lsn: Lsn | None) -> None:
+        """ALTER SUBSCRIPTION … SKIP."""
+        with self._transaction() as db:
+            db.execute("UPDATE subscription SET skip_lsn = ? WHERE name = ?", (skip_lsn, name))
+
+    def skip_lsn(self, name: str) -> Lsn | None:
+        """The finish LSN of the transaction to skip."""
+        rows = self._rows("SELECT skip_lsn FROM subscription WHERE name = ? AND skip_lsn IS NOT NULL", name)
+        return Lsn(rows[0][0]) if rows else None
+
     # --- origin and batches ----------------------------------------------------------------------------------
 
     def create_origin(self, name: str, remote_lsn: Lsn, incarnation: str, tables: list[RelRow]) -> None:
@@ -312,21 +175,62 @@ class Catalog:
             )
             self._ready_rels(db, name)
 
+    def set_origin(self, name: str, remote_lsn: Lsn) -> None:
+        """pg_replication_origin_advance, by hand, without going back or leaving a batch half done.
+
+        Raises:
+            StateError: There is no origin yet, it is further, or a batch is under way.
+        """
+        with self._transaction() as db:
+            found = db.execute("SELECT remote_lsn FROM origin WHERE subscription = ?", (name,)).fetchone()
+            begun = db.execute("SELECT end_lsn FROM batch WHERE subscription = ?", (name,)).fetchone()
+            if found is None:
+                raise StateError(f'subscription "{name}" has no origin yet: it never ran')
+            if begun is not None:
+                raise StateError(
+                    f"a batch up to {Lsn(begun[0])} was begun and not finished",
+                    hint="run the daemon until that batch is applied or undone, and stop it again",
+                )
+            if remote_lsn < found[0]:
+                raise StateError(
+                    f"the origin is at {Lsn(found[0])} already: going back to {remote_lsn} would apply again "
+                    "what is in the tables"
+                )
+            db.execute("UPDATE origin SET remote_lsn = ? WHERE subscription = ?", (remote_lsn, name))
+            self._ready_rels(db, name)
+
     def begin_batch(self, name: str, intent: BatchIntent) -> None:
         """Record the batch's intent, before its first commit to Delta."""
         with self._transaction() as db:
             db.execute(
-                "INSERT OR REPLACE INTO batch (subscription, start_lsn, end_lsn) VALUES (?, ?, ?)",
+                "INSERT OR REPLACE INTO batch (subscription, start_lsn, end_lsn, undoing) VALUES (?, ?, ?, 0)",
                 (name, intent.start_lsn, intent.end_lsn),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of a batch that was begun and not finished."""
-        rows = self._rows("SELECT start_lsn, end_lsn FROM batch WHERE subscription = ?", name)
-        return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1])) if rows else None
+        rows = self._rows("SELECT start_lsn, end_lsn, undoing FROM batch WHERE subscription = ?", name)
+        return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1]), bool(rows[0][2])) if rows else None
+
+    def begin_undo(self, name: str) -> None:
+        """Record that the commits of the batch under way are about to be taken back."""
+        with self._transaction() as db:
+            db.execute("UPDATE batch SET undoing = 1 WHERE subscription = ?", (name,))
+
+    def finish_undo(self, name: str) -> None:
+        """All of them are taken back: drop the intent, and move the epoch on. One transaction."""
+        with self._transaction() as db:
+            db.execute("UPDATE subscription SET epoch = epoch + 1 WHERE name = ?", (name,))
+            db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
 
     def finish_batch(
-        self, name: str, end_lsn: Lsn, prepared: Iterable[PreparedRow] = (), ended: Iterable[str] = ()
+        self,
+        name: str,
+        end_lsn: Lsn,
+        prepared: Iterable[PreparedRow] = (),
+        ended: Iterable[str] = (),
+        *,
+        clear_skip_lsn: Lsn | None = None,
     ) -> None:
         """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction.
 
@@ -335,6 +239,7 @@ class Catalog:
             end_lsn: The batch's end.
             prepared: Transactions that were prepared within it.
             ended: Files of prepared transactions that were committed or rolled back within it.
+            clear_skip_lsn: The skip LSN that has done what it can; another one that was set meanwhile stays.
         """
         with self._transaction() as db:
             db.executemany(
@@ -345,6 +250,10 @@ class Catalog:
             db.execute("UPDATE origin SET remote_lsn = max(remote_lsn, ?) WHERE subscription = ?", (end_lsn, name))
             db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
             db.execute("DELETE FROM error WHERE subscription = ?", (name,))
+            if clear_skip_lsn is not None:
+                db.execute(
+                    "UPDATE subscription SET skip_lsn = NULL WHERE name = ? AND skip_lsn = ?", (name, clear_skip_lsn)
+                )
             self._ready_rels(db, name)
 
     def prepared(self, name: str) -> list[PreparedRow]:
@@ -415,6 +324,20 @@ class Catalog:
             if counter is not None:
                 column = f"{counter}_error_count"
                 db.execute(f"UPDATE subscription SET {column} = {column} + 1 WHERE name = ?", (name,))
+
+    def count_conflicts(self, name: str, counts: Mapping[str, int]) -> None:
+        """Add to the counters."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO conflict (subscription, conflict, count) VALUES (?1, ?2, ?3) "
+                "ON CONFLICT (subscription, conflict) DO UPDATE SET count = count + ?3",
+                [(name, conflict, count) for conflict, count in counts.items()],
+            )
+
+    def conflicts(self, name: str) -> dict[str, int]:
+        """The counters by the conflicts' names; those that are 0 are not there."""
+        rows = self._rows("SELECT conflict, count FROM conflict WHERE subscription = ? ORDER BY conflict", name)
+        return dict(rows)
 
     def last_error(self, name: str) -> ErrorRow | None:
         """The error that stands."""

@@ -15,8 +15,10 @@ import pytest
 import typer
 
 from bridge import __version__, cli, config
-from bridge.track.catalog import SCHEMA_VERSION, Catalog, catalog_path
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
+from bridge.track.schema import SCHEMA_VERSION
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +85,7 @@ def test_version(pgbridge):
 
 def test_commands_of_the_contract():
     """Those that this version has; a new one is added to this list with its tests."""
-    assert set(COMMANDS) == {"init", "run", "status", "publications", "enable", "disable", "demo"}
+    assert set(COMMANDS) == {"init", "run", "status", "publications", "enable", "disable", "skip", "origin", "demo"}
 
 
 def test_help_names_every_command(pgbridge):
@@ -291,9 +293,9 @@ def test_while_the_daemon_runs(two, tmp_path):
     assert not enabled(tmp_path, "hr")
 
 
-@pytest.mark.parametrize("command", ["enable", "disable"])
+@pytest.mark.parametrize("command", [["enable"], ["disable"], ["skip", "--lsn", "0/1"], ["origin"], ["publications"]])
 def test_unknown_subscription(two, command):
-    code, out, err = two(command, "shopp")
+    code, out, err = two(*command, "shopp")
     assert (code, out) == (2, "")
     assert err == 'pgbridge: subscription "shopp" does not exist (known: "shop", "hr")\n'
 
@@ -305,6 +307,56 @@ def test_another_configuration_file(two, tmp_path):
     assert two("disable", "shop", "--config", "else/other.toml").code == 0
     assert not enabled(tmp_path / "else", "shop")
     assert not (tmp_path / "state").exists()
+
+
+# --- skip and origin --------------------------------------------------------------------------------------------------
+
+
+def skip_lsn(folder: Path) -> str | None:
+    with catalog_of(folder) as catalog:
+        return str(catalog.skip_lsn("shop")) if catalog.skip_lsn("shop") else None
+
+
+def test_skip(two, tmp_path):
+    """Set, replaced, taken back; with and without the daemon."""
+    done = 'subscription "shop": the transaction that finished at 0/14C0378 is skipped (at the daemon\'s next start)\n'
+    assert two("skip", "shop", "--lsn", "0/14C0378") == (0, done, "")
+    assert skip_lsn(tmp_path) == "0/14C0378"
+    with locked(tmp_path / "state"):
+        assert two("skip", "shop", "--lsn", "0/14C0400").out.endswith("at 0/14C0400 is skipped (now)\n")
+    assert two("skip", "shop", "--lsn", "none") == (0, 'subscription "shop": nothing is skipped\n', "")
+    assert skip_lsn(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("lsn", "text"),
+    [
+        ("0/90", "skip WAL location (LSN 0/90) must be greater than origin LSN 0/100"),
+        ("x", "invalid WAL location (LSN): x"),
+    ],
+)
+def test_skip_refuses_what_cannot_be(two, tmp_path, lsn, text):
+    two("status")
+    with catalog_of(tmp_path) as catalog:
+        catalog.create_origin("shop", Lsn(0x100), "abc", [])
+    assert two("skip", "shop", "--lsn", lsn) == (1, "", f"pgbridge: {text}\n")
+    assert skip_lsn(tmp_path) is None
+
+
+def test_origin(two, tmp_path):
+    two("status")
+    with catalog_of(tmp_path) as catalog:
+        catalog.create_origin("shop", Lsn(0x100), "abc", [])
+    code, out, err = two("origin", "shop", "--json")
+    assert (code, err) == (0, "")
+    only = {"subscription": "shop", "external_id": "pgbridge_shop", "remote_lsn": "0/100", "batch": None}
+    assert json.loads(out) == {"origins": [only]}
+    assert [line.split() for line in two("origin").out.splitlines()[1:]] == [
+        ["shop", "pgbridge_shop", "0/100", "-"],
+        ["hr", "pgbridge_hr", "-", "-"],
+    ]
+    assert two("origin", "shop", "--advance", "0/200").out.startswith('origin "pgbridge_shop": 0/100 -> 0/200; ')
+    assert two("origin", "--advance", "0/200").err == "pgbridge: --advance needs the subscription's name\n"
 
 
 # --- status -----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
-from bridge.status import collect, render, size_text
-from bridge.track.catalog import BatchIntent, Catalog, RelRow, catalog_path
+from bridge.status import collect, render, size_text, skip_command
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ KEYS = [
     "sync_error_count",
     "last_error",
     "tables",
+    "conflicts",
 ]
-"""The contract's, in its order."""
+"""The contract's, in its order, and the conflicts' counters."""
 
 NOBODY = "host=/nonexistent dbname=x"
 
@@ -91,6 +93,7 @@ def test_before_the_first_start(shop):
         "sync_error_count": 0,
         "last_error": None,
         "tables": [],
+        "conflicts": {},
     }
 
 
@@ -108,6 +111,8 @@ def test_all_that_the_catalog_has(shop):
     catalog.set_state("shop", "streaming", received_lsn=Lsn(0x16B374D848))
     catalog.record_error("shop", "no\nHINT:  do", counter="sync")
     catalog.record_error("shop", "no\nHINT:  do", counter="apply", finish_lsn=Lsn(0x14C0378), relation="public.t1")
+    catalog.count_conflicts("shop", {"update_missing": 1, "delete_missing": 2})
+    catalog.count_conflicts("shop", {"delete_missing": 3})
     only = entry(settings, catalog)
     error = only.pop("last_error")
     moment = datetime.fromisoformat(error.pop("time"))
@@ -129,6 +134,7 @@ def test_all_that_the_catalog_has(shop):
             {"name": "public.t1", "state": "s", "path": "/lake/public/t1"},
             {"name": "s x.a.b", "state": "d", "path": "/lake/s x/a.b"},
         ],
+        "conflicts": {"delete_missing": 5, "update_missing": 1},
     }
 
 
@@ -252,6 +258,23 @@ def test_names_are_shown_as_they_are(document):
     assert "shop: public.[red]x[/red] :smile: [/" in text
     assert "/lake/[/bold]" in text
     assert "value [/oops] is too long" in text
+
+
+def test_the_command_that_skips(shop):
+    """It is shown until it has been given."""
+    settings, catalog = shop
+    catalog.record_error("shop", "no", counter="apply", finish_lsn=Lsn(0x14C0378))
+    command = "To skip this transaction:  pgbridge skip shop --lsn 0/14C0378\n"
+    assert command in shown(collect(settings, catalog, running=True))
+    catalog.set_skip_lsn("shop", Lsn(0x14C0378))
+    assert command not in shown(collect(settings, catalog, running=True))
+    assert skip_command("it's", "0/1") == "pgbridge skip 'it'\"'\"'s' --lsn 0/1"
+
+
+def test_conflicts_are_shown(shop):
+    settings, catalog = shop
+    catalog.count_conflicts("shop", {"update_missing": 4, "delete_missing": 2})
+    assert "shop, conflicts: delete_missing 2, update_missing 4\n" in shown(collect(settings, catalog, running=True))
 
 
 @pytest.mark.parametrize("state", "idfsr")

@@ -10,10 +10,11 @@ import pytest
 
 from bridge import log
 from bridge.apply.loop import ApplyLoop, Stream
-from bridge.errors import PublisherError
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.track.catalog import BatchIntent, Catalog, catalog_path
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
+from bridge.track.rows import BatchIntent
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction
 
@@ -30,6 +31,13 @@ class Parts:
         self.queue = TransactionQueue(1 << 20)
         self.progress = Progress(Lsn(remote_lsn))
         self.applied = []
+        self.attempts = []
+        self.rewound = []
+        self.skipped = []
+        self.undone = 0
+        self.undecodable = set()  # by the ends of transactions
+        self.unappliable = set()
+        self.without_changes = set()
         self.asked = 0
         self.in_a_hurry = hurry
         self.until = Lsn(0)
@@ -55,20 +63,52 @@ class Parts:
         self.progress_count += 1
 
     # BatchFormer, BatchApplier, WalReceiver
-    def form(self, transactions, start_lsn, end_lsn=None):
+    def attempt(self, transactions, start_lsn, end_lsn=None):
         end_lsn = end_lsn or transactions[-1].end_lsn
         ends = [int(transaction.end_lsn) for transaction in transactions]
+        finish_lsn = transactions[-1].commit_lsn if transactions else start_lsn
+        bad = next((t for t in transactions if int(t.end_lsn) in self.undecodable), None)
         return SimpleNamespace(
-            start_lsn=start_lsn, end_lsn=end_lsn, ends=ends, transactions=len(ends), rows=len(ends), tables=[]
+            start_lsn=start_lsn,
+            end_lsn=end_lsn,
+            finish_lsn=finish_lsn,
+            ends=ends,
+            items=transactions,
+            transactions=len(ends),
+            rows=len(ends),
+            tables=[end for end in ends if end not in self.without_changes],
+            committed=len(ends) == 1,
+            xid=None,
+            error=bad and ApplyError("undecodable", ApplyContext("o", bad.commit_lsn, bad.xid)),
         )
 
-    def apply(self, batch):
+    def rewind(self, batch):
+        self.rewound.append(int(batch.start_lsn))
+
+    def apply(self, batch, *, clear_skip_lsn=None):
         self.apply_gate.wait(10)
+        self.attempts.append(batch.ends)
         if self.failure is not None:
             raise self.failure
         self.catalog.begin_batch("sub", BatchIntent(batch.start_lsn, batch.end_lsn))
+        if self.unappliable.intersection(batch.ends):
+            self.undo()
+            xid = batch.ends[0] if len(batch.ends) == 1 else None
+            raise ApplyError("unappliable", ApplyContext("o", batch.finish_lsn, xid))
         self.applied.append((int(batch.start_lsn), int(batch.end_lsn), batch.ends))
-        self.catalog.finish_batch("sub", batch.end_lsn)
+        self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
+
+    def skip(self, batch, skip_lsn, folder):
+        assert self.catalog.batch("sub") is None
+        self.skipped.append(batch.ends)
+        self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=skip_lsn)
+        return folder
+
+    def undo(self):
+        if self.catalog.batch("sub") is not None:
+            self.undone += 1
+            self.catalog.begin_undo("sub")
+            self.catalog.finish_undo("sub")
 
     def ask_for_position(self):
         self.asked += 1
@@ -153,14 +193,14 @@ def test_a_failed_batch_is_raised_and_nothing_after_it_is_applied(parts):
 def test_a_full_batch_is_formed_while_another_is_applied(parts):
     parts.apply_gate.clear()
     formed = threading.Event()
-    form = parts.form
+    attempt = parts.attempt
 
     def watched(transactions, *arguments):
         if transactions[0].end_lsn == 120:
             formed.set()
-        return form(transactions, *arguments)
+        return attempt(transactions, *arguments)
 
-    parts.form = watched
+    parts.attempt = watched
     parts.put(110, rows=10)
     parts.put(120, rows=10)
     runner = threading.Thread(target=parts.run, args=(120,))
@@ -178,3 +218,140 @@ def test_the_server_is_asked_only_in_a_hurry(tmp_path):
     parts.run(until=200)
     assert parts.asked >= 1
     parts.catalog.close()
+
+
+# --- what cannot be applied -------------------------------------------------------------------------------------------
+
+ENDS = tuple(range(110, 210, 10))
+
+
+@pytest.mark.parametrize("bad", ENDS)
+@pytest.mark.parametrize("kind", ["undecodable", "unappliable"])
+def test_what_comes_before_a_bad_transaction_is_applied_and_it_is_named(parts, kind, bad):
+    """Wherever it stands; nothing after it is applied, nothing before it is applied twice."""
+    getattr(parts, kind).add(bad)
+    for end_lsn in ENDS:
+        parts.put(end_lsn)
+    with pytest.raises(ApplyError) as raised:
+        parts.run(until=ENDS[-1])
+    assert raised.value.context.finish_lsn == bad - 1
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [end for end in ENDS if end < bad]
+    assert parts.catalog.batch("sub") is None
+    assert parts.catalog.remote_lsn("sub") == parts.progress.durable_lsn == bad - 10
+    assert len(parts.attempts) <= 9  # and not one for each transaction
+
+
+def test_a_batch_that_fails_once_is_applied_in_parts(parts):
+    """Whatever it was: all of it lands, in order."""
+    attempts = iter([ApplyError("once", ApplyContext("o", Lsn(199)))])
+    apply = parts.apply
+
+    def first_fails(batch, **arguments):
+        error = next(attempts, None)
+        if error is not None:
+            raise error
+        apply(batch, **arguments)
+
+    parts.apply = first_fails
+    for end_lsn in ENDS:
+        parts.put(end_lsn)
+    parts.run(until=ENDS[-1])
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == list(ENDS)
+    assert [len(ends) for _, _, ends in parts.applied] == [5, 5]
+
+
+def test_what_was_formed_behind_a_failed_batch_is_formed_again(parts):
+    """In its place, and under the relations of that place."""
+    parts.unappliable.add(130)
+    parts.apply_gate.clear()
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn, rows=3)
+    parts.put(140, rows=10)
+    parts.put(150, rows=10)
+    threading.Timer(0.6, parts.apply_gate.set).start()
+    with pytest.raises(ApplyError):
+        parts.run(until=150)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120]
+    assert parts.rewound[0] == 100
+    parts.unappliable.clear()
+    parts.applied.clear()
+    for end_lsn in (130, 140, 150):  # the next life's stream
+        parts.put(end_lsn, rows=3)
+    parts.progress.durable_lsn = parts.catalog.remote_lsn("sub")
+    parts.run(until=150)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [130, 140, 150]
+
+
+def test_after_an_error_the_next_transaction_is_tried_alone(parts):
+    """Others are not applied and undone again and again with it."""
+    parts.catalog.record_error("sub", "no", counter="apply", finish_lsn=Lsn(109))
+    parts.unappliable.add(110)
+    for end_lsn in ENDS:
+        parts.put(end_lsn)
+    with pytest.raises(ApplyError):
+        parts.run(until=ENDS[-1])
+    assert parts.attempts == [[110]]
+    assert parts.undone == 1
+
+
+def test_a_batch_of_unknown_outcome_is_left_as_it_is(parts):
+    parts.failure = OutcomeUnknown("gone", ApplyContext("o", Lsn(119)))
+    for end_lsn in (110, 120):
+        parts.put(end_lsn)
+    with pytest.raises(OutcomeUnknown):
+        parts.run(until=120)
+    assert parts.attempts == [[110, 120]]
+    assert parts.undone == 0
+
+
+def test_an_undo_that_was_begun_is_ended_first(parts):
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
+    parts.catalog.begin_undo("sub")
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn)
+    parts.run(until=130)
+    assert parts.undone == 1
+    assert parts.applied == [(100, 130, [110, 120, 130])]
+
+
+# --- SKIP -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["undecodable", "unappliable", "without_changes"])
+def test_the_transaction_that_finishes_there_is_skipped(parts, kind):
+    """Whatever is wrong with it, and if it is the next one that changes anything."""
+    getattr(parts, kind).add(120)
+    parts.without_changes.add(110)
+    parts.catalog.set_skip_lsn("sub", Lsn(119))
+    for end_lsn in ENDS:
+        parts.put(end_lsn)
+    parts.run(until=ENDS[-1])
+    assert parts.skipped == [[120]]
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, *ENDS[2:]]
+    assert parts.catalog.skip_lsn("sub") is None
+
+
+@pytest.mark.parametrize("lsn", [119, 115, 9999])
+def test_it_is_cleared_when_another_transaction_was_applied(parts, lsn):
+    """As in PostgreSQL, also when it would have matched a later one."""
+    parts.catalog.set_skip_lsn("sub", Lsn(lsn))
+    for end_lsn in ENDS:
+        parts.put(end_lsn)
+    parts.run(until=ENDS[-1])
+    assert parts.skipped == []
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == list(ENDS)
+    assert parts.attempts[0] == [110]
+    assert parts.catalog.skip_lsn("sub") is None
+
+
+@pytest.mark.parametrize("transactions", [(120,), (110, 120)])
+def test_a_begun_batch_is_undone_before_anything_of_it_is_skipped(parts, transactions):
+    """A life before this one may have committed a part of it."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
+    parts.catalog.set_skip_lsn("sub", Lsn(transactions[0] - 1))
+    for end_lsn in (*transactions, 130):
+        parts.put(end_lsn)
+    parts.run(until=130)
+    assert parts.undone == 1
+    assert parts.skipped == [[transactions[0]]]
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [*transactions[1:], 130]

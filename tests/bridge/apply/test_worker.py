@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta
@@ -11,9 +16,10 @@ from bridge.apply.batch import Batch
 from bridge.apply.changes import INSERT, KEY_TUPLE, NO_OLD, TableChanges
 from bridge.apply.target import Target, TargetColumn
 from bridge.apply.worker import BatchApplier, summary
-from bridge.errors import ApplyError
+from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
-from bridge.track.catalog import BatchIntent, Catalog, catalog_path
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from protocol.types import resolve
 
@@ -59,9 +65,7 @@ def catalog(tmp_path):
 
 
 def applier(spark, catalog):
-    return BatchApplier(
-        fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", txn_app_id="pgbridge/1/sub/inc/0"
-    )
+    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
 
 
 def batch(*tables):
@@ -82,25 +86,34 @@ def test_a_batch_applied_again_changes_nothing(spark, catalog, target):
     assert content(spark, target) == [(1, "a")]
 
 
-class Cut(Exception):
-    """Stands for a crash."""
+class Cut(BaseException):
+    """Stands for a crash: nothing that handles errors may handle it."""
 
 
-@pytest.mark.parametrize("point", ["batch_begun", "table_committed", "batch_committed"])
-def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, point):
-    """Whatever had been done when it was cut short, doing it again leaves the same."""
+@contextmanager
+def failing(error, *points):
+    """Within, whoever reaches one of the points for the first time gets the error raised."""
+    left = set(points)
 
-    def cut(reached):
-        if reached == point:
-            raise Cut
+    def act(reached):
+        if reached in left:
+            left.remove(reached)
+            raise error
 
-    one = batch(changes(target, (INSERT, None, 1, "a")))
-    faults.install(cut)
+    faults.install(act)
     try:
-        with pytest.raises(Cut):
-            applier(spark, catalog).apply(one)
+        yield
     finally:
         faults.install(lambda _: None)
+    assert not left
+
+
+@pytest.mark.parametrize("point", ["batch_begun", "table_begun", "table_committed", "batch_committed"])
+def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, point):
+    """Whatever had been done when it was cut short, doing it again leaves the same."""
+    one = batch(changes(target, (INSERT, None, 1, "a")))
+    with failing(Cut(), point), pytest.raises(Cut):
+        applier(spark, catalog).apply(one)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
     assert catalog.remote_lsn("sub") == 0x10
     applier(spark, catalog).apply(one)
@@ -108,15 +121,106 @@ def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, p
     assert catalog.remote_lsn("sub") == 0x20
 
 
-def test_a_failed_table_is_named_and_the_intent_stands(spark, catalog, target):
-    spark.sql(f"ALTER TABLE delta.`{target.path}` ADD CONSTRAINT small CHECK (id < 5)")
+@pytest.fixture
+def strict(spark, tmp_path):
+    """Another table, which takes small ids only."""
+    path = str(tmp_path / "strict")
+    schema = spark.createDataFrame([], "id long, note string").schema
+    delta.create(spark, path, schema)
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (id < 5)")
+    return Target("public", "strict", path, schema)
+
+
+def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog, target, strict):
+    """Another table's commit is taken back; the same batch without the fault is applied then, and is not left out."""
+    bridge = applier(spark, catalog)
+    bridge.apply(Batch(Lsn(0), Lsn(0x11), Lsn(0x10), 6, 1, 1, [changes(target, (INSERT, None, 0, "kept"))]))
     with pytest.raises(ApplyError) as caught:
-        applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 9, "a"))))
-    assert 'for replication target relation "public.t" in transaction 7, finished at 0/18' in str(caught.value)
+        bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))))
+    assert 'during message type "INSERT" for replication target relation "public.strict"' in str(caught.value)
+    assert "in transaction 7, finished at 0/18" in str(caught.value)
     assert "small" in str(caught.value)
     assert "\n\tat " not in str(caught.value)
-    assert catalog.batch("sub") is not None
-    assert catalog.remote_lsn("sub") == 0x10
+    assert content(spark, target) == [(0, "kept")]
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub"), catalog.subscription("sub").epoch) == (None, 0x11, 1)
+    bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 4, "a"))))
+    assert content(spark, target) == [(0, "kept"), (1, "a")]
+    assert content(spark, strict) == [(4, "a")]
+
+
+def test_a_commit_whose_answer_was_lost_is_found_and_taken_back(spark, catalog, target):
+    bridge = applier(spark, catalog)
+    one = batch(changes(target, (INSERT, None, 1, "a")))
+    with failing(PySparkException("no answer"), "table_committed"), pytest.raises(ApplyError, match="no answer"):
+        bridge.apply(one)
+    assert content(spark, target) == []
+    bridge.apply(one)
+    assert content(spark, target) == [(1, "a")]
+
+
+def test_without_spark_the_outcome_is_unknown_and_the_intent_stands(spark, catalog, target):
+    one = batch(changes(target, (INSERT, None, 1, "a")))
+    with failing(Py4JNetworkError("gone"), "table_committed"), pytest.raises(OutcomeUnknown, match="gone"):
+        applier(spark, catalog).apply(one)
+    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
+    applier(spark, catalog).apply(one)
+    assert content(spark, target) == [(1, "a")]
+
+
+@pytest.mark.parametrize("point", ["undo_begun", "table_restored"])
+@pytest.mark.parametrize("error", [Cut(), PySparkException("again")], ids=["crash", "error"])
+def test_an_undo_that_is_cut_short_is_ended_before_anything_else(spark, catalog, target, strict, point, error):
+    """By a crash, or by an error of its own, which is told beside the one it was for."""
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
+    bad = batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a")))
+    with failing(error, point), pytest.raises((Cut, ApplyError)) as caught:
+        applier(spark, catalog).apply(bad)
+    if isinstance(caught.value, ApplyError):
+        assert "small" in str(caught.value)
+        assert "not taken back yet: again" in str(caught.value)
+    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
+    applier(spark, catalog).undo()
+    assert content(spark, target) == []
+    assert (catalog.batch("sub"), catalog.subscription("sub").epoch) == (None, 1)
+    applier(spark, catalog).undo()
+    assert catalog.subscription("sub").epoch == 1
+
+
+def test_what_somebody_else_wrote_is_not_taken_back(spark, catalog, target, strict):
+    """The undo says whose version is in the way, and waits until somebody has acted."""
+    bad = batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a")))
+
+    def write(reached):
+        if reached == "undo_begun":
+            spark.sql(f"INSERT INTO delta.`{target.path}` VALUES (77, 'mine')").collect()
+
+    faults.install(write)
+    try:
+        with pytest.raises(
+            ApplyError, match=r"version 1 cannot be taken back, because version 2 \(WRITE\) was written"
+        ):
+            applier(spark, catalog).apply(bad)
+    finally:
+        faults.install(lambda _: None)
+    assert content(spark, target) == [(1, "a"), (77, "mine")]
+    intent = catalog.batch("sub")
+    assert intent is not None
+    assert intent.undoing
+
+
+def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_path):
+    """Nothing of it is in the target; crash before it is recorded, and it is kept once more."""
+    catalog.set_skip_lsn("sub", Lsn(0x18))
+    one = batch(changes(target, (INSERT, None, 1, "a")))
+    with failing(Cut(), "skipped_written"), pytest.raises(Cut):
+        applier(spark, catalog).skip(one, Lsn(0x18), tmp_path / "skipped")
+    assert catalog.skip_lsn("sub") == 0x18
+    path = applier(spark, catalog).skip(one, Lsn(0x18), tmp_path / "skipped")
+    assert path == tmp_path / "skipped" / "0-18" / "sub"
+    assert pq.read_table(path / "public.t.parquet")["new"].to_pylist() == [{"id": 1, "note": "a"}]
+    assert content(spark, target) == []
+    assert (catalog.remote_lsn("sub"), catalog.skip_lsn("sub")) == (0x20, None)
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():

@@ -9,7 +9,8 @@ import pytest
 
 from bridge.demo.place import Place
 from bridge.demo.watch import DeltaLog, SubscriptionView, TableView, Watch
-from bridge.track.catalog import BatchIntent, Catalog, RelRow, catalog_path
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.errors import BridgeError, TargetError
-from bridge.track.catalog import RelRow
+from bridge.track.rows import RelRow
 from protocol.lsn import Lsn
 
 SETUP = """

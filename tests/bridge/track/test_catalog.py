@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.errors import StateError
-from bridge.track.catalog import (
-    SCHEMA_VERSION,
-    BatchIntent,
-    Catalog,
-    ErrorRow,
-    RelRow,
-    SubscriptionRow,
-    catalog_path,
-)
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -348,7 +342,8 @@ def test_reopening_sees_what_was_written(path):
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bridge.track.catalog import BatchIntent, Catalog
+from bridge.track.catalog import Catalog
+from bridge.track.rows import BatchIntent
 from protocol.lsn import Lsn
 catalog = Catalog(Path(sys.argv[1]))
 catalog.register("shop", enabled=True)

@@ -1,0 +1,149 @@
+"""Keeps what a skipped transaction held: a folder by its finish LSN, a Parquet file for each table.
+
+A table's file has the columns `seq` (position in the transaction), `op` (INSERT, UPDATE, DELETE), `old` and `new`:
+structs of the table's columns, NULL where the message has no such tuple (of an old tuple there is what identifies a
+row), and `unchanged`: the names of columns whose new value is an unchanged TOAST value, which the stream does not
+carry. Tables that were truncated are in `truncated.txt`; their files hold what came after that. Rows and columns that
+a publication's definition would have left out are here all the same. Where the transaction could not be decoded, its
+messages are in `messages.parquet` as they came (`message`, binary: as in the documentation's "Logical Replication
+Message Formats").
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bridge.apply.changes import COMMANDS, DELETE, NO_OLD, Staged
+from bridge.apply.runs import runs_of
+from bridge.errors import StateError
+from protocol.stretches import Joined
+from protocol.walsender import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from bridge.apply.batch import Batch
+    from bridge.apply.changes import TableChanges
+
+_MESSAGES: Final = pa.schema([("message", pa.binary())])
+_ROWS_AT_ONCE = 200_000
+
+
+def folder_of(state_folder: Path, subscription: str, finish_lsn: str) -> Path:
+    """Where a skipped transaction lies; a slash would make two folders of the LSN."""
+    return state_folder / finish_lsn.replace("/", "-") / subscription
+
+
+def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
+    """Write down a transaction's changes; what is there of an earlier attempt is replaced.
+
+    Args:
+        batch: The transaction alone.
+        state_folder: Where skipped transactions are kept.
+        subscription: The subscription's name.
+
+    Returns:
+        The transaction's folder; all in it is durable.
+
+    Raises:
+        StateError: It cannot be written.
+    """
+    path = folder_of(state_folder, subscription, str(batch.finish_lsn))
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        if batch.error is not None:
+            (path / "error.txt").write_text(f"{batch.error}\n", encoding="utf-8")
+            _write_messages(batch, path / "messages.parquet")
+        for changes in batch.tables:
+            _write_table(changes, path / f"{changes.target.qualified_name.replace('/', '_')}.parquet")
+        truncated = [changes.target.qualified_name for changes in batch.tables if changes.truncated]
+        if truncated:
+            (path / "truncated.txt").write_text("".join(f"{name}\n" for name in truncated), encoding="utf-8")
+        _sync(path)
+    except OSError as error:
+        raise StateError(f"the skipped transaction cannot be kept in {path}: {error}") from error
+    return path
+
+
+def _write_table(changes: TableChanges, path: Path) -> None:
+    names = [column.name for column in changes.columns]
+    writer: pq.ParquetWriter | None = None
+    try:
+        for part in _parts(changes):
+            table = readable(part, names)
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _parts(changes: TableChanges) -> Iterator[pa.Table]:
+    """The changes in order; those that are staged a part at a time, because memory would not hold all."""
+    if not isinstance(changes.changes, Staged):
+        yield changes.changes
+        return
+    frame = changes.changes.frame
+    first, last = frame.selectExpr("min(seq)", "max(seq)").first()
+    for begin in range(first, last + 1, _ROWS_AT_ONCE):
+        part = frame.filter(f"seq >= {begin} AND seq < {begin + _ROWS_AT_ONCE}").orderBy("seq").toArrow()
+        if len(part):
+            yield part
+
+
+def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Changes (`TableChanges.changes`) under the columns' names, in the columns that the module describes."""
+    columns = {name: _array(changes[name]) for name in changes.column_names}
+    unchanged: list[list[str]] = [[] for _ in range(len(changes))]
+    for i, name in enumerate(names):
+        for row in pc.indices_nonzero(columns.get(f"unchanged_{i}", pa.array([], pa.bool_()))).to_pylist():
+            unchanged[row].append(name)
+    return pa.table(
+        {
+            "seq": columns["seq"],
+            "op": pa.array([COMMANDS[operation] for operation in columns["op"].to_pylist()], pa.string()),
+            "old": _struct(columns, "old", names, pc.equal(columns["old"], NO_OLD)),
+            "new": _struct(columns, "new", names, pc.equal(columns["op"], DELETE)),
+            "unchanged": pa.array(unchanged, pa.list_(pa.string())),
+        }
+    )
+
+
+def _struct(columns: dict[str, pa.Array], kind: str, names: Sequence[str], missing: pa.Array) -> pa.Array:
+    found = [(name, columns[f"{kind}_{i}"]) for i, name in enumerate(names) if f"{kind}_{i}" in columns]
+    if not found:
+        return pa.nulls(len(missing))
+    return pa.StructArray.from_arrays([array for _, array in found], [name for name, _ in found], mask=missing)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _write_messages(batch: Batch, path: Path) -> None:
+    """The row messages as they came, without what the walsender put before them."""
+    with pq.ParquetWriter(path, _MESSAGES) as writer:
+        for run in runs_of(batch.items):
+            rows = Joined.of(run.rows, HEADER_BYTES)
+            data = rows.data.tobytes()
+            found = [data[start:end] for start, end in zip(rows.starts.tolist(), rows.ends.tolist(), strict=True)]
+            writer.write_table(pa.table({"message": pa.array(found, pa.binary())}, _MESSAGES))
+
+
+def _sync(folder: Path) -> None:
+    """Make the files and their places durable."""
+    for path in (*folder.iterdir(), folder, folder.parent, folder.parent.parent):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

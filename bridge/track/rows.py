@@ -1,0 +1,89 @@
+"""What the catalog holds, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protocol.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRow:
+    """`pg_subscription`'s counterpart."""
+
+    name: str
+    enabled: bool
+    incarnation: str | None
+    epoch: int
+    slot_name: str | None
+    slot_state: str | None
+    system_identifier: str | None
+    skip_lsn: Lsn | None
+    state: str
+    received_lsn: Lsn
+    apply_error_count: int
+    sync_error_count: int
+
+    @property
+    def txn_app_id(self) -> str:
+        """Delta's application id for what the subscription commits: it is never used again after a new start."""
+        return f"pgbridge/{self.system_identifier}/{self.name}/{self.incarnation}"
+
+    @property
+    def batch_app_id(self) -> str:
+        """Delta's application id for batches: it moves on when one is undone, or Delta would leave it out later."""
+        return f"{self.txn_app_id}/{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class RelRow:
+    """`pg_subscription_rel`'s counterpart: a table's state and the LSN that goes with it."""
+
+    namespace: str
+    name: str
+    state: str
+    lsn: Lsn
+    path: str
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIntent:
+    """What a batch is about to apply: the transactions that end in (start_lsn, end_lsn].
+
+    Each commit of the batch names the same range in Delta's history, which is where an undo finds the version
+    before it; reading every table's version ahead of each batch would cost more than a small batch itself.
+
+    Attributes:
+        undoing: Its commits are being taken back: it must not be applied before that is done.
+    """
+
+    start_lsn: Lsn
+    end_lsn: Lsn
+    undoing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRow:
+    """A prepared transaction whose changes lie in `state_dir/spool/<subscription>/<file>`."""
+
+    file: str
+    gid: str
+    xid: int
+    end_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """The last error; kept until a later transaction was applied."""
+
+    message: str
+    finish_lsn: Lsn | None
+    relation: str | None
+    time_s: float

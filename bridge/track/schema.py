@@ -1,0 +1,105 @@
+"""The catalog's tables, and how a file of an earlier version becomes one of this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.errors import StateError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+SCHEMA_VERSION = 3
+
+_SINCE_1 = (
+    """
+    CREATE TABLE subscription (
+      name TEXT PRIMARY KEY,
+      enabled INTEGER NOT NULL,
+      configured_enabled INTEGER NOT NULL,   -- the file's value when it was last seen: a change of it takes effect
+      incarnation TEXT,                      -- made with the origin; part of Delta's txnAppId
+      epoch INTEGER NOT NULL DEFAULT 0,      -- moves on when a batch is undone
+      slot_name TEXT,
+      slot_state TEXT,                       -- creating | ready
+      system_identifier TEXT,
+      skip_lsn INTEGER,
+      state TEXT NOT NULL DEFAULT 'stopped',
+      received_lsn INTEGER NOT NULL DEFAULT 0,
+      apply_error_count INTEGER NOT NULL DEFAULT 0,
+      sync_error_count INTEGER NOT NULL DEFAULT 0
+    ) STRICT
+    """,
+    """
+    CREATE TABLE subscription_rel (
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('i','d','f','s','r')),
+      lsn INTEGER NOT NULL DEFAULT 0,        -- changes of transactions that commit before it are in the copy
+      path TEXT NOT NULL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE origin (
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      remote_lsn INTEGER NOT NULL            -- every transaction that ends at or before it is durable in Delta
+    ) STRICT
+    """,
+    """
+    CREATE TABLE batch (                     -- the intent of the batch being applied: one a subscription
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      start_lsn INTEGER NOT NULL,
+      end_lsn INTEGER NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE error (
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      message TEXT NOT NULL,
+      finish_lsn INTEGER,
+      relation TEXT,
+      time REAL NOT NULL
+    ) STRICT
+    """,
+)
+
+_SINCE_2 = (
+    """
+    CREATE TABLE prepared (                  -- prepared transactions whose end has not come, pg_prepared_xacts' part
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      file TEXT NOT NULL,                    -- its changes: a file in state_dir/spool/<subscription>
+      gid TEXT NOT NULL,
+      xid INTEGER NOT NULL,
+      end_lsn INTEGER NOT NULL,
+      PRIMARY KEY (subscription, file)
+    ) STRICT
+    """,
+)
+
+_SINCE_3 = (
+    "ALTER TABLE batch ADD COLUMN undoing INTEGER NOT NULL DEFAULT 0",  # its commits are being taken back
+    """
+    CREATE TABLE conflict (                  -- pg_stat_subscription_stats' confl_* counters
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      conflict TEXT NOT NULL,
+      count INTEGER NOT NULL,
+      PRIMARY KEY (subscription, conflict)
+    ) STRICT
+    """,
+)
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Make the tables that are missing; the caller's transaction holds it together.
+
+    Raises:
+        StateError: The file was written by a later version.
+    """
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
+    for since, statements in ((1, _SINCE_1), (2, _SINCE_2), (3, _SINCE_3)):
+        for statement in statements if version < since else ():
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,34 @@
+"""Which transaction is skipped: what ALTER SUBSCRIPTION … SKIP accepts. Pure.
+
+Source: `parse_subscription_options` and `AlterSubscription` in PostgreSQL's subscriptioncmds.c;
+`maybe_start_skipping_changes` and `clear_subscription_skip_lsn` in worker.c.
+"""
+
+from __future__ import annotations
+
+from protocol.lsn import INVALID, Lsn
+
+NONE = "none"
+
+
+def parse(text: str, remote_lsn: Lsn | None) -> Lsn | None:
+    """The LSN to skip that an operator gives; None for "none", which takes back what was set.
+
+    Args:
+        text: As an error shows it, or "none".
+        remote_lsn: The origin's LSN; None before the subscription's start.
+
+    Raises:
+        ValueError: It is no LSN, or the transaction that finishes there was applied already.
+    """
+    if text.strip().lower() == NONE:
+        return None
+    try:
+        lsn = Lsn.parse(text.strip())
+    except ValueError as error:
+        raise ValueError(f"invalid WAL location (LSN): {text}") from error
+    if lsn == INVALID:
+        raise ValueError(f"invalid WAL location (LSN): {text}")
+    if remote_lsn is not None and lsn < remote_lsn:
+        raise ValueError(f"skip WAL location (LSN {lsn}) must be greater than origin LSN {remote_lsn}")
+    return lsn

@@ -1,0 +1,56 @@
+"""A batch's commits are found in the tables' histories and taken back; others' are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.apply import delta
+from bridge.apply.delta import CommitStamp
+from bridge.apply.undo import take_back
+from bridge.errors import TargetError
+from bridge.session import fork
+from protocol.lsn import Lsn
+
+ME = "pgbridge/1/sub/inc/0"
+
+
+@pytest.fixture
+def path(spark, tmp_path):
+    """A table with the row 1 by a batch up to 0/10, and 2 by one up to 0/20."""
+    path = str(tmp_path / "t")
+    delta.create(spark, path, spark.createDataFrame([], "id long").schema)
+    for id_, lsn in ((1, 0x10), (2, 0x20)):
+        delta.overwrite(spark.createDataFrame([(n,) for n in range(1, id_ + 1)], "id long"), path, stamp(lsn))
+    return path
+
+
+def stamp(lsn, app_id=ME):
+    return CommitStamp(app_id, Lsn(0), Lsn(lsn))
+
+
+def test_the_last_batch_and_no_other(spark, path, tmp_path):
+    """Found by application id and end; twice is once; nothing lies at another path; maintenance is no obstacle."""
+    session = fork(spark)
+    restored: list[int] = []
+
+    def back(lsn, app_id=ME):
+        restored.clear()
+        missing = str(tmp_path / "missing")
+        take_back(session, [path, missing], app_id, Lsn(lsn), taken_back=lambda: restored.append(lsn))
+        ids = sorted(row.id for row in session.read.format("delta").load(path).collect())
+        return ids, restored == [lsn]
+
+    assert back(0x30) == ([1, 2], False)
+    assert back(0x10) == ([1, 2], False)
+    assert back(0x20, "pgbridge/1/sub/inc/1") == ([1, 2], False)
+    session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('a' = 'b')").collect()
+    assert back(0x20) == ([1], True)
+    assert back(0x20) == ([1], False)
+    delta.overwrite(session.createDataFrame([(7,)], "id long"), path, stamp(0x20, "pgbridge/1/sub/inc/1"))
+    assert back(0x20, "pgbridge/1/sub/inc/1") == ([1], True)
+    session.sql(f"INSERT INTO delta.`{path}` VALUES (5)").collect()
+    assert back(0x20, "pgbridge/1/sub/inc/1") == ([1, 5], False)
+    delta.overwrite(session.createDataFrame([(8,)], "id long"), path, stamp(0x40, "pgbridge/1/sub/inc/2"))
+    session.sql(f"DELETE FROM delta.`{path}` WHERE id = 8").collect()
+    with pytest.raises(TargetError, match=r"\(DELETE\) was written after it by somebody else\nHINT:  look at DESCRIBE"):
+        back(0x40, "pgbridge/1/sub/inc/2")

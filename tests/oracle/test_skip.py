@@ -1,0 +1,161 @@
+"""A transaction that cannot be applied stops both subscribers at the same LSN, and both skip it by that LSN.
+
+Documentation: "Conflicts" in logical-replication.sgml. A constraint that only the subscribers' tables have stands for
+whatever cannot be applied.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from bridge import cli, config
+from bridge.errors import ApplyError
+from bridge.status import skip_command
+from protocol.lsn import Lsn
+from tests.oracle.delta import differences
+from tests.oracle.native import NativeSubscriber
+
+SCHEMA = """
+    CREATE TABLE test (c int PRIMARY KEY, n int, body text);
+    CREATE TABLE other (c int PRIMARY KEY, n int);
+    ALTER TABLE test ALTER body SET STORAGE EXTERNAL;
+    CREATE PUBLICATION pub FOR TABLE test, other
+"""
+_CONTEXT = re.compile(r"CONTEXT:  (processing .* in transaction \d+), finished at ([0-9A-F]+/[0-9A-F]+)")
+
+
+class Both:
+    """A native subscriber and the bridge, whose tables take no n of 100 and more."""
+
+    def __init__(self, spark, publisher, native, bridge):
+        self.spark, self.publisher, self.native, self.bridge = spark, publisher, native, bridge
+        self.name = bridge.subscription.name
+        native.execute("ALTER TABLE test ADD CONSTRAINT small CHECK (n < 100)")
+        spark.sql(f"ALTER TABLE delta.`{bridge.path('test')}` ADD CONSTRAINT small CHECK (n < 100)").collect()
+
+    def stopped_at(self) -> str:
+        """Run the bridge into its error; the LSN to skip, as it is printed."""
+        with pytest.raises(ApplyError, match="(?i)small") as raised:
+            self.bridge.catch_up()
+        found = _CONTEXT.search(str(raised.value))
+        assert found is not None
+        error = self.bridge.catalog.last_error(self.name)
+        assert str(error.finish_lsn) == found[2]
+        assert found[2] in str(error.message)
+        return found[2]
+
+    def skip(self, lsn: str) -> None:
+        """On both sides; the bridge's as its status says, the other's as the documentation says."""
+        command = skip_command(self.name, lsn).split()
+        config_file = self.bridge.folder / "pgbridge.toml"
+        config_file.write_text(
+            f'state_dir = "state"\n[subscription."{self.name}"]\nconnection = "{self.publisher.conninfo}"\n'
+            'publications = ["pub"]\nwarehouse = "lake"\n'
+        )
+        assert config.load(config_file).state_dir == self.bridge.folder / "state"
+        cli.app([*command[1:], "--config", str(config_file)], standalone_mode=False)
+        self.native.execute(f"ALTER SUBSCRIPTION {self.name}_native SKIP (lsn = '{lsn}')")
+
+    def catch_up_and_compare(self) -> None:
+        """Both at the end, and equal."""
+        self.bridge.catch_up()
+        self.native.wait_caught_up()
+        for table in ("test", "other"):
+            assert differences(self.spark, self.bridge.path(table), self.native, table) == []
+
+
+@pytest.fixture
+def both(spark, publisher, pipeline):
+    """Makes both with the same options."""
+    made = []
+
+    def make(**options):
+        publisher.execute(SCHEMA)
+        publisher.execute("INSERT INTO test VALUES (0, 0, repeat('x', 3000)); INSERT INTO other VALUES (0, 0)")
+        # without two_phase a prepared transaction is sent at its end, with the LSN that the bridge knows it by
+        native = NativeSubscriber(publisher.conninfo, ["pub"], options={"streaming": options.get("streaming", "off")})
+        made.append(native)
+        native.wait_caught_up()
+        bridge = pipeline(disable_on_error=True, **options)
+        bridge.catch_up()
+        return Both(spark, publisher, native, bridge)
+
+    yield make
+    for native in made:
+        native.drop()
+
+
+def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spark):
+    """Also what would have been no problem, in all tables; what came before it was applied; what it held is kept."""
+    pair = both()
+    for n in range(1, 4):
+        publisher.execute(f"INSERT INTO test VALUES ({n}, {n}, 'before'); INSERT INTO other VALUES ({n}, {n})")
+    publisher.execute(
+        "BEGIN; INSERT INTO other VALUES (100, 1); UPDATE test SET n = 5, c = -5 WHERE c = 0; DELETE FROM other"
+        " WHERE c = 1; INSERT INTO test VALUES (100, 100, 'too large'); UPDATE test SET n = 6 WHERE c = 2; COMMIT"
+    )
+    publisher.execute("INSERT INTO test VALUES (101, 11, 'after'); UPDATE other SET n = 12 WHERE c = 3")
+    lsn = pair.stopped_at()
+    row = pair.bridge.catalog.subscription(pair.name)
+    assert (row.enabled, row.apply_error_count) == (False, 1)
+    counts = [spark.read.format("delta").load(pair.bridge.path(table)).count() for table in ("test", "other")]
+    assert counts == [4, 4]  # not a row of it, and all that came before it
+    pair.skip(lsn)
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+    assert pair.bridge.catalog.skip_lsn(pair.name) is None
+    kept = pair.bridge.folder / "state" / "skipped" / lsn.replace("/", "-") / pair.name
+    assert [
+        (row["op"], row["new"] and row["new"]["c"]) for row in pq.read_table(kept / "public.test.parquet").to_pylist()
+    ] == [
+        ("UPDATE", -5),
+        ("INSERT", 100),
+        ("UPDATE", 2),
+    ]
+    assert pq.read_table(kept / "public.other.parquet").num_rows == 2
+    # the documentation's other way: an origin moved to the next LSN
+    publisher.execute("INSERT INTO test VALUES (200, 200, 'too large'); INSERT INTO test VALUES (201, 1, 'after')")
+    lsn = pair.stopped_at()
+    pair.bridge.catalog.set_origin(pair.name, Lsn(Lsn.parse(lsn) + 1))
+    pair.native.execute(f"ALTER SUBSCRIPTION {pair.name}_native SKIP (lsn = '{lsn}')")
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+
+
+@pytest.mark.parametrize("streaming", ["on"])
+def test_streamed_and_prepared_transactions(both, publisher, streaming):
+    """Each alone, with others before, behind and between."""
+    publisher.stream_everything()
+    pair = both(streaming=streaming, two_phase=True)
+    bad = "INSERT INTO other VALUES ({0}, 1); SAVEPOINT s; INSERT INTO test VALUES ({0}, 100, 'x')"
+    publisher.execute(
+        f"INSERT INTO test VALUES (1, 1, 'a'); BEGIN; {bad.format(10)}; COMMIT; DELETE FROM test WHERE c = 1"
+    )
+    pair.skip(pair.stopped_at())
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    gid = f"{publisher.name}_bad"
+    publisher.execute(f"BEGIN; {bad.format(20)}; PREPARE TRANSACTION '{gid}'")
+    publisher.execute("INSERT INTO test VALUES (2, 2, 'between')")
+    publisher.execute(f"COMMIT PREPARED '{gid}'")
+    publisher.execute("INSERT INTO test VALUES (3, 3, 'behind')")
+    pair.skip(pair.stopped_at())
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+    assert pair.bridge.catalog.prepared(pair.name) == []
+    assert list((pair.bridge.folder / "state" / "spool" / pair.name).iterdir()) == []
+
+
+def test_it_is_cleared_where_it_does_not_match(both, publisher):
+    """By the next transaction that is applied, with the warning; on both sides."""
+    pair = both()
+    lsn = str(Lsn(pair.bridge.remote_lsn() + 0x1000000))
+    pair.skip(lsn)
+    publisher.execute("INSERT INTO test VALUES (1, 1, 'a')")
+    pair.catch_up_and_compare()
+    assert pair.bridge.catalog.skip_lsn(pair.name) is None
+    assert pair.native.query("SELECT subskiplsn::text FROM pg_subscription WHERE subname = current_database()") == [
+        ("0/0",)
+    ]
