@@ -19,6 +19,7 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _BUSY_TIMEOUT_S = 30  # the command line and the daemon hold the write lock for milliseconds
@@ -70,6 +71,10 @@ class Catalog:
             except BaseException:
                 self._db.rollback()  # nothing to do where SQLite itself has rolled back, as on a full disk
                 raise
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Several statements as one transaction, for the modules beside this one that know its tables."""
+        return self._transaction()
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 
 _SINCE_1 = (
     """
@@ -89,6 +89,20 @@ _SINCE_3 = (
     """,
 )
 
+_SINCE_4: tuple[str, ...] = ()
+
+_SINCE_5 = (
+    """
+    CREATE TABLE refresh (                   -- asked for by the command line, taken up by the worker
+      id INTEGER PRIMARY KEY AUTOINCREMENT,
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT,                        -- of a table to copy afresh; NULL for the publications as a whole
+      name TEXT,
+      copy_data INTEGER NOT NULL             -- the tables that were added are copied
+    ) STRICT
+    """,
+)
+
 
 def migrate(db: sqlite3.Connection) -> None:
     """Make the tables that are missing; the caller's transaction holds it together.
@@ -99,7 +113,7 @@ def migrate(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-    for since, statements in ((1, _SINCE_1), (2, _SINCE_2), (3, _SINCE_3)):
+    for since, statements in enumerate((_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5), 1):
         for statement in statements if version < since else ():
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,36 @@
+"""What requests come to, taken together."""
+
+from __future__ import annotations
+
+from bridge.sync.plan import Plan, plan
+from bridge.track.refresh import RefreshRow
+
+A, B, C = (("public", name) for name in "abc")
+WHOLE, UNCOPIED = RefreshRow(1, None, copy_data=True), RefreshRow(2, None, copy_data=False)
+
+
+def resync(*tables):
+    return [RefreshRow(number, table, copy_data=True) for number, table in enumerate(tables, 3)]
+
+
+def test_added_and_removed():
+    assert plan([WHOLE], {A, B}, {A, C}) == Plan(copied=(B,), removed=(C,))
+    assert plan([UNCOPIED], {A, B}, {A, C}) == Plan(uncopied=(B,), removed=(C,))
+
+
+def test_the_last_word_on_copying_counts():
+    assert plan([WHOLE, UNCOPIED], {B, A}, set()).uncopied == (A, B)
+    assert plan([UNCOPIED, WHOLE], {B, A}, set()).copied == (A, B)
+
+
+def test_nothing_changes_but_what_is_copied_afresh():
+    """Without a request for the publications as a whole nothing is added or removed."""
+    assert plan(resync(A, A), {A, B}, {A, C}) == Plan(resynced=(A,))
+    assert plan([], {A}, {B}).empty
+
+
+def test_what_cannot_be_copied_afresh():
+    """It is not published any more, or not subscribed; one that is added or removed at the same time is just that."""
+    assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C))
+    assert plan([WHOLE, *resync(A, B, C)], {A, B}, {A, C}) == Plan(copied=(B,), removed=(C,), resynced=(A,))
+    assert plan(resync(B), {A, B}, {A, C}).empty

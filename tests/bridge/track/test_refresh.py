@@ -1,0 +1,135 @@
+"""Each table is of one stream at any moment, and changes hands only where nothing is lost and nothing comes twice."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from bridge.track import refresh
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, PreparedRow, RelRow
+from protocol.lsn import Lsn
+
+OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")
+NEW = RelRow("public", "new", "i", Lsn(0), "/lake/public/new")
+OTHER = RelRow("public", "other", "i", Lsn(0), "/lake/public/other")
+SYNC = refresh.sync_name("shop")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """The subscription `shop` with the table `old`, its origin at 0/100."""
+    with closing(Catalog(catalog_path(tmp_path / "state"))) as opened:
+        opened.register("shop", enabled=True)
+        opened.create_origin("shop", Lsn(0x100), "abc", [OLD])
+        yield opened
+
+
+def bring_in(catalog, *rels, at=None):
+    """Take tables up; with `at`, copy them all at that LSN, which is then where their own stream stands."""
+    refresh.take_up(catalog, "shop", 0, bring_in=rels, follow=(), remove=())
+    if at is not None:
+        catalog.create_origin(SYNC, Lsn(at), "def", [])
+        for rel in catalog.rels(SYNC):
+            catalog.put_rel(SYNC, RelRow(rel.namespace, rel.name, "f", Lsn(at), rel.path))
+
+
+def states(catalog, name="shop"):
+    return {rel.name: (rel.state, rel.lsn) for rel in catalog.rels(name)}
+
+
+def test_requests_are_taken_in_order_and_once(catalog):
+    """Also the same one again: what came after those that are taken up stays."""
+    refresh.ask(catalog, "shop", [None], copy_data=True)
+    refresh.ask(catalog, "shop", [("public", "a"), ("s", "b.c")], copy_data=False)
+    first = refresh.asked(catalog, "shop")
+    assert [(row.table, row.copy_data) for row in first] == [
+        (None, True),
+        (("public", "a"), False),
+        (("s", "b.c"), False),
+    ]
+    refresh.ask(catalog, "shop", [None], copy_data=True)
+    refresh.take_up(catalog, "shop", first[-1].number, bring_in=(), follow=(), remove=())
+    assert [row.table for row in refresh.asked(catalog, "shop")] == [None]
+    catalog.register("hr", enabled=True)
+    assert refresh.asked(catalog, "hr") == []
+
+
+def test_tables_that_are_taken_up(catalog):
+    afresh = RelRow("public", "old", "d", Lsn(0), OLD.path)
+    follow = RelRow("public", "other", "r", Lsn(0), OTHER.path)
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW, afresh], follow=[follow], remove=())
+    assert states(catalog) == {"other": ("r", 0)}
+    assert states(catalog, SYNC) == {"new": ("i", 0), "old": ("d", 0)}
+    refresh.take_up(catalog, "shop", 0, bring_in=(), follow=(), remove=[("public", "other"), ("public", "new")])
+    assert states(catalog) == {}
+    assert states(catalog, SYNC) == {"old": ("d", 0)}
+
+
+def test_without_tables_to_bring_in_there_are_no_rows(catalog):
+    refresh.take_up(catalog, "shop", 0, bring_in=(), follow=[OTHER], remove=[("public", "old")])
+    assert catalog.subscription(SYNC) is None
+
+
+@pytest.mark.parametrize(("at", "state"), [(0x100, "r"), (0x180, "s")])
+def test_hand_over_where_the_origins_meet(catalog, at, state):
+    """Its own stream may be ahead: what is before that is in the table."""
+    bring_in(catalog, NEW, at=at)
+    for name in ("shop", SYNC):
+        catalog.count_conflicts(name, {"update_missing": 2})
+    assert refresh.hand_over(catalog, "shop") == [RelRow("public", "new", state, Lsn(at), NEW.path)]
+    assert states(catalog) == {"old": ("r", 0x50), "new": (state, at)}
+    assert catalog.remote_lsn(SYNC) is None
+    assert catalog.subscription(SYNC).slot_state == refresh.DROPPING
+    refresh.slot_dropped(catalog, "shop")
+    assert catalog.subscription(SYNC) is None
+    assert (catalog.conflicts("shop"), catalog.conflicts(SYNC)) == ({"update_missing": 4}, {})
+    catalog.advance_origin("shop", Lsn(0x180))
+    assert states(catalog)["new"] == ("r", at)
+
+
+def test_a_copy_that_is_ahead_of_its_own_stream(catalog):
+    """The second copy of one that was cut short has a later snapshot."""
+    bring_in(catalog, NEW, at=0x100)
+    catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0x200), NEW.path))
+    (given,) = refresh.hand_over(catalog, "shop")
+    assert (given.state, given.lsn) == ("s", 0x200)
+
+
+def test_no_hand_over_while_changes_are_missing(catalog):
+    """The subscription's stream is past what the table has; a batch is half done; nothing is copied; no stream yet."""
+    bring_in(catalog, NEW)
+    assert refresh.hand_over(catalog, "shop") == []
+    catalog.create_origin(SYNC, Lsn(0xFF), "def", [])
+    assert refresh.hand_over(catalog, "shop") == []
+    catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0xF0), NEW.path))
+    assert refresh.hand_over(catalog, "shop") == []
+    catalog.begin_batch(SYNC, BatchIntent(Lsn(0xFF), Lsn(0x120)))
+    assert refresh.hand_over(catalog, "shop") == []
+    catalog.finish_batch(SYNC, Lsn(0x120))
+    assert [rel.name for rel in refresh.hand_over(catalog, "shop")] == ["new"]
+
+
+def test_a_table_that_is_not_copied_begins_anew(catalog):
+    """It does not keep the others back."""
+    bring_in(catalog, NEW, OTHER, at=0x100)
+    catalog.put_rel(SYNC, RelRow("public", "other", "d", Lsn(0), OTHER.path))
+    assert [rel.name for rel in refresh.hand_over(catalog, "shop")] == ["new"]
+    refresh.slot_dropped(catalog, "shop")
+    assert states(catalog, SYNC) == {"other": ("d", 0)}
+    assert catalog.subscription(SYNC).slot_state is None
+
+
+def test_begin_anew(catalog):
+    bring_in(catalog, NEW, at=0x100)
+    catalog.begin_batch(SYNC, BatchIntent(Lsn(0x100), Lsn(0x120)))
+    catalog.finish_batch(SYNC, Lsn(0x120), [PreparedRow("1.1", "gid", 1, Lsn(0x110))])
+    refresh.begin_anew(catalog, "shop")
+    assert states(catalog, SYNC) == {"new": ("d", 0)}
+    assert (catalog.remote_lsn(SYNC), catalog.batch(SYNC), catalog.prepared(SYNC)) == (None, None, [])
+
+
+def test_errors_count_as_the_subscriptions(catalog):
+    refresh.count_sync_error(catalog, "shop")
+    assert catalog.subscription("shop").sync_error_count == 1
