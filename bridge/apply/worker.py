@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
@@ -234,9 +234,18 @@ def _command(batch: Batch, changes: TableChanges) -> str | None:
     return COMMANDS[operations[0]] if len(operations) == 1 and not changes.truncated else None
 
 
+def _root_cause(error: Py4JJavaError) -> str:
+    """What an exception of Spark's that PySpark has no class for is about: its first cause, in a task for example."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString())
+
+
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
-    text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
+    text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
         text = text[raised.start(1) :].strip()
