@@ -207,6 +207,34 @@ def skip(
 
 
 @app.command()
+def refresh(
+    name: Name,
+    *,
+    resync: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Copy this table afresh instead (public.t or t); may be repeated."),
+    ] = None,
+    copy_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--copy-data/--no-copy-data", help="Copy what added tables hold; without it as the configuration says."
+        ),
+    ] = None,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Take up tables that were added to the publications, and stop those that were removed."""
+    from bridge import refresh as report  # noqa: PLC0415 - psycopg, for this command only
+
+    def ask(settings: Config, catalog: Catalog, *, running: bool) -> None:
+        when = "now" if running else "at the daemon's next start"
+        chosen = _subscription(settings, name)
+        for line in report.ask(chosen, catalog, resync=resync or [], copy_data=copy_data, when=when):
+            typer.echo(line)
+
+    _with_catalog(config_file, ask)
+
+
+@app.command()
 def origin(
     name: Annotated[
         str | None, typer.Argument(metavar="[SUB]", help="The subscription's name; all without it.")

@@ -40,6 +40,7 @@ class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
     Attributes:
+        adopt: Rows that a Delta table holds before the subscription has it are replaced by the copy.
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
             of the Delta table `<warehouse>/pgbridge/messages`.
@@ -69,6 +70,7 @@ class Subscription(BaseModel):
     conflict: Literal["error", "apply_remote"] = "error"
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
+    adopt: bool = False
     batch_max_rows: int = Field(default=500_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)

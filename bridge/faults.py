@@ -31,6 +31,14 @@ UNDO_POINTS = (
 )
 """Points that are reached only where a transaction cannot be applied."""
 
+REFRESH_POINTS = (
+    "refresh_taken",  # what was asked for is in the tables' states, nothing of it is begun
+    "sync_caught_up",  # tables are where the subscription's stream has stopped, and are not in it yet
+    "handed_over",  # they follow the subscription's stream, their own slot is still on the server
+    "sync_slot_dropped",  # it is gone, the catalog still has it
+)
+"""Points that are reached only where tables come later; there also those of the copy and of the batches."""
+
 
 def _nothing(_point: str) -> None:
     """What happens at a point unless a test says otherwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
+from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Config, Subscription
     from bridge.track.catalog import Catalog
+    from bridge.track.rows import ErrorRow, RelRow
 
 _STATES = {
     "i": "to be copied",
@@ -70,7 +73,7 @@ def _one(
     name = subscription.name
     row = catalog.subscription(name)
     remote = catalog.remote_lsn(name)
-    error = catalog.last_error(name)
+    error = catalog.last_error(name) or _sync_error(catalog, name)
     enabled = row.enabled if row else subscription.enabled
     state = row.state if row and running else "stopped"
     return {
@@ -92,9 +95,21 @@ def _one(
             "relation": error.relation,
             "time": datetime.fromtimestamp(error.time_s, UTC).isoformat(timespec="seconds"),
         },
-        "tables": [{"name": rel.qualified_name, "state": rel.state, "path": rel.path} for rel in catalog.rels(name)],
+        "tables": [{"name": rel.qualified_name, "state": rel.state, "path": rel.path} for rel in _rels(catalog, name)],
         "conflicts": catalog.conflicts(name),
     }
+
+
+def _rels(catalog: Catalog, name: str) -> list[RelRow]:
+    """The subscription's tables; those that are being brought in follow a stream, but not yet the subscription's."""
+    coming = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
+    return sorted(catalog.rels(name) + coming, key=lambda rel: (rel.namespace, rel.name))
+
+
+def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:
+    """Why tables cannot be brought in. There is nothing to skip: a table that is copied afresh is past it."""
+    error = catalog.last_error(sync_name(name))
+    return replace(error, finish_lsn=None) if error else None
 
 
 def _text(lsn: Lsn | None) -> str | None:
@@ -136,6 +151,11 @@ def render(document: dict[str, Any]) -> RenderableType:
 def skip_command(name: str, finish_lsn: str) -> str:
     """What to type in a shell."""
     return f"pgbridge skip {shlex.quote(name)} --lsn {finish_lsn}"
+
+
+def refresh_command(name: str) -> str:
+    """What to type in a shell."""
+    return f"pgbridge refresh {shlex.quote(name)}"
 
 
 def size_text(size_bytes: int | None) -> str:

@@ -1,4 +1,7 @@
-"""One subscription's life: make or find the slot, copy the tables, stream, apply; and again after an error."""
+"""One subscription's life: make or find the slot, copy the tables, stream, apply; and again after an error.
+
+Tables that come later are brought in by `bridge.sync.worker` meanwhile, and join between two streams.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +12,28 @@ from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
-from bridge import faults, log
-from bridge.apply import messages
-from bridge.apply.batch import BatchFormer
-from bridge.apply.loop import ApplyLoop, Stream
-from bridge.apply.routes import DefinedRoutes, Routes
-from bridge.apply.stage import SparkStage
-from bridge.apply.worker import BatchApplier
+from bridge import faults, log, session
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
-from bridge.filter.reapply import apply_publications, definitions_of
-from bridge.receive.options import pgoutput_options
 from bridge.receive.publisher import Publisher
-from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.status import refresh_command
+from bridge.streaming import Published, stream
+from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
-from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder
-from protocol.types import resolve
+from bridge.sync.worker import TableSyncWorker
+from bridge.track import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
-    from bridge.filter.publication import Publication
-    from bridge.filter.reapply import Applied
-    from bridge.filter.routing import Routing
-    from bridge.receive.publisher import PublishedTable
     from bridge.track.catalog import Catalog
+    from bridge.track.progress import Progress
+    from bridge.track.refresh import RefreshRow
     from protocol.lsn import Lsn
-    from protocol.messages import LogicalMessage
-    from protocol.transactions import Transaction
-    from protocol.types import ColumnType
 
-_IN_PROGRESS_BYTES = 64 << 20
-"""What transactions in progress may hold in memory before they go to spool files: logical_decoding_work_mem's default,
-from which on the server streams (or spills) them too."""
-
-_LOGGED_BYTES = 1000
 _FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 1.0
 _GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
@@ -87,6 +72,8 @@ class SubscriptionWorker:
         self._log = log.get(subscription.name)
         self._failures = 0
         self._copying = False
+        self._sync: TableSyncWorker | None = None
+        self._again = self._look = False
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -105,9 +92,12 @@ class SubscriptionWorker:
     def _run(self) -> None:
         try:
             self._retrying()(self._live)
+            if self._sync is not None and self._sync.gave_up:
+                self.error = self._sync.error
         except Exception as error:  # noqa: BLE001 - kept for the daemon, which reports it
             self.error = error
         finally:
+            self._end_bringing_in()
             self._catalog.set_state(self._name, "stopped" if self._enabled() else "disabled")
 
     def _retrying(self) -> Retrying:
@@ -164,175 +154,105 @@ class SubscriptionWorker:
 
     def _live(self) -> None:
         """From connecting to the end: returns when stopped, disabled or caught up."""
+        while self._stream_once():
+            pass
+
+    def _stream_once(self) -> bool:
+        """One stream, from connecting to its end; whether it ended only to begin again with other tables."""
         if self._stop.is_set() or not self._enabled():
-            return
+            return False
+        self._again = self._look = False
         self._catalog.set_state(self._name, "starting")
         self._copying = False
         with Publisher(self.subscription.connection, application_name=self._name) as publisher:
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
-            definitions = definitions_of(self.subscription)
-            applied = self._applied(publisher, definitions) if definitions is not None else None
-            tables = applied.routing.tables() if applied else publisher.tables(self.subscription.publications)
-            published = {(t.namespace, t.name): t for t in tables}
-            resolver = self._resolver(publisher, applied.stream.tables() if applied else tables)
-            if applied is not None:
-                # before there is a slot: what a filter cannot be computed for is refused
-                DefinedRoutes({}, applied.routing, resolver, lambda: applied.routing)
+            asked = self._asked()  # before what is published is read, which must not be older
+            published = Published.read(self.subscription, publisher, self._log)
             sync = TableSync(self._spark, self.subscription, self._catalog, self._log)
+            if asked:
+                self._sync = None  # of one that has ended
+                Refresh(self._name, self._catalog, sync, self._log).take_up(asked, published.tables, publisher)
+            self._bring_in()
             self._copying = True
             self._catalog.set_state(self._name, "copying")
-            Start(self.subscription, self._catalog, publisher, sync, published, self._log).run()
+            Start(self.subscription, self._catalog, publisher, sync, published.tables, self._log).run()
             self._copying = False
-            subscribed = sync.follow(published, publisher)
-            routes = Routes(subscribed)
-            if applied is not None:
-
-                def refresh() -> Routing:
-                    return apply_publications(self.subscription, publisher, definitions, missing_ok=True).routing
-
-                routes = DefinedRoutes(subscribed, applied.routing, resolver, refresh)
-            former = BatchFormer(
-                self.subscription.origin_name,
-                routes,
-                resolver,
-                unrepresentable=self.subscription.unrepresentable,
+            stream(
+                published,
+                sync.follow(published.tables, publisher),
+                self._spark,
+                self._catalog,
+                control=self,
+                log=self._log,
                 ignored=self._ignoring(),
-                stage=SparkStage(self._spark),
-                memory_bytes=self._memory_bytes,
             )
-            self._stream(former, publisher)
+        return self._again
+
+    # --- tables that come later -----------------------------------------------------------------------------------
+
+    def _asked(self) -> list[RefreshRow]:
+        """What is to be taken up now: not while tables are brought in, nor while a batch is half done."""
+        begun = self._catalog.remote_lsn(self._name) is not None and self._catalog.batch(self._name) is None
+        return refresh.asked(self._catalog, self._name) if begun and not self._bringing_in else []
+
+    @property
+    def _bringing_in(self) -> bool:
+        return self._sync is not None and self._sync.thread.is_alive()
+
+    def _bring_in(self) -> None:
+        """Take over tables that are where the origin is, and have those brought in that are not. No stream runs."""
+        sync, remote_lsn = self._sync, self._catalog.remote_lsn(self._name)
+        if sync is not None and remote_lsn is not None and sync.within_reach.is_set():
+            sync.end_at(remote_lsn, self._stop)
+        if self._bringing_in or (sync is not None and sync.gave_up):
+            return
+        joined = refresh.hand_over(self._catalog, self._name)
+        for rel in joined:
+            self._log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
+        if joined:
+            faults.reach("handed_over")
+        self._sync = None
+        if TableSyncWorker.needed(self._catalog, self._name):
+            patience = (_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER) if self._until_caught_up else None
+            self._sync = TableSyncWorker(
+                self.subscription, session.fork(self._spark), self._catalog, give_up_after=patience
+            )
+            self._sync.thread.start()
+
+    def _to_change(self) -> bool:
+        """Whether the stream shall end when it can, to begin again with other tables."""
+        if not self._bringing_in and not TableSyncWorker.needed(self._catalog, self._name):
+            self._sync = None
+        if self._sync is not None and not self._sync.gave_up:
+            return self._sync.within_reach.is_set() or not self._bringing_in
+        return bool(refresh.asked(self._catalog, self._name))
+
+    def _end_bringing_in(self) -> None:
+        sync = self._sync
+        while sync is not None and sync.thread.is_alive():
+            sync.stop()  # again, for what it has begun since
+            sync.thread.join(_LOOK_INTERVAL_S)
 
     def _enabled(self) -> bool:
         row = self._catalog.subscription(self._name)
         return row is not None and row.enabled
 
-    # --- the stream -----------------------------------------------------------------------------------------------
-
-    def _stream(self, former: BatchFormer, publisher: Publisher) -> None:
-        remote_lsn = self._catalog.remote_lsn(self._name)
-        row = self._catalog.subscription(self._name)
-        if remote_lsn is None or row is None:
-            raise BridgeError("the subscription's state was removed while it ran")
-        limits = BatchLimits(
-            self.subscription.batch_max_rows,
-            self.subscription.batch_max_bytes,
-            self.subscription.batch_max_age_s,
-        )
-        queue = TransactionQueue(max_bytes=2 * self.subscription.batch_max_bytes)
-        progress = Progress(remote_lsn)
-        wanted = pgoutput_options(self.subscription, publisher.version, binary_readable=self._binary_readable)
-        options = StreamOptions(self.subscription.slot_name, remote_lsn, wanted, self._memory_bytes)
-        spools = SpoolFolder(
-            self._catalog.state_dir / "spool" / self._name, [row.file for row in self._catalog.prepared(self._name)]
-        )
-        receiver = WalReceiver(
-            self.subscription.connection,
-            options,
-            queue,
-            progress,
-            spools,
-            application_name=self._name,
-            after_receive=lambda: faults.reach("after_receive"),
-            notice=lambda text: self._log.warning("the publisher warns", notice=text),
-        )
-        applier = BatchApplier(
-            self._spark,
-            self._catalog,
-            subscription=self._name,
-            origin_name=self.subscription.origin_name,
-            deliver=self._deliver,
-            lost=self._lost,
-            messages_path=self._messages_path(),
-        )
-        try:
-            receiver.start()
-            self._log.info("streaming", start_lsn=str(remote_lsn), slot_name=self.subscription.slot_name)
-            stream = Stream(receiver, queue, progress)
-            loop = ApplyLoop(
-                self._name, stream, former, applier, self._catalog, limits=limits, control=self, log=self._log
-            )
-            loop.run()
-        finally:
-            receiver.stop()
-
-    def _applied(self, publisher: Publisher, definitions: tuple[Publication, ...]) -> Applied:
-        """The definitions on the server's tables; refuses what cannot be re-applied rightly."""
-        applied = apply_publications(self.subscription, publisher, definitions)
-        applied.check()
-        for gap in applied.gaps:
-            self._log.warning("the stream lacks something that the definitions publish", gap=gap.message)
-        return applied
-
-    def _resolver(
-        self, publisher: Publisher, published: Iterable[PublishedTable]
-    ) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
-        """How columns' types are decoded; decides whether the stream may carry values in binary form."""
-        columns = [column for table in published for column in table.columns]
-        catalog = publisher.types({column.type_oid for column in columns})
-        textual = {c.name for c in columns if not resolve(c.type_oid, c.typmod, catalog).binary}
-        self._binary_readable = not textual
-        if self.subscription.binary and textual:
-            self._log.info(
-                "values are transferred as text: binary form is not read for all types",
-                columns=sorted(textual),
-            )
-
-        def resolver(wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
-            if any(oid not in catalog for oid, _ in wanted):
-                catalog.update(publisher.types({oid for oid, _ in wanted}))
-            return [resolve(oid, typmod, catalog) for oid, typmod in wanted]
-
-        return resolver
-
-    @property
-    def _memory_bytes(self) -> int:
-        """What large transactions may hold in memory, on their way in and again on their way out."""
-        return min(_IN_PROGRESS_BYTES, self.subscription.batch_max_bytes)
-
-    def _messages_path(self) -> str | None:
-        """The table of logical messages, made if it is not there; None when none is wanted."""
-        if self.subscription.messages != "table":
-            return None
-        path = messages.path_in(self.subscription.warehouse)
-        if any(rel.path == path for rel in self._catalog.rels(self._name)):
-            raise ConfigError(
-                f'the published table "{messages.NAME}" has the place that messages = "table" writes to: {path}',
-                hint='set messages = "log"',
-            )
-        messages.ensure(self._spark, path)
-        return path
-
-    def _deliver(self, delivered: Sequence[tuple[Transaction, LogicalMessage]]) -> None:
-        """Log a batch's logical messages."""
-        for transaction, message in delivered:
-            content = message.content[:_LOGGED_BYTES].decode(errors="backslashreplace")
-            self._log.info(
-                "logical message",
-                prefix=message.prefix,
-                content=content if len(message.content) <= _LOGGED_BYTES else content + "…",
-                content_bytes=len(message.content),
-                lsn=str(message.lsn),
-                transactional=message.transactional,
-                xid=transaction.xid or None,
-            )
-
-    def _lost(self, relation: str, rows: int) -> None:
-        """Log what a row filter made of values that the stream does not carry."""
-        self._log.warning(
-            "rows came to match a row filter by an UPDATE without their unchanged TOAST values: these are NULL",
-            relation=relation,
-            rows=rows,
-        )
+    # --- control of the stream --------------------------------------------------------------------------------------
 
     def _ignoring(self) -> Callable[[str], None]:
         """Warn once for each table that is published but not subscribed."""
         seen: set[str] = set()
 
         def ignored(relation: str) -> None:
-            if relation not in seen:
+            # the tables that are being brought in have a stream of their own
+            if relation not in seen and self._sync is None:
                 seen.add(relation)
-                self._log.warning("changes of a table that is not subscribed are ignored", relation=relation)
+                self._log.warning(
+                    "changes of a table that is not subscribed are ignored",
+                    relation=relation,
+                    hint=f"to subscribe to what is published now, run: {refresh_command(self._name)}",
+                )
 
         return ignored
 
@@ -346,12 +266,17 @@ class SubscriptionWorker:
         self._failures = 0
 
     def going_on(self, progress: Progress) -> bool:
-        """Whether the loop shall go on: not stopped, not disabled, not caught up."""
+        """Whether the loop shall go on: not stopped, not disabled, not caught up with all tables."""
         if self._stop.is_set():
             return False
-        return self._target_lsn is None or progress.durable_lsn < self._target_lsn
+        caught_up = self._target_lsn is not None and progress.durable_lsn >= self._target_lsn
+        if (self._look or caught_up) and self._to_change() and self._catalog.batch(self._name) is None:
+            self._again = True
+            return False
+        return not caught_up or (self._sync is not None and not self._sync.gave_up)
 
     def report(self, progress: Progress) -> bool:
         """Write what `status` shows; False when the subscription was disabled meanwhile."""
         self._catalog.set_state(self._name, "streaming", received_lsn=progress.received_lsn)
+        self._look = self._to_change()
         return self._enabled()

@@ -105,12 +105,14 @@ def append(rows: DataFrame, path: str) -> None:
     rows.write.format("delta").mode("append").save(path)
 
 
-def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> None:
-    """Replace the table's rows, in one commit; its columns stay.
+def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None, *, columns_too: bool = False) -> None:
+    """Replace the table's rows, in one commit; its columns stay, or become those of the rows.
 
     `stamp` is for a commit outside of `stamped`.
     """
     writer = rows.write.format("delta").mode("overwrite")
+    if columns_too:
+        writer = writer.option("overwriteSchema", "true")
     if stamp is not None:
         writer = writer.options(
             txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata

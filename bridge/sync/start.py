@@ -91,12 +91,14 @@ class Start:
     def _first(self, replication: ReplicationConnection, system_identifier: str) -> Snapshot:
         """The slot is made, or with `create_slot = false` taken as it stands; the origin begins there."""
         name, slot_name = self._subscription.name, self._subscription.slot_name
-        rels = self._sync.new_rels(self._published.values())
+        row = self._catalog.subscription(name)
+        known = {(rel.namespace, rel.name) for rel in self._catalog.rels(name)}
+        rels = self._sync.new_rels(table for key, table in self._published.items() if key not in known)
         status = self._publisher.slot(slot_name)
         if not self._subscription.create_slot:
             snapshot = Snapshot(None, self._check_slot(status, None))
+            self._set_slot("ready", system_identifier)
         else:
-            row = self._catalog.subscription(name)
             made = (row.slot_name, row.slot_state, row.system_identifier) if row is not None else None
             if status is not None and made != (slot_name, "creating", system_identifier):
                 raise PublisherError(
@@ -115,8 +117,9 @@ class Start:
             )
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
-        self._set_slot("ready", system_identifier)
-        self._catalog.create_origin(name, snapshot.consistent_point, uuid.uuid4().hex[:12], rels)
+        # where tables are brought in anew, an earlier try's commit that is still on its way must know that it is late
+        incarnation = (row.incarnation if row is not None else None) or uuid.uuid4().hex[:12]
+        self._catalog.create_origin(name, snapshot.consistent_point, incarnation, rels)
         return snapshot
 
     def _set_slot(self, state: str, system_identifier: str) -> None:

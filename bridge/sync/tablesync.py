@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bridge import faults
@@ -17,7 +18,7 @@ from bridge.apply import delta
 from bridge.apply.changes import Subscribed
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
-from bridge.errors import PublisherError, SyncError, TargetError
+from bridge.errors import BridgeError, PublisherError, SyncError, TargetError
 from bridge.sync.copy import read_table
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
@@ -71,8 +72,32 @@ class TableSync:
         """Whether a table's rows are still to be copied."""
         return rel.state == "d" or (rel.state == "i" and self._subscription.copy_data)
 
+    def check_copied_to(self, rel: RelRow) -> None:
+        """Refuse to replace rows that are not the subscription's, unless it is to adopt the table.
+
+        Raises:
+            TargetError: There are such rows, or what lies there is not a Delta table.
+        """
+        if rel.state != "i" or self._subscription.adopt or delta.schema_of(self._spark, rel.path) is None:
+            return
+        if not self._spark.read.format("delta").load(rel.path).isEmpty():
+            raise TargetError(
+                f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
+                hint="move it away, set adopt = true to have its rows replaced by the copy, "
+                "or set copy_data = false to go on from what it holds",
+            )
+
+    def uncopied(self, rel: RelRow, table: PublishedTable, publisher: Publisher) -> RelRow:
+        """Let a table follow the stream from now on, with what its Delta table holds; that is made if there is none.
+
+        Raises:
+            TargetError: The Delta table does not fit.
+        """
+        self._target(rel, table, publisher.types(column.type_oid for column in table.columns))
+        return replace(rel, state="r")
+
     def copy(self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot) -> None:
-        """Copy every table that needs it, under one snapshot.
+        """Copy every table that needs it, under one snapshot; one that cannot be copied keeps back no other.
 
         After it, no table is in state i or d; each copied one has the snapshot's consistent point as its LSN.
 
@@ -80,22 +105,31 @@ class TableSync:
             PublisherError: The server could not be read.
             TargetError: A target is there already with rows in it, or cannot hold a value.
         """
+        failed: BridgeError | None = None
         for rel in self._catalog.rels(self._subscription.name):
             table = tables.get((rel.namespace, rel.name))
             if table is not None and self.needs_copy(rel):
-                self._copy_table(rel, table, publisher, snapshot)
+                try:
+                    self._copy_table(rel, table, publisher, snapshot)
+                except (SyncError, TargetError) as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _copy_table(self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot) -> None:
         if snapshot.name is None:
             raise PublisherError("a copy needs an exported snapshot")
         types = publisher.types(column.type_oid for column in table.columns)
         existed = delta.schema_of(self._spark, rel.path) is not None
-        target = self._target(rel, table, types)
-        if rel.state == "i" and existed and not self._spark.read.format("delta").load(rel.path).isEmpty():
-            raise TargetError(
-                f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
-                hint="move it away, or set copy_data = false to go on from what it holds",
-            )
+        fits = True
+        try:
+            self._target(rel, table, types)
+        except TargetError:
+            if rel.state != "d":
+                raise
+            fits = False  # its rows are the subscription's and are all replaced: its columns may be, too
+        if existed:
+            self.check_copied_to(rel)
         name = self._subscription.name
         self._catalog.put_rel(name, replace(rel, state="d"))
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
@@ -113,8 +147,8 @@ class TableSync:
         app_id = f"{row.txn_app_id}/copy" if row else ""
         stamp = delta.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         try:
-            delta.overwrite(rows, target.path, stamp)
-        except PySparkException as error:
+            delta.overwrite(rows, rel.path, stamp, columns_too=not fits)
+        except (PySparkException, Py4JJavaError) as error:
             raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))

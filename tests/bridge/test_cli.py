@@ -15,13 +15,17 @@ import pytest
 import typer
 
 from bridge import __version__, cli, config
+from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
+from bridge.track.rows import RelRow
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bridge.track.refresh import RefreshRow
 
 GROUP: Any = typer.main.get_command(cli.app)
 COMMANDS: dict[str, Any] = GROUP.commands
@@ -85,7 +89,18 @@ def test_version(pgbridge):
 
 def test_commands_of_the_contract():
     """Those that this version has; a new one is added to this list with its tests."""
-    assert set(COMMANDS) == {"init", "run", "status", "publications", "enable", "disable", "skip", "origin", "demo"}
+    assert set(COMMANDS) == {
+        "init",
+        "run",
+        "status",
+        "publications",
+        "enable",
+        "disable",
+        "skip",
+        "refresh",
+        "origin",
+        "demo",
+    }
 
 
 def test_help_names_every_command(pgbridge):
@@ -293,7 +308,9 @@ def test_while_the_daemon_runs(two, tmp_path):
     assert not enabled(tmp_path, "hr")
 
 
-@pytest.mark.parametrize("command", [["enable"], ["disable"], ["skip", "--lsn", "0/1"], ["origin"], ["publications"]])
+@pytest.mark.parametrize(
+    "command", [["enable"], ["disable"], ["skip", "--lsn", "0/1"], ["refresh"], ["origin"], ["publications"]]
+)
 def test_unknown_subscription(two, command):
     code, out, err = two(*command, "shopp")
     assert (code, out) == (2, "")
@@ -307,6 +324,104 @@ def test_another_configuration_file(two, tmp_path):
     assert two("disable", "shop", "--config", "else/other.toml").code == 0
     assert not enabled(tmp_path / "else", "shop")
     assert not (tmp_path / "state").exists()
+
+
+# --- refresh ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(pgbridge, tmp_path, publisher):
+    """The same with a server that publishes t1 and t2; the subscription `shop` has t1 and gone."""
+    publisher.execute("CREATE TABLE t1 (a int PRIMARY KEY); CREATE TABLE t2 (a int PRIMARY KEY)")
+    publisher.execute("CREATE PUBLICATION shop_pub FOR TABLE t1, t2")
+    (tmp_path / "pgbridge.toml").write_text(TWO.replace("host=/nonexistent", publisher.conninfo, 1))
+    with catalog_of(tmp_path) as catalog:
+        catalog.register("shop", enabled=True)
+        rels = [RelRow("public", name, "r", Lsn(0x100), f"/lake/public/{name}") for name in ("t1", "gone")]
+        catalog.create_origin("shop", Lsn(0x100), "abc", rels)
+    return pgbridge
+
+
+def asked(folder: Path) -> list[RefreshRow]:
+    with catalog_of(folder) as catalog:
+        return refresh.asked(catalog, "shop")
+
+
+def test_refresh(shop, tmp_path):
+    """It says what will be done, and leaves it to the worker."""
+    done = (
+        'subscription "shop" is refreshed (at the daemon\'s next start)\n'
+        "  public.t2: added: it is copied, then follows the stream\n"
+        "  public.gone: removed: it stops; its Delta table stays\n"
+    )
+    assert shop("refresh", "shop") == (0, done, "")
+    assert [(row.table, row.copy_data) for row in asked(tmp_path)] == [(None, True)]
+    with locked(tmp_path / "state"):
+        code, out, _ = shop("refresh", "shop", "--no-copy-data")
+    assert (code, out.splitlines()[:2]) == (
+        0,
+        [
+            'subscription "shop" is refreshed (now)',
+            "  public.t2: added: it follows the stream at once, with what its Delta table holds",
+        ],
+    )
+    assert [(row.table, row.copy_data) for row in asked(tmp_path)] == [(None, True), (None, False)]
+
+
+def test_refresh_with_copy_data_off_in_the_configuration(shop, tmp_path):
+    file = tmp_path / "pgbridge.toml"
+    file.write_text(file.read_text().replace("[subscription.hr]", "copy_data = false\n[subscription.hr]"))
+    assert "it follows the stream at once" in shop("refresh", "shop").out
+    assert "it is copied" in shop("refresh", "shop", "--copy-data").out
+    assert [row.copy_data for row in asked(tmp_path)] == [False, True]
+
+
+def test_resync(shop, tmp_path):
+    text = "  public.t1: copied afresh: its rows are replaced by one commit, then it follows the stream\n"
+    for name in ("t1", "public.t1"):
+        code, out, _ = shop("refresh", "shop", "--resync", name)
+        assert code == 0
+        assert out.endswith(text)
+    assert [row.table for row in asked(tmp_path)] == [("public", "t1")] * 2
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("t2", 'table "t2" is not one of subscription "shop"'),
+        ("other.t1", 'table "other.t1" is not one of subscription "shop"'),
+        ("gone", 'table "public.gone" is not published any more'),
+    ],
+)
+def test_resync_of_what_cannot_be(shop, tmp_path, table, message):
+    code, out, err = shop("refresh", "shop", "--resync", "t1", "--resync", table)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"pgbridge: {message}\nHINT:  ")
+    assert asked(tmp_path) == []
+
+
+def test_refresh_with_nothing_to_do(shop, tmp_path, publisher):
+    publisher.execute(
+        "ALTER PUBLICATION shop_pub DROP TABLE t2; CREATE TABLE gone (); ALTER PUBLICATION shop_pub ADD TABLE gone"
+    )
+    assert shop("refresh", "shop") == (0, 'subscription "shop": its tables are those that are published\n', "")
+    assert asked(tmp_path) == []
+
+
+def test_refresh_before_the_first_start(two, tmp_path):
+    code, out, err = two("refresh", "shop")
+    assert (code, err) == (0, "")
+    assert out == 'subscription "shop" has not begun yet: its first start takes up all that is published then\n'
+    assert asked(tmp_path) == []
+
+
+def test_refresh_without_the_server(shop, tmp_path):
+    """As ALTER SUBSCRIPTION … REFRESH PUBLICATION, which asks the publisher, too."""
+    (tmp_path / "pgbridge.toml").write_text(TWO)
+    code, out, err = shop("refresh", "shop")
+    assert (code, out) == (1, "")
+    assert err.startswith("pgbridge: ")
+    assert asked(tmp_path) == []
 
 
 # --- skip and origin --------------------------------------------------------------------------------------------------

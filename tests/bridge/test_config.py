@@ -57,6 +57,7 @@ DEFAULTS = {
     "conflict": "error",
     "schema_evolution": "evolve",
     "unrepresentable": "error",
+    "adopt": False,
     "batch_max_rows": 500_000,
     "batch_max_bytes": 256 * 1024 * 1024,
     "batch_max_age_s": 0.5,

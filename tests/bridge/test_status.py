@@ -13,6 +13,7 @@ from rich.console import Console
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
 from bridge.status import collect, render, size_text, skip_command
+from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
@@ -102,6 +103,28 @@ def test_subscription_that_the_catalog_does_not_know(shop, tmp_path):
     _, catalog = shop
     (only,) = collect(configuration(tmp_path, new=NOBODY), catalog, running=False)["subscriptions"]
     assert (only["name"], only["enabled"], only["state"], only["tables"]) == ("new", True, "stopped", [])
+
+
+def test_tables_that_are_being_brought_in(shop):
+    """They are copied until they are handed over, wherever in their own stream; their error is the subscription's."""
+    settings, catalog = shop
+    sync = refresh.sync_name("shop")
+    catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "b", "r", Lsn(0x50), "/lake/public/b")])
+    rels = [RelRow("public", name, state, Lsn(0), f"/{name}") for name, state in zip("acde", "idsr", strict=True)]
+    refresh.take_up(catalog, "shop", 0, bring_in=rels, follow=(), remove=())
+    catalog.record_error(sync, "no", counter=None, finish_lsn=Lsn(0x120), relation="public.c")
+    only = entry(settings, catalog)
+    assert [(table["name"], table["state"]) for table in only["tables"]] == [
+        ("public.a", "i"),
+        ("public.b", "r"),
+        ("public.c", "d"),
+        ("public.d", "f"),
+        ("public.e", "f"),
+    ]
+    assert (only["last_error"]["message"], only["last_error"]["finish_lsn"]) == ("no", None)
+    assert "pgbridge skip" not in shown({"subscriptions": [only]})
+    catalog.record_error("shop", "worse", counter=None)
+    assert entry(settings, catalog)["last_error"]["message"] == "worse"
 
 
 def test_all_that_the_catalog_has(shop):

@@ -1,0 +1,92 @@
+"""`pgbridge refresh`: says what will be done, and asks the worker to do it.
+
+Documentation: ALTER SUBSCRIPTION … REFRESH PUBLICATION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.errors import ConfigError
+from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.receive.publisher import Publisher
+from bridge.sync.plan import plan
+from bridge.track import refresh
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from bridge.config import Subscription
+    from bridge.sync.plan import Plan
+    from bridge.track.catalog import Catalog
+
+
+def ask(
+    subscription: Subscription, catalog: Catalog, *, resync: Sequence[str], copy_data: bool | None, when: str
+) -> list[str]:
+    """Record a refresh, or with `resync` that these tables are copied afresh.
+
+    Args:
+        subscription: The subscription.
+        catalog: Its catalog.
+        resync: Tables as `namespace.name`, or as `name` in public; none for the publications as a whole.
+        copy_data: Whether tables that were added are copied; None for what the configuration says.
+        when: When it is done, for the text.
+
+    Returns:
+        Lines that say what will be done.
+
+    Raises:
+        ConfigError: A table to copy afresh is not one of the subscription's.
+        PublisherError: The server cannot say what is published.
+        PublicationError: The definitions cannot be re-applied to the server's tables.
+    """
+    name = subscription.name
+    if catalog.remote_lsn(name) is None:
+        return [f'subscription "{name}" has not begun yet: its first start takes up all that is published then']
+    rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
+    subscribed = {(rel.namespace, rel.name) for rel in rels}
+    tables: list[tuple[str, str] | None] = [_find(text, subscribed, name) for text in resync]
+    tables = tables or [None]
+    copied = subscription.copy_data if copy_data is None else copy_data
+    wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
+    planned = plan(wanted, _published(subscription), subscribed)
+    lines = _lines(planned)
+    if planned.unknown:
+        raise ConfigError(
+            f'table "{".".join(planned.unknown[0])}" is not published any more', hint="without --resync it is removed"
+        )
+    if not lines:
+        return [f'subscription "{name}": its tables are those that are published']
+    refresh.ask(catalog, name, tables, copy_data=copied)
+    return [f'subscription "{name}" is refreshed ({when})', *lines]
+
+
+def _published(subscription: Subscription) -> set[tuple[str, str]]:
+    definitions = definitions_of(subscription)
+    with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
+        if definitions is None:
+            return {(table.namespace, table.name) for table in publisher.tables(subscription.publications)}
+        applied = apply_publications(subscription, publisher, definitions)
+        applied.check()
+        return set(applied.routing.targets)
+
+
+def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tuple[str, str]:
+    for table in subscribed:
+        if text == ".".join(table) or ("public", text) == table:
+            return table
+    raise ConfigError(
+        f'table "{text}" is not one of subscription "{name}"',
+        hint="pgbridge status shows its tables; one that was added to the publications comes with pgbridge refresh",
+    )
+
+
+def _lines(planned: Plan) -> list[str]:
+    what = (
+        (planned.copied, "added: it is copied, then follows the stream"),
+        (planned.uncopied, "added: it follows the stream at once, with what its Delta table holds"),
+        (planned.resynced, "copied afresh: its rows are replaced by one commit, then it follows the stream"),
+        (planned.removed, "removed: it stops; its Delta table stays"),
+    )
+    return [f"  {'.'.join(table)}: {text}" for tables, text in what for table in tables]

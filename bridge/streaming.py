@@ -1,0 +1,234 @@
+"""What a connection to the publisher has told of a subscription, and the stream that is applied by it.
+
+Two workers stream: the subscription's own (`bridge.subscriber`), and for a time the one that copies tables that
+come later (`bridge.sync.worker`). Each has a slot, an origin and batches of its own; how they decode, route and
+apply is the same, and is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bridge import faults
+from bridge.apply import messages
+from bridge.apply.batch import BatchFormer
+from bridge.apply.loop import ApplyLoop, Stream
+from bridge.apply.routes import DefinedRoutes, Routes
+from bridge.apply.stage import SparkStage
+from bridge.apply.worker import BatchApplier
+from bridge.errors import BridgeError, ConfigError
+from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.receive.options import pgoutput_options
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
+from protocol.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.apply.changes import Subscribed
+    from bridge.apply.loop import Control
+    from bridge.config import Subscription
+    from bridge.filter.publication import Publication
+    from bridge.filter.reapply import Applied
+    from bridge.filter.routing import Routing
+    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.track.catalog import Catalog
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
+    from protocol.types import ColumnType, TypeInfo
+
+_IN_PROGRESS_BYTES = 64 << 20
+"""What transactions in progress may hold in memory before they go to spool files: logical_decoding_work_mem's default,
+from which on the server streams (or spills) them too."""
+
+_LOGGED_BYTES = 1000
+
+
+@dataclass
+class Published:
+    """What a subscription gets from its publisher, as of one look at the server's catalog.
+
+    Attributes:
+        tables: What it gets, by (namespace, name): by its definitions, or by the server's publications.
+        binary_readable: Values of all columns of the stream are read in binary form.
+    """
+
+    subscription: Subscription
+    publisher: Publisher
+    tables: Mapping[tuple[str, str], PublishedTable]
+    binary_readable: bool
+    _definitions: tuple[Publication, ...] | None
+    _applied: Applied | None
+    _types: dict[int, TypeInfo] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, subscription: Subscription, publisher: Publisher, log: FilteringBoundLogger) -> Published:
+        """Look at the server's catalog.
+
+        Raises:
+            PublisherError: A publication does not exist, or the server cannot answer.
+            PublicationError: The definitions cannot be re-applied rightly to the server's tables.
+            ConfigError: A row filter cannot be computed as PostgreSQL does, or the definitions' file cannot be used.
+        """
+        definitions = definitions_of(subscription)
+        applied = None
+        if definitions is not None:
+            applied = apply_publications(subscription, publisher, definitions)
+            applied.check()
+            for gap in applied.gaps:
+                log.warning("the stream lacks something that the definitions publish", gap=gap.message)
+        tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+        columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
+        types = publisher.types({column.type_oid for column in columns})
+        textual = {column.name for column in columns if not resolve(column.type_oid, column.typmod, types).binary}
+        if subscription.binary and textual:
+            log.info(
+                "values are transferred as text: binary form is not read for all types",
+                columns=sorted(textual),
+            )
+        by_name = {(table.namespace, table.name): table for table in tables}
+        published = cls(subscription, publisher, by_name, not textual, definitions, applied, types)
+        published.routes({})  # before there is a slot: what a filter cannot be computed for is refused
+        return published
+
+    def types(self, wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
+        """How values of these (type oid, typmod) are decoded; the server is asked for those it has made since."""
+        if any(oid not in self._types for oid, _ in wanted):
+            self._types.update(self.publisher.types({oid for oid, _ in wanted}))
+        return [resolve(oid, typmod, self._types) for oid, typmod in wanted]
+
+    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed]) -> Routes:
+        """Where changes go, when these tables follow the stream."""
+        if self._applied is None:
+            return Routes(subscribed)
+
+        def refresh() -> Routing:
+            return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing
+
+        return DefinedRoutes(subscribed, self._applied.routing, self.types, refresh)
+
+
+def stream(
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    *,
+    control: Control,
+    log: FilteringBoundLogger,
+    ignored: Callable[[str], None],
+) -> None:
+    """Receive a subscription's slot from its origin on, and apply what comes, until the control says stop.
+
+    Args:
+        published: Of the subscription.
+        subscribed: The tables that follow the stream.
+        spark: A session of the subscription's own.
+        catalog: The process's catalog.
+        control: Who says when to stop.
+        log: The worker's logger.
+        ignored: Called with a published table that does not follow the stream, when there are changes of it.
+
+    Raises:
+        ApplyError: A transaction could not be applied.
+        BridgeError: The stream was lost, or cannot begin.
+    """
+    subscription = published.subscription
+    name = subscription.name
+    remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
+    if remote_lsn is None or row is None:
+        raise BridgeError("the subscription's state was removed while it ran")
+    # what large transactions may hold in memory, on their way in and again on their way out
+    memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
+    former = BatchFormer(
+        subscription.origin_name,
+        published.routes(subscribed),
+        published.types,
+        unrepresentable=subscription.unrepresentable,
+        ignored=ignored,
+        stage=SparkStage(spark),
+        memory_bytes=memory_bytes,
+    )
+    queue = TransactionQueue(max_bytes=2 * subscription.batch_max_bytes)
+    progress = Progress(remote_lsn)
+    wanted = pgoutput_options(subscription, published.publisher.version, binary_readable=published.binary_readable)
+    receiver = WalReceiver(
+        subscription.connection,
+        StreamOptions(subscription.slot_name, remote_lsn, wanted, memory_bytes),
+        queue,
+        progress,
+        SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
+        application_name=name,
+        after_receive=lambda: faults.reach("after_receive"),
+        notice=lambda text: log.warning("the publisher warns", notice=text),
+    )
+    try:
+        applier = BatchApplier(
+            spark,
+            catalog,
+            subscription=name,
+            origin_name=subscription.origin_name,
+            deliver=partial(_deliver, log),
+            lost=partial(_lost, log),
+            messages_path=_messages_path(subscription, spark, catalog),
+        )
+        receiver.start()
+        log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
+        limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
+        ApplyLoop(
+            name, Stream(receiver, queue, progress), former, applier, catalog, limits=limits, control=control, log=log
+        ).run()
+    finally:
+        receiver.stop()
+
+
+def spool_folder(catalog: Catalog, name: str) -> Path:
+    """Where a subscription's spool files lie."""
+    return catalog.state_dir / "spool" / name
+
+
+def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Catalog) -> str | None:
+    """The table of logical messages, made if it is not there; None when none is wanted."""
+    if subscription.messages != "table":
+        return None
+    path = messages.path_in(subscription.warehouse)
+    if any(rel.path == path for rel in catalog.rels(subscription.name)):
+        raise ConfigError(
+            f'the published table "{messages.NAME}" has the place that messages = "table" writes to: {path}',
+            hint='set messages = "log"',
+        )
+    messages.ensure(spark, path)
+    return path
+
+
+def _deliver(log: FilteringBoundLogger, delivered: Sequence[tuple[Transaction, LogicalMessage]]) -> None:
+    """Log a batch's logical messages."""
+    for transaction, message in delivered:
+        content = message.content[:_LOGGED_BYTES].decode(errors="backslashreplace")
+        log.info(
+            "logical message",
+            prefix=message.prefix,
+            content=content if len(message.content) <= _LOGGED_BYTES else content + "…",
+            content_bytes=len(message.content),
+            lsn=str(message.lsn),
+            transactional=message.transactional,
+            xid=transaction.xid or None,
+        )
+
+
+def _lost(log: FilteringBoundLogger, relation: str, rows: int) -> None:
+    """Log what a row filter made of values that the stream does not carry."""
+    log.warning(
+        "rows came to match a row filter by an UPDATE without their unchanged TOAST values: these are NULL",
+        relation=relation,
+        rows=rows,
+    )

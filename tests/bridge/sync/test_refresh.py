@@ -1,0 +1,114 @@
+"""What was asked for becomes the tables' states; a table that cannot be taken is left out, and keeps back no other."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge import log
+from bridge.receive.publisher import Publisher
+from bridge.sync.refresh import Refresh
+from bridge.sync.tablesync import TableSync
+from bridge.track import refresh
+from bridge.track.rows import RelRow
+from protocol.lsn import Lsn
+
+
+@pytest.fixture
+def begun(spark, publisher, pipeline):
+    """A bridge that has the tables `here` and `gone` of the publication, which now has `here`, `new` and `for.eign`.
+
+    At the place of the last one there is a Delta table with somebody's row.
+    """
+    publisher.execute("CREATE TABLE here (id int PRIMARY KEY, t text); CREATE TABLE new (id int PRIMARY KEY, t text)")
+    publisher.execute('CREATE TABLE "for.eign" (id int PRIMARY KEY, t text); INSERT INTO "for.eign" VALUES (1, \'x\')')
+    publisher.execute('CREATE PUBLICATION pub FOR TABLE here, new, "for.eign"')
+
+    def make(**options):
+        bridge = pipeline(**options)
+        path = f"{bridge.subscription.warehouse}/public"
+        rels = [RelRow("public", name, "r", Lsn(1), f"{path}/{name}") for name in ("here", "gone")]
+        bridge.catalog.create_origin(bridge.subscription.name, Lsn(1), "abc", rels)
+        frame = spark.createDataFrame([(9, "somebody's")], "id int, t string")
+        frame.write.format("delta").save(f"{path}/for.eign")
+        return bridge
+
+    return make
+
+
+def taken(bridge, *tables, copy_data=True):
+    """Ask, and take up; what was logged."""
+    name = bridge.subscription.name
+    refresh.ask(bridge.catalog, name, tables or [None], copy_data=copy_data)
+    sync = TableSync(bridge.spark, bridge.subscription, bridge.catalog, log.get())
+    with capture_logs() as events, Publisher(bridge.subscription.connection, application_name="test") as publisher:
+        published = {(table.namespace, table.name): table for table in publisher.tables(["pub"])}
+        Refresh(name, bridge.catalog, sync, log.get()).take_up(
+            refresh.asked(bridge.catalog, name), published, publisher
+        )
+    assert refresh.asked(bridge.catalog, name) == []
+    return [event for event in events if event["log_level"] in {"warning", "error"}]
+
+
+def states(bridge):
+    """Of the tables that follow, and of those that are to be brought in."""
+    name = bridge.subscription.name
+    return [{rel.name: rel.state for rel in bridge.catalog.rels(n)} for n in (name, refresh.sync_name(name))]
+
+
+def test_added_and_removed(begun):
+    """Rows that are nobody's business are not replaced."""
+    bridge = begun()
+    events = taken(bridge)
+    assert states(bridge) == [{"here": "r"}, {"new": "i"}]
+    assert [event["event"] for event in events] == [
+        "table cannot be added",
+        "table is no longer published: it stops, and its Delta table stays",
+    ]
+    assert "has rows already" in events[0]["error"]
+    assert "adopt = true" in events[0]["error"]
+    error = bridge.catalog.last_error(bridge.subscription.name)
+    assert error.relation == "public.for.eign"
+    assert bridge.catalog.subscription(bridge.subscription.name).sync_error_count == 1
+
+
+def test_adopted(begun):
+    bridge = begun(adopt=True)
+    taken(bridge)
+    assert states(bridge) == [{"here": "r"}, {"new": "i", "for.eign": "i"}]
+
+
+def test_without_a_copy_they_follow_at_once(spark, begun):
+    """With what their Delta tables hold; one that is not there is made."""
+    bridge = begun()
+    taken(bridge, copy_data=False)
+    assert states(bridge) == [{"here": "r", "new": "r", "for.eign": "r"}, {}]
+    assert bridge.rows("new") == []
+    assert bridge.rows("public.for.eign") == [{"id": 9, "t": "somebody's"}]
+    assert bridge.catalog.subscription(refresh.sync_name(bridge.subscription.name)) is None
+
+
+def test_copied_afresh(begun):
+    """It leaves the stream until then; also from among those that are being brought in."""
+    bridge = begun()
+    events = taken(bridge, ("public", "here"), ("public", "unknown"))
+    assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
+    (event,) = events
+    assert event["event"] == "a table that is not subscribed cannot be copied afresh"
+    assert event["relation"] == "public.unknown"
+    here = bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))[0]
+    bridge.catalog.put_rel(
+        refresh.sync_name(bridge.subscription.name), RelRow("public", "here", "f", Lsn(5), here.path)
+    )
+    taken(bridge, ("public", "here"))
+    assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
+
+
+def test_a_target_that_does_not_fit(spark, begun):
+    bridge = begun()
+    spark.createDataFrame([], "id string, t string").write.format("delta").save(
+        f"{bridge.subscription.warehouse}/public/new"
+    )
+    events = taken(bridge, copy_data=False)
+    assert states(bridge) == [{"here": "r", "for.eign": "r"}, {}]
+    assert 'column "id" of target "public.new" is string' in events[0]["error"]

@@ -1,0 +1,172 @@
+"""Tables that come later: others go on, one that cannot be copied keeps back none, what is lost is made anew."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from bridge import faults
+from bridge.config import Subscription
+from bridge.errors import ApplyError, PublisherError, SyncError
+from bridge.sync.worker import slot_name
+from bridge.track import refresh
+from tests.bridge.test_subscriber import end, running, wait_until
+
+SETUP = """
+    CREATE TABLE t (id int PRIMARY KEY, note text); CREATE TABLE later (id int PRIMARY KEY, note text);
+    CREATE TABLE bad (id int PRIMARY KEY, d date);
+    INSERT INTO later VALUES (1, 'copied'); INSERT INTO bad VALUES (1, 'infinity');
+    CREATE PUBLICATION pub FOR TABLE t
+"""
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    """Whatever a test installs is gone after it."""
+    monkeypatch.setattr(faults, "_action", faults._action)
+
+
+def subscription(name):
+    return Subscription(name="s", connection="", publications=("p",), warehouse="lake", slot_name=name)
+
+
+@pytest.mark.parametrize("name", ["shop", "a" * 63])
+def test_the_slots_name(name):
+    made = slot_name(subscription(name))
+    assert made.startswith("pgbridge_")
+    assert made.endswith("_sync")
+    assert name[:40] in made
+    assert len(made) <= 63
+
+
+def test_two_long_names_have_two_slots():
+    assert slot_name(subscription("a" * 60 + "b")) != slot_name(subscription("a" * 60 + "c"))
+
+
+def ids(bridge, table="t"):
+    return sorted(row["id"] for row in bridge.rows(table))
+
+
+def asked(bridge, *tables, copy_data=True):
+    refresh.ask(bridge.catalog, bridge.subscription.name, tables or [None], copy_data=copy_data)
+
+
+def coming(bridge):
+    return {rel.name: rel.state for rel in bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))}
+
+
+@pytest.mark.usefixtures("restored")
+def test_others_go_on_and_a_copy_is_cut_short(publisher, pipeline):
+    """While the copy hangs on a lock; a stop does not wait for it."""
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("ALTER PUBLICATION pub ADD TABLE later")
+    asked(bridge)
+    lock = publisher.connect()
+    locked = threading.Event()
+
+    def reached(point):
+        if point == "slot_created":
+            lock.execute("BEGIN; LOCK TABLE later")
+            locked.set()
+
+    faults.install(reached)
+    worker = running(bridge)
+    try:
+        wait_until(locked.is_set)
+        wait_until(lambda: coming(bridge) == {"later": "d"})
+        publisher.execute("INSERT INTO t VALUES (1, 'while later is being copied')")
+        wait_until(lambda: ids(bridge) == [1])
+        assert coming(bridge) == {"later": "d"}
+        wait_until(lambda: publisher.query(WAITING) == [(1,)])
+    finally:
+        started_s = time.monotonic()
+        end(worker)
+    assert time.monotonic() - started_s < 30
+    assert worker.error is None
+    assert bridge.catalog.subscription(bridge.subscription.name).sync_error_count == 0
+    faults.install(lambda _: None)
+    lock.close()
+    bridge.catch_up()
+    assert bridge.rows("later") == [{"id": 1, "note": "copied"}]
+
+
+WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = 'later'::regclass"
+
+
+def test_a_table_that_cannot_be_copied_keeps_back_no_other(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=0.2)
+    bridge.catch_up()
+    publisher.execute("ALTER PUBLICATION pub ADD TABLE bad, later; INSERT INTO later VALUES (2, 'streamed')")
+    asked(bridge)
+    with pytest.raises(SyncError, match=r'column "d": value \'infinity\''):
+        bridge.catch_up()
+    assert bridge.state("later") in {"s", "r"}
+    assert ids(bridge, "later") == [1, 2]
+    assert coming(bridge) == {"bad": "d"}
+    assert bridge.catalog.subscription(bridge.subscription.name).sync_error_count >= 3
+    publisher.execute("UPDATE bad SET d = '2024-02-29'; INSERT INTO t VALUES (1, 'a')")
+    bridge.catch_up()
+    assert [row["d"].isoformat() for row in bridge.rows("bad")] == ["2024-02-29"]
+    assert ids(bridge) == [1]
+
+
+def test_a_lost_slot_and_a_table_that_is_gone(publisher, pipeline, monkeypatch):
+    """The tables are copied again under another slot; what is not published any more waits for a refresh."""
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=0.2)
+    bridge.catch_up()
+    publisher.execute("ALTER PUBLICATION pub ADD TABLE later, bad; UPDATE bad SET d = NULL")
+    asked(bridge)
+
+    worker = bridge.worker()
+    points = []
+
+    def reached(point):
+        points.append(point)
+        if points.count("table_copied") == 2:
+            worker.stop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "_action", reached)
+        worker.thread.start()
+        worker.thread.join(60)
+    assert set(coming(bridge).values()) <= {"f", "s", "r"}
+    publisher.query("SELECT pg_drop_replication_slot(%s)", (slot_name(bridge.subscription),))
+    publisher.execute("ALTER PUBLICATION pub DROP TABLE bad; INSERT INTO later VALUES (2, 'b')")
+    with pytest.raises(PublisherError, match='table "public.bad" not found on publisher') as caught:
+        bridge.catch_up()
+    assert "pgbridge refresh" in caught.value.hint
+    assert ids(bridge, "later") == [1, 2]
+    asked(bridge)
+    bridge.catch_up()
+    assert coming(bridge) == {}
+    assert [rel.name for rel in bridge.catalog.rels(bridge.subscription.name)] == ["later", "t"]
+    assert publisher.query("SELECT count(*)::int FROM pg_replication_slots WHERE database = current_database()") == [
+        (1,)
+    ]
+
+
+def test_a_table_whose_columns_changed_is_copied_afresh(publisher, pipeline):
+    """It has stopped the stream; without it that goes on, and the table comes back with its columns as they are."""
+    publisher.execute(SETUP + "; INSERT INTO t VALUES (1, '5')")
+    bridge = pipeline(retry_max_s=0.2)
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE t ALTER note TYPE int USING note::int; ALTER TABLE t ADD x numeric(5,2) DEFAULT 1.5")
+    publisher.execute("INSERT INTO t VALUES (2, 6, 2)")
+    with pytest.raises(ApplyError):
+        bridge.catch_up()
+    asked(bridge, ("public", "t"))
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (3, 7, 3)")
+    bridge.catch_up()
+    assert sorted(tuple(map(str, row.values())) for row in bridge.rows("t")) == [
+        ("1", "5", "1.50"),
+        ("2", "6", "2.00"),
+        ("3", "7", "3.00"),
+    ]
+    assert bridge.catalog.last_error(bridge.subscription.name) is None

@@ -1,0 +1,64 @@
+"""What `pgbridge refresh` says and asks for, where definitions are re-applied; the command's tests have the rest."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from bridge.config import Subscription
+from bridge.errors import PublicationError
+from bridge.refresh import ask
+from bridge.track import refresh
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import RelRow
+from protocol.lsn import Lsn
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """The subscription `shop` has a table; another one is being brought in."""
+    with closing(Catalog(catalog_path(tmp_path / "state"))) as opened:
+        opened.register("shop", enabled=True)
+        opened.create_origin("shop", Lsn(1), "abc", [RelRow("public", "a", "r", Lsn(1), "/lake/public/a")])
+        coming = RelRow("public", "b", "d", Lsn(0), "/lake/public/b")
+        refresh.take_up(opened, "shop", 0, bring_in=[coming], follow=(), remove=())
+        yield opened
+
+
+@pytest.fixture
+def subscription(publisher, tmp_path):
+    """Makes subscriptions to a broad publication, with definitions."""
+    publisher.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int); CREATE TABLE c (id int)")
+    publisher.execute("CREATE PUBLICATION broad FOR ALL TABLES")
+
+    def make(text):
+        file = tmp_path / "definitions.sql"
+        file.write_text(text)
+        return Subscription(
+            name="shop",
+            connection=publisher.conninfo,
+            publications=("broad",),
+            warehouse="lake",
+            publication_definitions=str(file),
+        )
+
+    return make
+
+
+def test_the_definitions_say_what_is_published(catalog, subscription):
+    """Tables that are being brought in are the subscription's."""
+    chosen = subscription("CREATE PUBLICATION p FOR TABLE b, c WITH (publish = 'insert')")
+    assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == [
+        'subscription "shop" is refreshed (now)',
+        "  public.c: added: it is copied, then follows the stream",
+        "  public.a: removed: it stops; its Delta table stays",
+    ]
+    ask(chosen, catalog, resync=["b"], copy_data=None, when="now")
+    assert [row.table for row in refresh.asked(catalog, "shop")] == [None, ("public", "b")]
+
+
+def test_definitions_that_cannot_be_re_applied(catalog, subscription):
+    with pytest.raises(PublicationError):
+        ask(subscription("CREATE PUBLICATION p FOR TABLE nowhere"), catalog, resync=[], copy_data=None, when="now")
+    assert refresh.asked(catalog, "shop") == []

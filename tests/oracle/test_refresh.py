@@ -1,0 +1,124 @@
+"""A native subscriber that is refreshed in step: tables that are added, removed and copied afresh, under load.
+
+Documentation: ALTER SUBSCRIPTION … REFRESH PUBLICATION. PostgreSQL has no command that copies a table afresh: there,
+one removes it from the publication and adds it again, which is what the native subscriber does here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from bridge.track import refresh
+from tests.oracle.delta import differences
+from tests.oracle.native import NativeSubscriber
+
+TABLES = ("old", "new", "gone", "spoilt")
+SCHEMA = "".join(f"CREATE TABLE {name} (id int PRIMARY KEY, n int, body text);" for name in TABLES)
+
+
+class Load:
+    """Transactions over all tables, from a thread, until it is told to stop."""
+
+    def __init__(self, publisher):
+        self._publisher = publisher
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.transactions = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        with self._publisher.connect() as connection:
+            while not self._stop.is_set():
+                self.transactions += 1
+                n = 1000 + self.transactions
+                with connection.transaction():
+                    for table in TABLES:
+                        connection.execute(f"INSERT INTO {table} VALUES ({n}, 0, repeat('x', 50))")
+                        connection.execute(f"UPDATE {table} SET n = n + 1 WHERE id > {n} - 5")
+                        connection.execute(f"UPDATE {table} SET id = -id WHERE id = {n} - 7")
+                        connection.execute(f"DELETE FROM {table} WHERE id = {n} - 9")
+                time.sleep(0.1)
+
+
+@contextmanager
+def running(bridge):
+    """A worker that runs meanwhile."""
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.thread.join(120)
+        assert not worker.thread.is_alive()
+
+
+def wait_until(bridge, condition, timeout_s=180):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, bridge.catalog.last_error(refresh.sync_name(bridge.subscription.name))
+        time.sleep(0.05)
+
+
+def settled(bridge):
+    """Nothing is asked for, nothing is being brought in."""
+    name = bridge.subscription.name
+    return not refresh.asked(bridge.catalog, name) and bridge.catalog.subscription(refresh.sync_name(name)) is None
+
+
+@pytest.fixture
+def pair(spark, publisher, pipeline):
+    """Both subscribed to all but `new`, with rows in all tables."""
+    publisher.execute(SCHEMA)
+    for table in TABLES:
+        publisher.execute(f"INSERT INTO {table} SELECT g, 0, repeat(g::text, 20) FROM generate_series(1, 500) g")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE old, gone, spoilt")
+    with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+        native.wait_caught_up()
+        bridge = pipeline()
+        bridge.catch_up()
+        yield bridge, native
+
+
+def slots(publisher):
+    rows = publisher.query("SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'pgbridge%sync'")
+    return [name for (name,) in rows if publisher.name in name]
+
+
+def test_add_remove_and_copy_afresh_under_load(spark, publisher, pair):
+    """In one refresh, while the table that is in none of that goes on; at the end all are equal."""
+    bridge, native = pair
+    name = bridge.subscription.name
+    spark.sql(f"DELETE FROM delta.`{bridge.path('spoilt')}` WHERE id % 2 = 0").collect()
+    gone = bridge.path("gone")
+    with ExitStack() as stack:
+        stack.enter_context(Load(publisher))
+        stack.enter_context(running(bridge))
+        publisher.execute("ALTER PUBLICATION pub ADD TABLE new; ALTER PUBLICATION pub DROP TABLE gone")
+        native.execute(f"ALTER SUBSCRIPTION {native.name} REFRESH PUBLICATION")
+        refresh.ask(bridge.catalog, name, [None, ("public", "spoilt")], copy_data=True)
+        wait_until(bridge, lambda: bridge.catalog.remote_lsn(refresh.sync_name(name)) is not None)
+        before = bridge.remote_lsn()
+        wait_until(bridge, lambda: settled(bridge))
+        assert bridge.remote_lsn() > before
+    assert [rel.name for rel in bridge.catalog.rels(name)] == ["new", "old", "spoilt"]
+    assert spark.read.format("delta").load(gone).count() >= 500, "its Delta table stays"
+    assert slots(publisher) == []
+    assert not (bridge.folder / "state" / "spool" / refresh.sync_name(name)).exists()
+    bridge.catch_up()
+    native.wait_caught_up()
+    for table in ("old", "new", "spoilt"):
+        assert differences(spark, bridge.path(table), native, table) == []
+    modes = [commit["commitInfo"]["operationParameters"].get("mode") for commit in bridge.commits("spoilt")]
+    assert modes.count("Overwrite") == 2, "the first copy, and one commit that swapped the second one in"
