@@ -41,6 +41,9 @@ STEPS = (
 )
 """In the order of a table's way. Only the tables that come change, so the batches are those of their own stream."""
 
+LAST_SLOT = "batch_committed"
+"""After it no slot is made, which would wait for prepared transactions."""
+
 KILLS = ("refresh_taken", "table_copied:2", "table_committed", "sync_caught_up", "handed_over", "sync_slot_dropped")
 
 
@@ -62,6 +65,12 @@ class Lives:
         changes = (CHANGES.format(table=table, n=self.number) for table in TABLES[1:])
         with self.publisher.connect() as connection:
             connection.execute(f"BEGIN; {''.join(changes)} COMMIT")
+
+    def prepare(self) -> None:
+        """A transaction over all tables that is prepared while some come, and committed when they are there."""
+        changes = (f"INSERT INTO {table} VALUES (5000, 1); DELETE FROM {table} WHERE id = 50;" for table in TABLES)
+        with self.publisher.connect() as connection:
+            connection.execute(f"BEGIN; {''.join(changes)} PREPARE TRANSACTION '{self.publisher.name}'")
 
     def live(self, point: str = "", number: int = 0, error: type[BaseException] = Crash) -> Counter[str]:
         """Until caught up or in trouble, with a fault at the point's n-th passing; how often each was passed."""
@@ -132,7 +141,7 @@ def test_a_fault_at_every_step(spark, publisher, pipeline, monkeypatch, error):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
 
     def make():
-        bridge = pipeline(batch_max_rows=20)
+        bridge = pipeline(batch_max_rows=20, two_phase=True)
         bridge.catch_up()
         return bridge
 
@@ -146,7 +155,10 @@ def test_a_fault_at_every_step(spark, publisher, pipeline, monkeypatch, error):
             lives.write()
             passed = lives.live(point, number, error)
             assert passed[point] >= number, (point, number, passed)
+            if point == LAST_SLOT:
+                lives.prepare()
         lives.live()
+        publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
         assert bridge.catalog.subscription(refresh.sync_name(name)) is None
         assert sorted(rel.name for rel in bridge.catalog.rels(name)) == sorted(TABLES)
         lives.live()
