@@ -16,7 +16,6 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import numpy as np
 import psycopg
 from psycopg import errors, pq
 
@@ -26,7 +25,6 @@ from protocol.walsender import HEADER_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.slices import Bytes, Ints
 
 _GATHER_S = 0.0003
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
@@ -37,9 +35,9 @@ _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
 
 _COPY_DATA, _COPY_BOTH, _ERROR, _NOTICE = b"dWEN"
-_XLOG_DATA, _KEEPALIVE = b"wk"
 _LENGTH: Final = struct.Struct(">I")
 _PREFIX_BYTES = 5  # the tag, the length that counts itself
+_SHORT = 4 + HEADER_BYTES
 
 
 class Arrived(NamedTuple):
@@ -219,23 +217,20 @@ class SocketCopyBoth:
         data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
         messages: list[bytes] = []
         controls: list[int] = []
+        append, length = messages.append, _LENGTH.unpack_from
         at = 0
-        while at < len(data):
-            starts, ends = _copy_data(data, at)
-            if len(starts):
-                controls += [len(messages) + int(i) for i in np.flatnonzero(ends - starts <= HEADER_BYTES)]
-                messages += [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-                at = int(ends[-1])
-                continue
-            end = self._message_end(at)
-            if end is None:
+        last = len(data) - _PREFIX_BYTES
+        while at <= last:
+            (size,) = length(data, at + 1)
+            end = at + 1 + size
+            if end > len(data):
                 break
-            if data[at] == _COPY_DATA:
-                if end - at - _PREFIX_BYTES <= HEADER_BYTES:
-                    controls.append(len(messages))
-                messages.append(data[at + _PREFIX_BYTES : end])
-            else:
+            if data[at] != _COPY_DATA:
                 self._beside(data[at], data[at + _PREFIX_BYTES : end])
+            else:
+                if size <= _SHORT:
+                    controls.append(len(messages))
+                append(data[at + _PREFIX_BYTES : end])
             at = end
         self._drop(at)
         if not messages and self._over is not None:
@@ -300,35 +295,6 @@ class SocketCopyBoth:
             self._over = self._over or StreamEnded("")
 
 
-def _copy_data(data: bytes, at: int) -> tuple[Ints, Ints]:
-    """The CopyData messages that follow each other from a place on: where their contents start and end.
-
-    A place where one may begin is one that looks like it; it is one when the message before ends there.
-    """
-    view = np.frombuffer(data, np.uint8, offset=at)
-    if len(view) <= _PREFIX_BYTES:
-        return _NONE, _NONE
-    kinds = view[_PREFIX_BYTES:]
-    likely = view[:-_PREFIX_BYTES] == _COPY_DATA
-    likely &= view[1 : 1 - _PREFIX_BYTES] == 0
-    likely &= (kinds == _XLOG_DATA) | (kinds == _KEEPALIVE)
-    begins = np.flatnonzero(likely)
-    if not len(begins) or begins[0] != 0:
-        return _NONE, _NONE
-    ends = begins + 1 + _sizes(view, begins)
-    follows = ends[:-1] == begins[1:]
-    count = len(begins) if follows.all() else int(follows.argmin()) + 1
-    count = min(count, int(np.searchsorted(ends[:count], len(view), side="right")))
-    return begins[:count] + _PREFIX_BYTES + at, ends[:count] + at
-
-
-def _sizes(view: Bytes, begins: Ints) -> Ints:
-    sizes = np.zeros(len(begins), np.int64)
-    for i in range(1, _PREFIX_BYTES):
-        sizes = (sizes << 8) | view[begins + i]
-    return sizes
-
-
 def _fields(body: bytes) -> dict[str, str]:
     """An ErrorResponse's or NoticeResponse's fields by their codes ("Error and Notice Message Fields")."""
     texts = (field.decode(errors="replace") for field in body.split(b"\0") if field)
@@ -347,6 +313,3 @@ def _refused(fields: dict[str, str]) -> psycopg.Error:
 def _as_psql(severity: str | None, primary: str | None, detail: str | None) -> str:
     text = f"{severity}:  {primary}"
     return f"{text}\nDETAIL:  {detail}" if detail else text
-
-
-_NONE: Final[Ints] = np.zeros(0, np.int64)
