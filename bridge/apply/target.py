@@ -43,6 +43,16 @@ def spark_type(arrow: pa.DataType) -> spark_types.DataType:
     return next(spark for candidate, spark in _SIMPLE if arrow.equals(candidate))
 
 
+def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
+    """The Arrow type of a target's column, as `spark_type`; None for what no published type becomes."""
+    if isinstance(spark, spark_types.DecimalType):
+        return pa.decimal128(spark.precision, spark.scale)
+    if isinstance(spark, spark_types.ArrayType):
+        element = arrow_type(spark.elementType)
+        return None if element is None else pa.list_(element)
+    return next((arrow for arrow, candidate in _SIMPLE if spark == candidate), None)
+
+
 def spark_schema(fields: Sequence[tuple[str, pa.DataType]]) -> spark_types.StructType:
     """A DataFrame's schema for named Arrow columns; every column may be NULL."""
     return spark_types.StructType(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from protocol.lsn import Lsn
@@ -62,11 +62,30 @@ class BatchIntent:
 
     Attributes:
         undoing: Its commits are being taken back: it must not be applied before that is done.
+        alters: It changes columns of its targets, as the publisher's catalog was when it was formed.
     """
 
     start_lsn: Lsn
     end_lsn: Lsn
     undoing: bool = False
+    alters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRow:
+    """A column of a published table, as the stream had it last.
+
+    Attributes:
+        attnum: `pg_attribute.attnum`: it stays when the column is renamed, and is never given out again.
+        state: `live`: the stream has it; `hidden`: it has not, because the column is not published; `gone`: it has it
+            no more.
+    """
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    state: Literal["live", "hidden", "gone"] = "live"
 
 
 @dataclass(frozen=True, slots=True)

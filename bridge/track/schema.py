@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 6
 
 _SINCE_1 = (
     """
@@ -89,6 +89,25 @@ _SINCE_3 = (
     """,
 )
 
+_SINCE_4: tuple[str, ...] = ()
+_SINCE_5: tuple[str, ...] = ()
+
+_SINCE_6 = (
+    "ALTER TABLE batch ADD COLUMN alters INTEGER NOT NULL DEFAULT 0",  # it changes columns of its targets
+    """
+    CREATE TABLE rel_column (                -- the columns of published tables, as of the origin's LSN
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      relid INTEGER NOT NULL,
+      attnum INTEGER NOT NULL,
+      name TEXT NOT NULL,
+      type_oid INTEGER NOT NULL,
+      typmod INTEGER NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('live','hidden','gone')),
+      PRIMARY KEY (subscription, relid, attnum)
+    ) STRICT
+    """,
+)
+
 
 def migrate(db: sqlite3.Connection) -> None:
     """Make the tables that are missing; the caller's transaction holds it together.
@@ -99,7 +118,8 @@ def migrate(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-    for since, statements in ((1, _SINCE_1), (2, _SINCE_2), (3, _SINCE_3)):
+    steps = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6)
+    for since, statements in enumerate(steps, 1):
         for statement in statements if version < since else ():
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,183 @@
+"""Which column is which: attribute numbers for the columns of a Relation message, which has only names.
+
+A column keeps its attribute number (`pg_attribute.attnum`) through renames and changes of type, and a number is never
+given out again: so numbers tell a rename from a DROP COLUMN with an ADD COLUMN. The message does not carry them. What
+is known of them is from before (the columns as they were known last) and from after (the publisher's catalog, which
+is as of now, and ahead of the message when the stream lags). Between the two stands this:
+
+* pgoutput writes the columns in the order of their numbers (`logicalrep_write_attrs`), so that numbers rise along the
+  message, and what has a place between two columns that are known is no new one;
+* of all assignments that rise, the one is taken that explains most: a name as it was known, or as it is now, or both;
+  a type likewise; and a column that exists now and was there before is not missing from the message.
+
+A rename is believed when the catalog has the new name under the old number, when the order leaves nothing else, or
+when the old name is gone from the message, its number is still in use, and nothing else in the message can be it
+(renamed twice). A column whose number is dropped by now is not taken for one under another name: such a name is new.
+Where a column was dropped and one of the same name and type added, the message may look as it did before: the catalog
+decides, and the caller warns, because it may be ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bridge.receive.publisher import Attribute
+    from bridge.track.rows import ColumnRow
+    from protocol.messages import Column
+
+# A name counts for more than all types; a column that is there before and after is missing for a reason only.
+_NAME, _TYPE, _OTHER_NAME, _DROPPED_SINCE, _UNLIKELY, _MISSED = 10, 1, 2, -6, -12, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A column of the message.
+
+    Attributes:
+        column: As the message has it.
+        attnum: Its number; one that the catalog does not have where nothing of it is left there.
+        known: What was known of it before; None for one that is new.
+        now: What the catalog has of it now; None where it is not there any more.
+        doubtful: It takes the place of one with the same name and type, and the catalog alone says so.
+    """
+
+    column: Column
+    attnum: int
+    known: ColumnRow | None
+    now: Attribute | None
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """All columns of the message, and those known that it does not have."""
+
+    matches: tuple[Match, ...]
+    absent: tuple[ColumnRow, ...]
+
+
+def align(known: Sequence[ColumnRow], columns: Sequence[Column], now: Sequence[Attribute]) -> Alignment | None:
+    """Give each column of a message its attribute number.
+
+    Args:
+        known: The columns as they were known before the message.
+        columns: Of the message.
+        now: The publisher's catalog; empty where the table is gone.
+
+    Returns:
+        None where no rising numbers can be given: what is known is of another table.
+    """
+    by_number = {row.attnum: row for row in known}
+    current = {attribute.attnum: attribute for attribute in now}
+    last = max((*by_number, *current, 0))
+    fresh = range(last + 1, last + 1 + len(columns))  # for columns that came and went: nothing is left of them
+    numbers = sorted({*by_number, *current, *fresh})
+    chosen = _best(columns, numbers, by_number, current)
+    if chosen is None:
+        return None
+    matches = tuple(_match(column, number, by_number, current) for column, number in zip(columns, chosen, strict=True))
+    taken = set(chosen)
+    absent = [row for row in known if row.attnum not in taken]
+    return Alignment(matches, tuple(_relabelled(row, by_number, current, taken) for row in absent))
+
+
+def _best(
+    columns: Sequence[Column], numbers: Sequence[int], known: Mapping[int, ColumnRow], now: Mapping[int, Attribute]
+) -> list[int] | None:
+    """The rising numbers with the highest score; of equal ones the highest numbers, of fresh ones the lowest."""
+    names = frozenset(column.name for column in columns)
+    lost = float("-inf")
+    scores = [[0.0] + [lost] * len(columns)]
+    taken: list[list[bool]] = [[False] * (len(columns) + 1)]
+    for number in numbers:
+        before, row, marks = scores[-1], [], []
+        missed = _missed(number, known, now)
+        for i in range(len(columns) + 1):
+            without = before[i] - missed
+            with_ = before[i - 1] + _score(columns[i - 1], number, known, now, names) if i else lost
+            row.append(max(without, with_))
+            known_somewhere = number in known or number in now
+            marks.append(with_ > lost and (with_ > without or (with_ == without and known_somewhere)))
+        scores.append(row)
+        taken.append(marks)
+    if scores[-1][-1] == lost:
+        return None
+    found: list[int] = []
+    i = len(columns)
+    for at in range(len(numbers), 0, -1):
+        if i and taken[at][i]:
+            found.append(numbers[at - 1])
+            i -= 1
+    return found[::-1]
+
+
+def _missed(number: int, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute]) -> int:
+    """What it takes to believe that the message lacks this column."""
+    row = known.get(number)
+    if row is None or row.state != "live":
+        return 0
+    if not now:
+        return 1
+    return _MISSED if number in now and now[number].name is not None else 0
+
+
+def _score(
+    column: Column,
+    number: int,
+    known: Mapping[int, ColumnRow],
+    now: Mapping[int, Attribute],
+    names: frozenset[str],
+) -> int:
+    """How well a column of the message goes with a number."""
+    row, attribute = known.get(number), now.get(number)
+    was = row if row is not None and row.state != "gone" else None
+    exists = attribute is not None and attribute.name is not None
+    type_ = (column.type_oid, column.typmod)
+    score = 0
+    if was is not None and was.name == column.name:
+        score += _NAME
+    if attribute is not None and attribute.name == column.name:
+        score += _NAME
+    if was is not None and (was.type_oid, was.typmod) == type_:
+        score += _TYPE
+    if attribute is not None and exists and (attribute.type_oid, attribute.typmod) == type_:
+        score += _TYPE
+    if score >= _NAME:
+        return score
+    if was is not None and was.state == "live":
+        return score + (_OTHER_NAME if exists or not now else _DROPPED_SINCE)
+    if row is not None:
+        return score + _UNLIKELY
+    if attribute is not None and exists:
+        return score + (_OTHER_NAME if attribute.name not in names else _UNLIKELY)
+    return score + (1 if attribute is not None else 0)
+
+
+def _match(column: Column, number: int, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute]) -> Match:
+    attribute = now.get(number)
+    exists = attribute is not None and attribute.name is not None
+    same = next((row for row in known.values() if row.name == column.name and row.state == "live"), None)
+    doubtful = (
+        same is not None and number not in known and (same.type_oid, same.typmod) == (column.type_oid, column.typmod)
+    )
+    return Match(column, number, known.get(number), attribute if exists else None, doubtful)
+
+
+def _relabelled(
+    row: ColumnRow, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute], taken: set[int]
+) -> ColumnRow:
+    """A column that is gone from the message, under the number of one that is dropped where its own is in use.
+
+    When it came, the catalog had one of its name that was added after it was dropped again: that one's number was
+    taken for its own, and the one that is dropped, and was never seen, is its own.
+    """
+    attribute = now.get(row.attnum)
+    if row.state != "live" or attribute is None or attribute.name is None:
+        return row
+    below = max((number for number in {*known, *taken} if number < row.attnum), default=0)
+    dropped = [number for number in now if below < number < row.attnum and now[number].name is None]
+    return replace(row, attnum=dropped[0]) if dropped else row
