@@ -43,6 +43,8 @@ class Subscription(BaseModel):
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
             of the Delta table `<warehouse>/pgbridge/messages`.
+        schema_evolution: Whether the targets' columns follow the published tables', or a column that a target lacks is
+            an error, as in PostgreSQL's subscriber.
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
         batch_max_bytes: The same, in bytes as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.

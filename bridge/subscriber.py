@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log
-from bridge.apply import messages
+from bridge.apply import delta, messages
 from bridge.apply.batch import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
 from bridge.apply.routes import DefinedRoutes, Routes
+from bridge.apply.schemas import Schemas
 from bridge.apply.stage import SparkStage
 from bridge.apply.worker import BatchApplier
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
@@ -200,8 +202,28 @@ class SubscriptionWorker:
                 ignored=self._ignoring(),
                 stage=SparkStage(self._spark),
                 memory_bytes=self._memory_bytes,
+                schemas=self._schemas(publisher, resolver),
             )
             self._stream(former, publisher)
+
+    def _schemas(
+        self, publisher: Publisher, resolver: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
+    ) -> Schemas | None:
+        """What has the targets' columns follow the stream's; None with schema_evolution = "strict"."""
+        if self.subscription.schema_evolution == "strict":
+            return None
+
+        def warn(relation: str, text: str, remedy: str) -> None:
+            self._log.warning(text, relation=relation, hint=f"to copy the table afresh, run: {remedy}")
+
+        return Schemas(
+            self._name,
+            known=lambda: self._catalog.columns(self._name),
+            attributes=publisher.attributes,
+            types=resolver,
+            schema_of=partial(delta.schema_of, self._spark),
+            warn=warn,
+        )
 
     def _enabled(self) -> bool:
         row = self._catalog.subscription(self._name)

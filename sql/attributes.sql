@@ -11,8 +11,7 @@
 SELECT a.attrelid AS relid, a.attnum, CASE WHEN NOT a.attisdropped THEN a.attname::text END AS name,
        a.atttypid AS type_oid, a.atttypmod AS typmod, a.attgenerated::text AS generated,
        m.found IS NOT NULL AS has_missing, m.missing,
-       m.found IS NULL AND (a.atthasdef OR a.attnotnull OR a.attidentity <> ''
-                            OR coalesce(t.typdefault IS NOT NULL OR t.typnotnull, false)) AS filled
+       m.found IS NULL AND (a.atthasdef OR a.attidentity <> '' OR coalesce(t.typdefault IS NOT NULL, false)) AS filled
   FROM pg_attribute a
        JOIN pg_class c ON c.oid = a.attrelid
        LEFT JOIN pg_type t ON t.oid = a.atttypid

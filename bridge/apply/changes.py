@@ -5,18 +5,24 @@ No Spark in here. Columns carry positions, not names, so that no column's name c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+from bridge.apply.evolution import AddColumn, WidenColumn
+from bridge.apply.target import TargetColumn, arrow_type
+from protocol.types import ColumnType, Kind
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from bridge.apply.evolution import Change
     from bridge.apply.filtering import RowFilters
-    from bridge.apply.target import Target, TargetColumn
+    from bridge.apply.target import Target
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 
@@ -80,6 +86,7 @@ class TableChanges:
         truncated: The table was emptied; `changes` holds only what came after.
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.
+        alterations: What has to become of the target's columns first; `target` has them as they are after that.
     """
 
     target: Target
@@ -89,6 +96,7 @@ class TableChanges:
     truncated: bool = False
     filters: RowFilters | None = None
     published: frozenset[str] | None = None
+    alterations: tuple[Change, ...] = ()
 
     @property
     def inserts_only(self) -> bool:
@@ -118,7 +126,13 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory."""
+    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory.
+
+    Attributes:
+        published: Names of the columns that are for the target.
+        key_changes: There are UPDATEs of the key.
+        fills: Constants of columns that were added later: the rows had them from then on.
+    """
 
     columns: tuple[TargetColumn, ...]
     column_names: list[str]
@@ -126,6 +140,27 @@ class _Piece:
     moves: bool
     table: pa.Table | None
     staged: Any = None
+    published: frozenset[str] | None = None
+    key_changes: bool = False
+    fills: tuple[tuple[str, pa.Scalar], ...] = ()
+
+    def altered(self, change: Change) -> _Piece:
+        """The same after a change of the target's columns."""
+        if isinstance(change, AddColumn):
+            return self if change.value is None else replace(self, fills=(*self.fills, (change.name, change.value)))
+        if isinstance(change, WidenColumn):
+            widened = tuple((n, v.cast(change.type) if n == change.name else v) for n, v in self.fills)
+            return replace(self, fills=widened)
+
+        def named(name: str) -> str:
+            return change.new_name if name == change.name else name
+
+        return replace(
+            self,
+            columns=tuple(replace(column, name=named(column.name)) for column in self.columns),
+            published=None if self.published is None else frozenset(map(named, self.published)),
+            fills=tuple((named(name), value) for name, value in self.fills),
+        )
 
 
 @dataclass(slots=True)
@@ -136,17 +171,35 @@ class Pieces:
         columns: The replicated columns by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
+        alterations: What became of the target's columns.
     """
 
     subscribed: Subscribed
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[int, ...] = ()
     truncated: bool = False
+    alterations: tuple[Change, ...] = ()
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
         """Take changes that come after all others, under the definition in `columns`."""
-        self._pieces.append(_Piece(self.columns, table.column_names, inserts_only(table), moves(table), table))
+        self._pieces.append(
+            _Piece(
+                self.columns,
+                table.column_names,
+                inserts_only(table),
+                moves(table),
+                table,
+                published=self.subscribed.columns,
+                key_changes=key_changes(table),
+            )
+        )
+
+    def alter(self, changes: Sequence[Change]) -> None:
+        """The target's columns become others: what came before is brought along."""
+        self.alterations += tuple(changes)
+        for change in changes:
+            self._pieces = [piece.altered(change) for piece in self._pieces]
 
     def truncate(self) -> None:
         """What came before is void."""
@@ -161,25 +214,40 @@ class Pieces:
     def stage(self, stage: Stage) -> None:
         """Take what is in memory out of it; changes under one definition go together."""
         kept: list[_Piece] = []
-        for (columns, staged), group in groupby(self._pieces, lambda piece: (piece.columns, piece.table is None)):
+        for (columns, _, staged), group in groupby(
+            self._pieces, lambda piece: (piece.columns, piece.fills, piece.table is None)
+        ):
             pieces = list(group)
             if staged:
                 kept += pieces
                 continue
             table = _together([piece.table for piece in pieces])
             only, moved = all(piece.inserts_only for piece in pieces), any(piece.moves for piece in pieces)
-            kept.append(_Piece(columns, table.column_names, only, moved, None, stage.put(table)))
+            kept.append(
+                replace(
+                    pieces[-1],
+                    columns=columns,
+                    column_names=table.column_names,
+                    inserts_only=only,
+                    moves=moved,
+                    table=None,
+                    staged=stage.put(table),
+                    key_changes=any(piece.key_changes for piece in pieces),
+                )
+            )
         self._pieces = kept
 
     def changes(self, stage: Stage | None = None) -> TableChanges | None:
-        """All of it, brought together by column name under the last definition; None when there is nothing.
+        """All of it, brought together by column name; None when there is nothing.
 
-        A column that an earlier piece did not have yet is like an unchanged value in its updates, and NULL in its
-        inserts, as in a native subscriber's table. A column that the last definition no longer has is dropped:
-        its values before that stay as they are in the target.
+        A column that a piece has not, because it came later or was dropped, is like an unchanged value in its updates;
+        in its inserts it is NULL, or the constant that rows from before the column have. Where a key changes, so is a
+        column that only the target has: the row is moved with it.
         """
-        if not self._pieces and not self.truncated:
+        if not self._pieces and not self.truncated and not self.alterations:
             return None
+        others = tuple(self._others())
+        self.columns += others
         changes: pa.Table | Staged
         if stage is not None and any(piece.table is None for piece in self._pieces):
             self.stage(stage)
@@ -193,24 +261,51 @@ class Pieces:
             changes,
             self.truncated,
             self.subscribed.filters,
-            self.subscribed.columns,
+            self._published(others),
+            self.alterations,
         )
 
+    def _others(self) -> list[TargetColumn]:
+        """Columns of the target that are not in the last definition, and that have values here, or must keep them."""
+        found = {column.name: column for column in self.columns}
+        mine = len(found)
+        for piece in self._pieces:
+            for column in piece.columns:
+                if piece.published is None or column.name in piece.published:
+                    found.setdefault(column.name, column)
+        if any(piece.key_changes for piece in self._pieces):
+            for target_field in self.subscribed.target.schema.fields:
+                arrow = arrow_type(target_field.dataType)
+                if arrow is not None:
+                    column = TargetColumn(target_field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
+                    found.setdefault(target_field.name, column)
+        return list(found.values())[mine:]
+
+    def _published(self, others: Sequence[TargetColumn]) -> frozenset[str] | None:
+        """Names of the columns that are for the target; no column of `others` is there for the filters only."""
+        if self.subscribed.columns is None:
+            return None
+        return self.subscribed.columns.union(column.name for column in others)
+
     def _staged(self, stage: Stage) -> Staged:
-        renamings = [renaming(piece.column_names, piece.columns, self.columns) for piece in self._pieces]
+        renamings = [self._renaming(piece) for piece in self._pieces]
         pieces = [(piece.staged, names) for piece, names in zip(self._pieces, renamings, strict=True)]
         return Staged(
             stage.union(pieces),
             list(dict.fromkeys(name.name for names in renamings for name in names)),
             all(piece.inserts_only for piece in self._pieces),
-            any(piece.moves for piece in self._pieces),
+            any(
+                piece.moves or (piece.key_changes and any(name.keeps for name in names))
+                for piece, names in zip(self._pieces, renamings, strict=True)
+            ),
         )
 
     def _in_memory(self) -> pa.Table:
-        tables = [
-            _rename(piece.table, renaming(piece.column_names, piece.columns, self.columns)) for piece in self._pieces
-        ]
+        tables = [_rename(piece.table, self._renaming(piece)) for piece in self._pieces]
         return _together(tables) if tables else _no_changes(self.columns)
+
+    def _renaming(self, piece: _Piece) -> list[Renaming]:
+        return renaming(piece.column_names, piece.columns, self.columns, dict(piece.fills))
 
 
 class Renaming(NamedTuple):
@@ -220,30 +315,48 @@ class Renaming(NamedTuple):
         name: The column, under the last definition.
         source: The column it was; None when the definition did not have it.
         type: Its Arrow type.
+        value: What it is without a source; None for NULL.
+        widened: The source has another type, and is cast.
     """
 
     name: str
     source: str | None
     type: pa.DataType
+    value: pa.Scalar | None = None
+    widened: bool = False
+
+    @property
+    def keeps(self) -> bool:
+        """It marks values that the target keeps."""
+        return self.source is None and self.name.startswith("unchanged_")
 
 
 def renaming(
-    names: Sequence[str], columns: tuple[TargetColumn, ...], wanted: tuple[TargetColumn, ...]
+    names: Sequence[str],
+    columns: tuple[TargetColumn, ...],
+    wanted: tuple[TargetColumn, ...],
+    fills: Mapping[str, pa.Scalar] = MappingProxyType({}),
 ) -> list[Renaming]:
     """The columns of changes under the last definition, from those (`names`) under an earlier one.
 
-    A `new_<i>` without a source is NULL, an `unchanged_<i>` without one is true in updates.
+    A `new_<i>` without a source is the constant of its column in `fills`, or NULL; an `unchanged_<i>` without one is
+    true in updates.
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
     for i, column in enumerate(wanted):
         here = positions.get(column.name)
         if here is None:
-            found += [Renaming(f"new_{i}", None, column.type.arrow), Renaming(f"unchanged_{i}", None, pa.bool_())]
+            value = fills.get(column.name)
+            found += [
+                Renaming(f"new_{i}", None, column.type.arrow, value),
+                Renaming(f"unchanged_{i}", None, pa.bool_()),
+            ]
             continue
+        widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
         found += [
-            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_)
+            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind != "unchanged" and widened)
             for kind, type_ in types.items()
             if f"{kind}_{here}" in names
         ]
@@ -260,8 +373,17 @@ def moves(changes: pa.Table) -> bool:
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
     if not marks:
         return False
-    keyed = pc.and_(pc.equal(changes["op"], UPDATE), pc.equal(changes["old"], KEY_TUPLE))
+    keyed = _keyed(changes)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
+
+
+def key_changes(changes: pa.Table) -> bool:
+    """Whether there are UPDATEs of the key."""
+    return bool(pc.any(_keyed(changes), min_count=0).as_py())
+
+
+def _keyed(changes: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(changes["op"], UPDATE), pc.equal(changes["old"], KEY_TUPLE))
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
@@ -318,11 +440,13 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _rename(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:
     columns: dict[str, Any] = {}
-    for name, source, arrow in names:
+    for name, source, arrow, value, widened in names:
         if source is not None:
-            columns[name] = table[source]
+            columns[name] = table[source].cast(arrow) if widened else table[source]
         elif name.startswith("unchanged_"):
             columns[name] = pc.equal(table["op"], UPDATE)
+        elif value is not None:
+            columns[name] = pa.repeat(value.cast(arrow), len(table))
         else:
             columns[name] = pa.nulls(len(table), arrow)
     return pa.table(columns)

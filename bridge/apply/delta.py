@@ -40,11 +40,19 @@ class CommitStamp:
         start_lsn: The batch's start.
         end_lsn: The batch's end; Delta's transaction version. A commit with a version that the table already
             has for the application id is left out by Delta.
+        alters: The commits change the table's columns for the batch: they carry its mark, by which they are taken
+            back with it, and have an application id of their own.
     """
 
     txn_app_id: str
     start_lsn: Lsn
     end_lsn: Lsn
+    alters: bool = False
+
+    @property
+    def txn_app_id_in_delta(self) -> str:
+        """The application id as Delta gets it."""
+        return f"{self.txn_app_id}/alter" if self.alters else self.txn_app_id
 
     @property
     def user_metadata(self) -> str:
@@ -57,7 +65,7 @@ class CommitStamp:
 def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     """Stamp every commit that the session makes within, from any thread. The session must be the caller's own."""
     settings = {
-        _TXN_APP_ID: stamp.txn_app_id,
+        _TXN_APP_ID: stamp.txn_app_id_in_delta,
         _TXN_VERSION: str(int(stamp.end_lsn)),
         USER_METADATA: stamp.user_metadata,
     }
@@ -116,6 +124,14 @@ def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> N
             txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
         )
     writer.save(path)
+
+
+def append_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
+    """Make an empty commit with a stamp, if the table has it not yet; outside of `stamped`."""
+    writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
+    writer.options(txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata).save(
+        path
+    )
 
 
 def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> None:

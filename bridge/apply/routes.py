@@ -148,14 +148,9 @@ class DefinedRoutes(Routes):
         subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))
         if subscribed is None:
             return None
-        names = [column.name for column in relation.columns]
-        entry.projection(names)  # raises: one is not there
-        return replace(
-            subscribed,
-            actions=frozenset(entry.actions),
-            columns=frozenset(entry.column_names),
-            filters=self._filters_of(entry),
-        )
+        filters = self._filters_of(entry)
+        columns = _published(entry, [column.name for column in relation.columns], filters.columns)
+        return replace(subscribed, actions=frozenset(entry.actions), columns=columns, filters=filters)
 
     def _filters_of(self, entry: Entry) -> RowFilters:
         target = entry.target
@@ -173,6 +168,25 @@ class DefinedRoutes(Routes):
 
         filters = entry.filters
         return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
+
+
+def _published(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
+    """Names of the published columns of a relation as the stream has it, where its catalog may have others by now.
+
+    Raises:
+        PublicationError: A column of the column list is not there.
+        TargetError: One that the row filters look at is not there.
+    """
+    if gone := sorted(looked_at.difference(names)):
+        raise TargetError(
+            f'the stream does not carry column "{gone[0]}" of table "{entry.source.qualified_name}", '
+            "which a row filter looks at",
+        )
+    if entry.listed:
+        entry.projection(names)  # raises: one is not there
+        return frozenset(entry.column_names)
+    left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
+    return frozenset(names).difference(left_out)
 
 
 def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:

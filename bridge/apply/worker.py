@@ -3,7 +3,8 @@
 The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
 with the batch's end, and the origin moves only when all of them are there. A batch that a crash cut short is
 formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
-tables are as before it, so that parts of it may be applied, or skipped.
+tables are as before it, so that parts of it may be applied, or skipped; so is one that was cut short and changes
+columns, which is done before its rows are committed (see `bridge.apply.alter`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -20,6 +23,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta, messages, skipped, undo
+from bridge.apply.alter import alter_table
 from bridge.apply.changes import COMMANDS, Staged
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
@@ -27,7 +31,7 @@ from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch import Batch
     from bridge.apply.changes import TableChanges
     from bridge.track.catalog import Catalog
+    from bridge.track.rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -91,12 +96,16 @@ class BatchApplier:
             ApplyError: A table could not be committed.
             OutcomeUnknown: Spark is gone; the intent stands.
         """
-        self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
+        self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
         parts: dict[str, Callable[[], None]] = {}
         paths: dict[str, str] = {}
+        alterations: list[Callable[[], None]] = []
         for changes in batch.tables:
             name = changes.target.qualified_name
+            if changes.alterations:
+                alterations.append(partial(self._alter, batch, changes))
             parts[name] = partial(self._table, batch, changes)
             paths[name] = changes.target.path
         if batch.messages and self._messages_path:
@@ -104,17 +113,19 @@ class BatchApplier:
             parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
             paths[messages.NAME] = self._messages_path
         if parts:
-            self._commit(batch, parts, paths.values())
+            stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+            if alterations:
+                self._commit(replace(stamp, alters=True), alterations, paths.values())
+            self._commit(stamp, parts.values(), paths.values())
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
-        self._finish(batch, clear_skip_lsn)
+        self._finish(batch, clear_skip_lsn, batch.columns)
 
-    def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
-        """Commit all parts; if one fails, take back the others."""
-        stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+    def _commit(self, stamp: delta.CommitStamp, parts: Collection[Callable[[], None]], paths: Collection[str]) -> None:
+        """Commit all parts; if one fails, take back the others, and what the batch has committed before."""
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
-            commits = [pool.submit(part) for part in parts.values()]
+            commits = [pool.submit(part) for part in parts]
         try:
             for commit in commits:
                 commit.result()
@@ -145,11 +156,12 @@ class BatchApplier:
         self._finish(batch, skip_lsn)
         return path
 
-    def undo(self, paths: Collection[str] | None = None) -> None:
+    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed; then there is no batch under way.
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
+            fence: It is of a life before this one (see `undo.take_back`).
 
         Raises:
             TargetError: Somebody has changed a table's rows since.
@@ -164,7 +176,12 @@ class BatchApplier:
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         undo.take_back(
-            self._spark, paths, self._app_id(), intent.end_lsn, taken_back=lambda: faults.reach("table_restored")
+            self._spark,
+            paths,
+            self._app_id(),
+            intent.end_lsn,
+            taken_back=lambda: faults.reach("table_restored"),
+            fence=fence,
         )
         self._catalog.finish_undo(self._subscription)
         faults.reach("batch_undone")
@@ -184,36 +201,50 @@ class BatchApplier:
         assert row is not None  # noqa: S101 - the worker has registered it
         return row.batch_app_id
 
-    def _finish(self, batch: Batch, clear_skip_lsn: Lsn | None) -> None:
+    def _finish(
+        self,
+        batch: Batch,
+        clear_skip_lsn: Lsn | None,
+        columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
+    ) -> None:
         prepared = [
             PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
             for t in batch.prepared
             if isinstance(t.moved, SpoolFile) and t.gid is not None
         ]
         ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
-        self._catalog.finish_batch(self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn)
+        self._catalog.finish_batch(
+            self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn, columns=columns
+        )
         for spool in batch.spools:
             spool.discard()
+
+    def _alter(self, batch: Batch, changes: TableChanges) -> None:
+        context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
+        with _failing_as(context):
+            alter_table(self._spark, changes.target.path, changes.alterations)
 
     def _table(self, batch: Batch, changes: TableChanges) -> None:
         name = changes.target.qualified_name
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
-        with _failing_as(context):
+        with _failing_as(context, counted=True):
             apply_table(self._spark, changes, lost=partial(self._lost, name))
 
     def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
-        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
+        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME), counted=True):
             append(self._messages_path)
 
 
 @contextmanager
-def _failing_as(context: ApplyContext) -> Iterator[None]:
-    """Commit one table within: whatever goes wrong is an ApplyError with this context."""
+def _failing_as(context: ApplyContext, *, counted: bool = False) -> Iterator[None]:
+    """Whatever goes wrong within is an ApplyError with this context; `counted`: one table's commit is made in it."""
     try:
-        faults.reach("table_begun")
+        if counted:
+            faults.reach("table_begun")
         yield
-        faults.reach("table_committed")
+        if counted:
+            faults.reach("table_committed")
     except (Py4JNetworkError, ConnectionError) as error:
         raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
     except ApplyError:

@@ -37,6 +37,7 @@ class Entry:
             row pass; empty when every row passes.
         copy_filters: The same for the initial copy, which asks for no action.
         columns: The published columns of the target, in its order.
+        listed: By a column list: a column that comes later is not among them.
     """
 
     source: CatalogRelation
@@ -46,6 +47,7 @@ class Entry:
     filters: Mapping[Action, tuple[str, ...]]
     copy_filters: tuple[str, ...]
     columns: tuple[CatalogColumn, ...]
+    listed: bool = True
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -220,6 +222,7 @@ class Routing:
             {action: _filters(by, target, action) for action in DML if action in actions},
             _filters(by, target, None),
             _columns(by, target),
+            listed=any(member.column_list(target) is not None for member in by),
         )
 
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.changes import Subscribed
+from bridge.apply.schemas import columns_of
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
 from bridge.errors import PublisherError, SyncError, TargetError
@@ -116,6 +117,7 @@ class TableSync:
             delta.overwrite(rows, target.path, stamp)
         except PySparkException as error:
             raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+        self._catalog.put_columns(name, table.relid, columns_of(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info("table copy finished", relation=rel.qualified_name)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply.evolution import AddColumn, Definition, RenameColumn, WidenColumn, fills, plan
+from bridge.apply.evolution import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
 from bridge.apply.schemas import value_of
 from bridge.apply.target import spark_schema
 from bridge.errors import TargetError
@@ -182,7 +182,7 @@ def test_columns_that_are_not_wanted():
     ],
 )
 def test_wider_types(old, new, wide):
-    columns = [*message("id"), Column("v", *new, is_key=False)]
+    columns = [*message("id"), Column("v", new[0], new[1], is_key=False)]
     was = [*known("id"), ColumnRow(2, "v", *old)]
     found = planned(was, columns, [*catalog("id"), Attribute(2, "v", *new)])
     assert found.changes == (WidenColumn("v", wide),)
@@ -246,7 +246,7 @@ def test_of_partitions_of_one_root_only_the_first_would_know_the_dropped_column(
 
 def test_fills_have_the_last_names_and_types():
     value = pa.scalar(1, pa.int32())
-    steps = [
+    steps: list[Change] = [
         AddColumn("c", pa.int32(), value),
         RenameColumn("c", "c_dropped"),
         AddColumn("c", pa.int32()),

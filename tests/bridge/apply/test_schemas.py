@@ -97,9 +97,11 @@ def test_a_state_of_nothing():
 
 
 def published(*columns):
-    return PublishedTable(
-        7, "public", "t", "r", "d", tuple(PublishedColumn(*column, False, False) for column in columns), ()
+    made = (
+        PublishedColumn(name, oid, typmod, in_primary_key=False, in_replica_identity_index=False)
+        for name, oid, typmod in columns
     )
+    return PublishedTable(7, "public", "t", "r", "d", tuple(made), ())
 
 
 def test_a_copied_tables_columns():
