@@ -144,18 +144,18 @@ class Server:
         return [Column(str(c.name), c.type_oid, -1, is_key=False) for c in self.alive()]
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_whatever_is_done_between_two_messages_is_understood(seed):
+def test_whatever_is_done_between_two_messages_is_understood():
     """The catalog is read when the message is: the numbers are the server's."""
-    server = Server(random.Random(seed))
-    was = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]
-    for _ in range(8):
-        for _ in range(server.rng.randrange(4)):
-            server.alter()
-        found = align(was, server.message(), server.columns)
-        assert found is not None
-        assert [match.attnum for match in found.matches] == [column.attnum for column in server.alive()]
-        gone = [replace(row, state="gone") for row in found.absent]
-        live = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]
-        was = sorted([*gone, *live], key=lambda row: row.attnum)
-        assert {row.attnum for row in was} <= {column.attnum for column in server.columns}
+    for seed in range(300):
+        server = Server(random.Random(seed))
+        was = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]
+        for _ in range(8):
+            for _ in range(server.rng.randrange(4)):
+                server.alter()
+            found = align(was, server.message(), server.columns)
+            assert found is not None
+            assert [match.attnum for match in found.matches] == [column.attnum for column in server.alive()], seed
+            gone = [replace(row, state="gone") for row in found.absent]
+            live = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]
+            was = sorted([*gone, *live], key=lambda row: row.attnum)
+            assert {row.attnum for row in was} <= {column.attnum for column in server.columns}

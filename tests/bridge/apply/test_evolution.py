@@ -255,9 +255,14 @@ def test_fills_have_the_last_names_and_types():
     assert fills(steps) == {"c_dropped": pa.scalar(1, pa.int64())}
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_whatever_is_done_to_a_table_its_target_has_its_columns(seed):
-    """Every step is one that Delta takes; at the end each column of the server has one of its name and type."""
+def test_whatever_is_done_to_a_table_its_target_has_its_columns():
+    """Every step is one that Delta takes; at the end each column of the server has one of its name."""
+    followed = sum(_follows(seed) for seed in range(200))
+    assert followed > 50, "most are stopped by a type, the others go all the way"
+
+
+def _follows(seed) -> bool:
+    """Whether a random history can be followed to its end."""
     server = Server(random.Random(seed))
     schema = spark_schema([("id", pa.int32())])
     was = tuple(known("id"))
@@ -268,8 +273,9 @@ def test_whatever_is_done_to_a_table_its_target_has_its_columns(seed):
         try:
             found = planned(was, server.message(), server.columns, schema)
         except TargetError as error:
-            assert "another type" in error.message or "but the published values are" in error.message  # noqa: PT017
-            return
+            if "another type" in error.message or "but the published values are" in error.message:
+                return False
+            raise
         made = after(schema, found.changes)
         assert made.simpleString() == found.schema.simpleString()
         for change in found.changes:
@@ -277,5 +283,6 @@ def test_whatever_is_done_to_a_table_its_target_has_its_columns(seed):
                 origins[change.new_name] = origins.pop(change.name)
             elif isinstance(change, AddColumn):
                 origins[change.name] = next(c.attnum for c in server.alive() if c.name == change.name)
-        assert {str(c.name): c.attnum for c in server.alive()}.items() <= origins.items()
+        assert {str(c.name): c.attnum for c in server.alive()}.items() <= origins.items(), seed
         schema, was = found.schema, found.known
+    return True
