@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.evolution import AddColumn, WidenColumn
+from bridge.apply.renaming import renamed, renaming
 from bridge.apply.target import TargetColumn, arrow_type
 from protocol.types import ColumnType, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from bridge.apply.evolution import Change
     from bridge.apply.filtering import RowFilters
+    from bridge.apply.renaming import Renaming
     from bridge.apply.target import Target
     from protocol.lsn import Lsn
     from protocol.messages import Relation
@@ -301,66 +302,11 @@ class Pieces:
         )
 
     def _in_memory(self) -> pa.Table:
-        tables = [_rename(piece.table, self._renaming(piece)) for piece in self._pieces]
+        tables = [renamed(piece.table, self._renaming(piece)) for piece in self._pieces]
         return _together(tables) if tables else _no_changes(self.columns)
 
     def _renaming(self, piece: _Piece) -> list[Renaming]:
         return renaming(piece.column_names, piece.columns, self.columns, dict(piece.fills))
-
-
-class Renaming(NamedTuple):
-    """How a column of changes comes from one under an earlier definition.
-
-    Attributes:
-        name: The column, under the last definition.
-        source: The column it was; None when the definition did not have it.
-        type: Its Arrow type.
-        value: What it is without a source; None for NULL.
-        widened: The source has another type, and is cast.
-    """
-
-    name: str
-    source: str | None
-    type: pa.DataType
-    value: pa.Scalar | None = None
-    widened: bool = False
-
-    @property
-    def keeps(self) -> bool:
-        """It marks values that the target keeps."""
-        return self.source is None and self.name.startswith("unchanged_")
-
-
-def renaming(
-    names: Sequence[str],
-    columns: tuple[TargetColumn, ...],
-    wanted: tuple[TargetColumn, ...],
-    fills: Mapping[str, pa.Scalar] = MappingProxyType({}),
-) -> list[Renaming]:
-    """The columns of changes under the last definition, from those (`names`) under an earlier one.
-
-    A `new_<i>` without a source is the constant of its column in `fills`, or NULL; an `unchanged_<i>` without one is
-    true in updates.
-    """
-    positions = {column.name: i for i, column in enumerate(columns)}
-    found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    for i, column in enumerate(wanted):
-        here = positions.get(column.name)
-        if here is None:
-            value = fills.get(column.name)
-            found += [
-                Renaming(f"new_{i}", None, column.type.arrow, value),
-                Renaming(f"unchanged_{i}", None, pa.bool_()),
-            ]
-            continue
-        widened = not columns[here].type.arrow.equals(column.type.arrow)
-        types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
-        found += [
-            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind != "unchanged" and widened)
-            for kind, type_ in types.items()
-            if f"{kind}_{here}" in names
-        ]
-    return found
 
 
 def inserts_only(changes: pa.Table) -> bool:
@@ -436,20 +382,6 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         if name.startswith("unchanged_"):
             changes = changes.set_column(index, name, pc.fill_null(changes[name], fill_value=False))
     return changes
-
-
-def _rename(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:
-    columns: dict[str, Any] = {}
-    for name, source, arrow, value, widened in names:
-        if source is not None:
-            columns[name] = table[source].cast(arrow) if widened else table[source]
-        elif name.startswith("unchanged_"):
-            columns[name] = pc.equal(table["op"], UPDATE)
-        elif value is not None:
-            columns[name] = pa.repeat(value.cast(arrow), len(table))
-        else:
-            columns[name] = pa.nulls(len(table), arrow)
-    return pa.table(columns)
 
 
 def _no_changes(columns: Sequence[TargetColumn]) -> pa.Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
 
-    from bridge.apply.changes import Renaming
+    from bridge.apply.renaming import Renaming
 
 
 class SparkStage:

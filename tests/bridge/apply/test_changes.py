@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from bridge.apply import changes as c
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.renaming import renamed
 from bridge.apply.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.types import resolve
@@ -51,7 +52,7 @@ class ArrowStage:
         return table
 
     def union(self, pieces) -> pa.Table:
-        return c._together([c._rename(table, names) for table, names in pieces])
+        return c._together([renamed(table, names) for table, names in pieces])
 
 
 def test_nothing():

@@ -9,7 +9,8 @@ import weakref
 
 import pyarrow as pa
 
-from bridge.apply.changes import UPDATE, Renaming
+from bridge.apply.changes import UPDATE
+from bridge.apply.renaming import Renaming
 from bridge.apply.stage import SparkStage
 
 VALUES = {
