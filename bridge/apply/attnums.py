@@ -11,10 +11,10 @@ is as of now, and ahead of the message when the stream lags). Between the two st
   a type likewise; and a column that exists now and was there before is not missing from the message.
 
 A rename is believed when the catalog has the new name under the old number, when the order leaves nothing else, or
-when the old name is gone from the message, its number is still in use, and nothing else in the message can be it
-(renamed twice). A column whose number is dropped by now is not taken for one under another name: such a name is new.
-Where a column was dropped and one of the same name and type added, the message may look as it did before: the catalog
-decides, and the caller warns, because it may be ahead.
+when the old name is gone from the message and its number is still in use (renamed twice), or is dropped by now and the
+type is the same: of two ways to read the message, the one that needs fewer numbers can be followed by more. Where a
+column was dropped and one of the same name and type added, the message may look as it did before: the catalog decides.
+`Match.doubtful` says where the message can be read otherwise.
 """
 
 from __future__ import annotations
@@ -23,14 +23,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.receive.publisher import Attribute
     from bridge.track.rows import ColumnRow
     from protocol.messages import Column
 
-# A name counts for more than all types; a column that is there before and after is missing for a reason only.
-_NAME, _TYPE, _OTHER_NAME, _DROPPED_SINCE, _UNLIKELY, _MISSED = 10, 1, 2, -6, -12, 5
+_NAME, _NAME_NOW, _TYPE = 1000, 1050, 100
+"""A name counts for more than types; a name that the catalog has now for a bit more than one that it had."""
+_OTHER_NAME, _DROPPED_SINCE, _UNLIKELY, _IMPOSSIBLE = 200, 50, -600, -5000
+"""A known one has another name: and is there, or is dropped by now; the type changed too; the catalog lacks it."""
+_SINCE, _UNSEEN, _MISSED = 100, 1, 500
+"""Of columns that the message may have, or lacks: a new one that was renamed or dropped since; one that was dropped
+before it was ever seen; one that is there before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Match:
         attnum: Its number; one that the catalog does not have where nothing of it is left there.
         known: What was known of it before; None for one that is new.
         now: What the catalog has of it now; None where it is not there any more.
-        doubtful: It takes the place of one with the same name and type, and the catalog alone says so.
+        doubtful: It may be another column, of the same name or type, which is dropped by now.
     """
 
     column: Column
@@ -75,14 +80,22 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], now: Sequence[A
     current = {attribute.attnum: attribute for attribute in now}
     last = max((*by_number, *current, 0))
     fresh = range(last + 1, last + 1 + len(columns))  # for columns that came and went: nothing is left of them
-    numbers = sorted({*by_number, *current, *fresh})
+    numbers = sorted(number for number in {*by_number, *current, *fresh} if number > 0)
     chosen = _best(columns, numbers, by_number, current)
     if chosen is None:
         return None
-    matches = tuple(_match(column, number, by_number, current) for column, number in zip(columns, chosen, strict=True))
+    names = frozenset(column.name for column in columns)
+    matches = tuple(
+        _match(column, number, by_number, current, names) for column, number in zip(columns, chosen, strict=True)
+    )
     taken = set(chosen)
     absent = [row for row in known if row.attnum not in taken]
     return Alignment(matches, tuple(_relabelled(row, by_number, current, taken) for row in absent))
+
+
+def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:
+    """A column that the table had, and whose number is another's: a negative one keeps it known."""
+    return replace(row, attnum=min(-1, min(others, default=0) - 1))
 
 
 def _best(
@@ -95,9 +108,8 @@ def _best(
     taken: list[list[bool]] = [[False] * (len(columns) + 1)]
     for number in numbers:
         before, row, marks = scores[-1], [], []
-        missed = _missed(number, known, now)
         for i in range(len(columns) + 1):
-            without = before[i] - missed
+            without = before[i] - _missed(number, known, now, more=i < len(columns))
             with_ = before[i - 1] + _score(columns[i - 1], number, known, now, names) if i else lost
             row.append(max(without, with_))
             known_somewhere = number in known or number in now
@@ -115,14 +127,18 @@ def _best(
     return found[::-1]
 
 
-def _missed(number: int, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute]) -> int:
-    """What it takes to believe that the message lacks this column."""
+def _missed(number: int, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute], *, more: bool) -> int:
+    """What it takes to believe that the message lacks this column; `more`: it has one with a higher number.
+
+    Then this column was there, too: it has gone again, and was never seen, or is not published.
+    """
     row = known.get(number)
-    if row is None or row.state != "live":
-        return 0
-    if not now:
-        return 1
-    return _MISSED if number in now and now[number].name is not None else 0
+    exists = number in now and now[number].name is not None
+    if row is not None and row.state == "live":
+        return _MISSED if exists else 0 if now else _OTHER_NAME // 2
+    if row is None and more and number in now:
+        return _MISSED if exists else _UNSEEN
+    return 0
 
 
 def _score(
@@ -141,7 +157,7 @@ def _score(
     if was is not None and was.name == column.name:
         score += _NAME
     if attribute is not None and attribute.name == column.name:
-        score += _NAME
+        score += _NAME_NOW
     if was is not None and (was.type_oid, was.typmod) == type_:
         score += _TYPE
     if attribute is not None and exists and (attribute.type_oid, attribute.typmod) == type_:
@@ -149,21 +165,38 @@ def _score(
     if score >= _NAME:
         return score
     if was is not None and was.state == "live":
-        return score + (_OTHER_NAME if exists or not now else _DROPPED_SINCE)
-    if row is not None:
-        return score + _UNLIKELY
-    if attribute is not None and exists:
-        return score + (_OTHER_NAME if attribute.name not in names else _UNLIKELY)
-    return score + (1 if attribute is not None else 0)
+        return score + (_OTHER_NAME if exists or not now else _DROPPED_SINCE if score else _UNLIKELY)
+    if row is not None and row.state == "gone" and not exists:
+        return 2 * _IMPOSSIBLE  # a column that is dropped does not come again
+    if attribute is None:
+        return _IMPOSSIBLE if now else 0  # it has all numbers that were ever given out
+    if row is not None or (exists and (attribute.name in names or not score)):
+        return _UNLIKELY
+    # renamed since, or dropped since: of several the first, because numbers are given out in order
+    return _SINCE
 
 
-def _match(column: Column, number: int, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute]) -> Match:
+def _match(
+    column: Column,
+    number: int,
+    known: Mapping[int, ColumnRow],
+    now: Mapping[int, Attribute],
+    names: frozenset[str],
+) -> Match:
     attribute = now.get(number)
     exists = attribute is not None and attribute.name is not None
     same = next((row for row in known.values() if row.name == column.name and row.state == "live"), None)
-    doubtful = (
-        same is not None and number not in known and (same.type_oid, same.typmod) == (column.type_oid, column.typmod)
-    )
+    doubtful = False
+    if same is not None and number not in known and attribute is not None:
+        type_ = (column.type_oid, column.typmod)
+        decided = (same.type_oid, same.typmod) != type_ == (attribute.type_oid, attribute.typmod)
+        doubtful = not decided
+    row = known.get(number)
+    if row is not None and row.state == "live" and row.name != column.name and not exists:
+        # renamed, and dropped by now; or one that was added in its place, and has another name by now
+        type_ = (column.type_oid, column.typmod)
+        others = (a for a in now.values() if a.attnum not in known and a.name is not None and a.name not in names)
+        doubtful = any((a.type_oid, a.typmod) == type_ for a in others)
     return Match(column, number, known.get(number), attribute if exists else None, doubtful)
 
 
@@ -180,4 +213,6 @@ def _relabelled(
         return row
     below = max((number for number in {*known, *taken} if number < row.attnum), default=0)
     dropped = [number for number in now if below < number < row.attnum and now[number].name is None]
-    return replace(row, attnum=dropped[0]) if dropped else row
+    if dropped:
+        return replace(row, attnum=dropped[0])
+    return row if attribute.name == row.name else without_number(row, [*known, -row.attnum])

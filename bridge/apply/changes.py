@@ -270,7 +270,7 @@ class Pieces:
         """Columns of the target that are not in the last definition, and that have values here, or must keep them."""
         found = {column.name: column for column in self.columns}
         mine = len(found)
-        for piece in self._pieces:
+        for piece in reversed(self._pieces):  # the last one has the widest types
             for column in piece.columns:
                 if piece.published is None or column.name in piece.published:
                     found.setdefault(column.name, column)

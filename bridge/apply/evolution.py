@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import types as spark_types
 
-from bridge.apply.attnums import align
+from bridge.apply.attnums import align, without_number
 from bridge.apply.target import TargetColumn, arrow_type, spark_type
 from bridge.apply.type_change import Values, common_type, values_after
 from bridge.errors import TargetError
@@ -167,11 +167,9 @@ class _Draft:
         self._matches = alignment.matches
         self._gone = [row if row.state == "hidden" else replace(row, state="gone") for row in alignment.absent]
         self._returned = {match.attnum for match in self._matches if self._returns_elsewhere(match)}
-        self._gone += [
-            match.known
-            for match in self._matches
-            if match.known is not None and match.known.state == "gone" and match.attnum in self._returned
-        ]
+        for match in self._matches:
+            if match.known is not None and match.attnum in self._returned:
+                self._gone.append(without_number(match.known, [row.attnum for row in self._gone]))
         self.changes: list[Change] = []
         self.warnings: list[str] = []
 
@@ -250,6 +248,11 @@ class _Draft:
         if known is not None and known.state != "hidden" and match.attnum not in self._returned:
             if known.state == "gone":
                 self.warnings.append(f'column "{name}" was not published for a while: its values may be old')
+            if match.doubtful:
+                self.warnings.append(
+                    f'column "{name}" is taken for "{known.name}" under another name; where it is a new one in its '
+                    "place, seen late by a stream that lags, rows that exist have its values"
+                )
             self._check_values(match, known, type_)
         if self._is_new(match):
             return self._add(match, type_)
@@ -308,9 +311,8 @@ class _Draft:
             self._warn_of_nulls(name, doubt)
         elif match.doubtful or match.attnum in self._returned:
             self.warnings.append(
-                f'column "{name}" is taken for one that was dropped and added again, with the same name; where it was '
-                "only left out of the publication for a while, or where the stream lags, rows that exist have values "
-                "missing"
+                f'column "{name}" is taken for a new one in the place of one that was dropped; where it is that one, '
+                "left out of the publication for a while or seen late by a stream that lags, values are missing"
             )
         self._fields[name] = spark_type(type_.arrow)
         self.changes.append(AddColumn(name, type_.arrow, value))

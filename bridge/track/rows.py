@@ -76,7 +76,8 @@ class ColumnRow:
     """A column of a published table, as the stream had it last.
 
     Attributes:
-        attnum: `pg_attribute.attnum`: it stays when the column is renamed, and is never given out again.
+        attnum: `pg_attribute.attnum`: it stays when the column is renamed, and is never given out again. Negative for
+            a column that is gone, and whose number is not known.
         state: `live`: the stream has it; `hidden`: it has not, because the column is not published; `gone`: it has it
             no more.
     """

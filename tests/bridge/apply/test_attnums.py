@@ -58,7 +58,8 @@ def numbers(was, columns, now) -> list[int]:
         ("id a b", "id x b", "id - b", [1, 2, 3]),
         ("id", "id a b", "id - b", [1, 2, 3]),
         ("id", "id a b", "id a - b", [1, 2, 4]),
-        ("id a", "id b", "id -", [1, 3]),
+        ("id a", "id b", "id -", [1, 2]),
+        ("id a", "id b", "id - -", [1, 2]),
         ("id a", "id a b", "id a -", [1, 2, 3]),
         ("id a", "id b", "", [1, 2]),
         # a column that is not published, and comes to be
