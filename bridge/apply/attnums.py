@@ -84,13 +84,16 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], now: Sequence[A
     chosen = _best(columns, numbers, by_number, current)
     if chosen is None:
         return None
+    absent: list[ColumnRow] = []
+    for row in known:
+        if row.attnum not in chosen:
+            absent.append(_relabelled(row, current, {*by_number, *chosen, *(other.attnum for other in absent)}))
     names = frozenset(column.name for column in columns)
-    matches = tuple(
-        _match(column, number, by_number, current, names) for column, number in zip(columns, chosen, strict=True)
+    left = [row for row in known if row.state == "live" and row.attnum not in chosen]
+    matches = (
+        _match(column, number, by_number, current, left, names) for column, number in zip(columns, chosen, strict=True)
     )
-    taken = set(chosen)
-    absent = [row for row in known if row.attnum not in taken]
-    return Alignment(matches, tuple(_relabelled(row, by_number, current, taken) for row in absent))
+    return Alignment(tuple(matches), tuple(absent))
 
 
 def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:
@@ -181,38 +184,38 @@ def _match(
     number: int,
     known: Mapping[int, ColumnRow],
     now: Mapping[int, Attribute],
+    left: Sequence[ColumnRow],
     names: frozenset[str],
 ) -> Match:
-    attribute = now.get(number)
+    """`left` are the columns that were there before, and are not any more; `names` those of the message."""
+    row, attribute = known.get(number), now.get(number)
     exists = attribute is not None and attribute.name is not None
-    same = next((row for row in known.values() if row.name == column.name and row.state == "live"), None)
+    type_ = (column.type_oid, column.typmod)
     doubtful = False
-    if same is not None and number not in known and attribute is not None:
-        type_ = (column.type_oid, column.typmod)
-        decided = (same.type_oid, same.typmod) != type_ == (attribute.type_oid, attribute.typmod)
+    if row is None and attribute is not None:
+        # it was added when the other was dropped; or it is that one, and will be dropped
+        same = next((other for other in left if other.name == column.name), None)
+        decided = same is None or (same.type_oid, same.typmod) != type_ == (attribute.type_oid, attribute.typmod)
         doubtful = not decided
-    row = known.get(number)
-    if row is not None and row.state == "live" and row.name != column.name and not exists:
+    elif row is not None and row.state == "live" and row.name != column.name and not exists:
         # renamed, and dropped by now; or one that was added in its place, and has another name by now
-        type_ = (column.type_oid, column.typmod)
         others = (a for a in now.values() if a.attnum not in known and a.name is not None and a.name not in names)
         doubtful = any((a.type_oid, a.typmod) == type_ for a in others)
-    return Match(column, number, known.get(number), attribute if exists else None, doubtful)
+    return Match(column, number, row, attribute if exists else None, doubtful)
 
 
-def _relabelled(
-    row: ColumnRow, known: Mapping[int, ColumnRow], now: Mapping[int, Attribute], taken: set[int]
-) -> ColumnRow:
+def _relabelled(row: ColumnRow, now: Mapping[int, Attribute], others: set[int]) -> ColumnRow:
     """A column that is gone from the message, under the number of one that is dropped where its own is in use.
 
     When it came, the catalog had one of its name that was added after it was dropped again: that one's number was
-    taken for its own, and the one that is dropped, and was never seen, is its own.
+    taken for its own, and the one that is dropped, and was never seen, is its own. `others` are the numbers that are
+    spoken for.
     """
     attribute = now.get(row.attnum)
     if row.state != "live" or attribute is None or attribute.name is None:
         return row
-    below = max((number for number in {*known, *taken} if number < row.attnum), default=0)
+    below = max((number for number in others if number < row.attnum), default=0)
     dropped = [number for number in now if below < number < row.attnum and now[number].name is None]
     if dropped:
         return replace(row, attnum=dropped[0])
-    return row if attribute.name == row.name else without_number(row, [*known, -row.attnum])
+    return row if attribute.name == row.name else without_number(row, others)

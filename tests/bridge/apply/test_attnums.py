@@ -101,6 +101,20 @@ def test_a_column_that_comes_goes_and_comes_again_before_the_catalog_is_read():
     assert numbers([*known("id"), *second.absent], message("id", "c"), now) == [1, 3]
 
 
+def test_a_new_column_with_the_name_that_another_leaves_is_beyond_doubt():
+    found = align(known("id", "a"), message("id", "b", "a"), catalog("id", "b", "a"))
+    assert found is not None
+    assert [(match.attnum, match.doubtful) for match in found.matches] == [(1, False), (2, False), (3, False)]
+
+
+def test_columns_whose_numbers_are_others():
+    """They stay known, each by a number of its own."""
+    was = [*known("id", "a", "b"), ColumnRow(-3, "c", INT, -1, "gone")]
+    found = align(was, message("id"), catalog("id", "x", "y"))
+    assert found is not None
+    assert [(row.attnum, row.name) for row in found.absent] == [(-4, "a"), (-5, "b"), (-3, "c")]
+
+
 def test_another_tables_columns_have_no_numbers():
     assert align([ColumnRow(1, "a", INT, -1), ColumnRow(2, "b", INT, -1)], message("b", "a"), ()) is not None
     assert align((), (), ()) is not None
