@@ -107,7 +107,7 @@ class TableChanges:
     @property
     def moves(self) -> bool:
         """A key change carries an unchanged TOAST value."""
-        return self.changes.moves if isinstance(self.changes, Staged) else moves(self.changes)
+        return self.changes.moves if isinstance(self.changes, Staged) else moves(self.changes, self.key)
 
     @property
     def empty(self) -> bool:
@@ -189,10 +189,10 @@ class Pieces:
                 self.columns,
                 table.column_names,
                 inserts_only(table),
-                moves(table),
+                moves(table, self.key),
                 table,
                 published=self.subscribed.columns,
-                key_changes=key_changes(table),
+                key_changes=key_changes(table, self.key),
             )
         )
 
@@ -314,22 +314,30 @@ def inserts_only(changes: pa.Table) -> bool:
     return bool(pc.all(pc.equal(changes["op"], INSERT), min_count=0).as_py())
 
 
-def moves(changes: pa.Table) -> bool:
-    """Whether a key change carries an unchanged TOAST value."""
+def moves(changes: pa.Table, key: Sequence[int] = ()) -> bool:
+    """Whether a key change carries an unchanged TOAST value, or one of a column that the stream has not."""
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
     if not marks:
         return False
-    keyed = _keyed(changes)
+    keyed = _keyed(changes, key)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
 
 
-def key_changes(changes: pa.Table) -> bool:
-    """Whether there are UPDATEs of the key."""
-    return bool(pc.any(_keyed(changes), min_count=0).as_py())
+def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
+    """Whether there are UPDATEs of the key, at these positions."""
+    return bool(pc.any(_keyed(changes, key), min_count=0).as_py())
 
 
-def _keyed(changes: pa.Table) -> pa.ChunkedArray:
-    return pc.and_(pc.equal(changes["op"], UPDATE), pc.equal(changes["old"], KEY_TUPLE))
+def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
+    """UPDATEs with the old key, and those with all of the old row (REPLICA IDENTITY FULL) in which it is another."""
+    updates = pc.equal(changes["op"], UPDATE)
+    keyed = pc.equal(changes["old"], KEY_TUPLE)
+    whole = pc.equal(changes["old"], OLD_TUPLE)
+    for k in key if {f"old_{k}" for k in key} <= set(changes.column_names) else ():
+        old, new = changes[f"old_{k}"], changes[f"new_{k}"]
+        nested = pa.types.is_nested(old.type)  # Arrow does not compare them
+        keyed = pc.or_(keyed, whole if nested else pc.and_(whole, pc.fill_null(pc.not_equal(old, new), False)))
+    return pc.and_(updates, keyed)
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from bridge.apply import changes as c
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.renaming import renamed
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.target import Target, TargetColumn, spark_schema
 from protocol.lsn import INVALID
 from protocol.types import resolve
 from tests.bridge.apply.changes import changes_table, random_case
@@ -171,6 +171,18 @@ def test_a_key_changes_while_a_column_is_away(staged):
     assert changes is not None
     assert changes.moves
     assert [column.name for column in changes.columns] == ["id", "gone"]
+
+
+def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
+    """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
+    for old, moved in ((1, False), (2, True)):
+        made = c.Pieces(c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",)))
+        made.columns, made.key = columns("id"), (0,)
+        made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
+        changes = made.changes()
+        assert changes is not None
+        assert changes.moves == moved
+        assert len(changes.columns) == (2 if moved else 1)
 
 
 def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
