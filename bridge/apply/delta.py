@@ -16,7 +16,7 @@ from bridge.apply.target import quoted, table_properties
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -115,7 +115,18 @@ def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> N
     writer.save(path)
 
 
-def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Rows of the target that a MERGE changed."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+def merge(
+    effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]
+) -> Merged | None:
     """Apply effects (see `bridge.apply.net_effect`) in one commit.
 
     Args:
@@ -125,12 +136,35 @@ def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[i
         key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`.
     """
+    return merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast))
+
+
+def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> Merged | None:
+    """Run a MERGE.
+
+    Args:
+        source: What is merged.
+        path: The Delta table.
+        statement: The statement, from the name of a view of the source.
+
+    Returns:
+        What it did; None when Delta left it out, because the table has the batch already.
+    """
     view = f"pgbridge_effects_{abs(hash(path)):x}"
-    effects.createOrReplaceTempView(view)
+    source.createOrReplaceTempView(view)
     try:
-        effects.sparkSession.sql(merge_statement(view, path, columns, key, toast)).collect()
+        rows = source.sparkSession.sql(statement(view)).collect()
     finally:
-        effects.sparkSession.catalog.dropTempView(view)
+        source.sparkSession.catalog.dropTempView(view)
+    if not rows:
+        return None
+    return Merged(rows[0].num_updated_rows, rows[0].num_deleted_rows, rows[0].num_inserted_rows)
+
+
+def version(spark: SparkSession, path: str) -> int:
+    """The table's version."""
+    number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
+    return number
 
 
 def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> str:

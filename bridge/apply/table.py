@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply import delta, moved
+from bridge.apply.bag import Bag, apply_bag
 from bridge.apply.changes import Staged
 from bridge.apply.filtering import filtered
 from bridge.apply.net_effect import net_effect
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.changes import TableChanges
+    from bridge.apply.conflicts import Conflicts
     from bridge.apply.target import TargetColumn
 
 
-def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[int], None] = lambda _: None) -> None:
+def apply_table(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    lost: Callable[[int], None] = lambda _: None,
+    conflicts: Callable[[Conflicts], None] = lambda _: None,
+) -> None:
     """Commit one table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
@@ -29,7 +37,9 @@ def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[i
         changes: The changes.
         lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
             does not carry, if there are any.
+        conflicts: Called with the conflicts that did not make the commit fail, if there are any.
     """
+    relation = changes.target.qualified_name
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
@@ -43,6 +53,11 @@ def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[i
             delta.overwrite(_rows(frame, names), path)
         else:
             delta.append(_rows(frame, names), path)
+        return
+    if not key:
+        rows = None if isinstance(changes.changes, Staged) else len(changes.changes)
+        tally = apply_bag(spark, frame, Bag(path, columns, rows), truncated=changes.truncated)
+        tally.report(relation, names, conflicts, full=True)
         return
     if changes.moves:
         effects = as_frame(spark, moved.fold(frame.orderBy("seq").toArrow(), key, [c.type.arrow for c in columns]))
