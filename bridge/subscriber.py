@@ -243,6 +243,7 @@ class SubscriptionWorker:
             deliver=self._deliver,
             lost=self._lost,
             messages_path=self._messages_path(),
+            conflict=self.subscription.conflict,
         )
         try:
             receiver.start()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_RECENT = 100  # commits among which the last MERGE is looked for; others may have written since
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -125,7 +126,12 @@ class Merged:
 
 
 def merge(
-    effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]
+    effects: DataFrame,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
 ) -> Merged | None:
     """Apply effects (see `bridge.apply.net_effect`) in one commit.
 
@@ -135,8 +141,13 @@ def merge(
         columns: The replicated columns' names, by position.
         key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`.
+        raising: An expression over `s`, in the type of the key's first column, that fails; for an effect that begins
+            with a new row and finds one. None to overwrite that one.
+
+    Returns:
+        What it did; None when the table has the batch already.
     """
-    return merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast))
+    return merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising))
 
 
 def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> Merged | None:
@@ -167,7 +178,21 @@ def version(spark: SparkSession, path: str) -> int:
     return number
 
 
-def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> str:
+def before_merge(spark: SparkSession, path: str) -> DataFrame:
+    """The table as it was before its last MERGE."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
+    last: int = history.selectExpr("max(version)").collect()[0][0]
+    return spark.read.format("delta").option("versionAsOf", last - 1).load(path)
+
+
+def merge_statement(
+    view: str,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
+) -> str:
     """The MERGE of `merge`. A key's columns are never NULL in a row, so `=` finds it, and NULL matches none."""
     condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
 
@@ -179,8 +204,11 @@ def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[
     update = ", ".join(f"t.{quoted(name)} = {new(i)}" for i, name in enumerate(columns))
     names = ", ".join(quoted(name) for name in columns)
     values = ", ".join(f"s.new_{i}" for i in range(len(columns)))
+    first = quoted(columns[key[0]])
+    begins = "s.first IN ('insert', 'arrive')"
+    exists = f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{first} = {raising} " if raising else ""
     return (
-        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} "
+        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} {exists}"
         "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta, messages
+from bridge.apply.conflicts import conflict_of
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError
 from bridge.track.catalog import BatchIntent, PreparedRow
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.apply.batch import Batch
+    from bridge.apply.conflicts import Conflicts
     from bridge.track.catalog import Catalog
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -52,9 +54,11 @@ class BatchApplier:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
+        conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
+        conflicts: Called with a table's conflicts that did not stop the batch, after its commit.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom it tells of what, and one policy
         self,
         spark: SparkSession,
         catalog: Catalog,
@@ -65,6 +69,8 @@ class BatchApplier:
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
+        conflict: Literal["error", "apply_remote"] = "error",
+        conflicts: Callable[[Conflicts], None] = lambda _: None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -74,6 +80,8 @@ class BatchApplier:
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
+        self._conflict = conflict
+        self._conflicts = conflicts
 
     def apply(self, batch: Batch) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -90,7 +98,14 @@ class BatchApplier:
         parts: dict[str, Callable[[], None]] = {}
         for changes in batch.tables:
             name = changes.target.qualified_name
-            parts[name] = partial(apply_table, self._spark, changes, lost=partial(self._lost, name))
+            parts[name] = partial(
+                apply_table,
+                self._spark,
+                changes,
+                conflict=self._conflict,
+                lost=partial(self._lost, name),
+                conflicts=self._conflicts,
+            )
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
             parts[messages.NAME] = partial(messages.append, self._spark, rows, self._messages_path)
@@ -117,7 +132,7 @@ class BatchApplier:
             part()
         except (PySparkException, Py4JError) as error:
             context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
-            raise ApplyError(summary(error), context) from error
+            raise ApplyError(str(conflict_of(error) or summary(error)), context) from error
         faults.reach("table_committed")
 
 

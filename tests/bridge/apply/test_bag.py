@@ -141,22 +141,22 @@ def content(spark, target):
 def test_random_histories(spark, target, seed, missing):
     """Many bags in one table, by two batches; in the second run the target lacks rows and has others."""
     rng = random.Random(seed)
-    held = [random_row(case, rng) for case in range(60) for _ in range(rng.randrange(4))]
+    held = [random_row(case, rng) for case in range(40) for _ in range(rng.randrange(4))]
     here = [row for row in held if not missing or rng.random() < 0.7]
-    here += [random_row(rng.randrange(60), rng) for _ in range(60 * missing)]
+    here += [random_row(rng.randrange(40), rng) for _ in range(40 * missing)]
     fill(spark, target, here)
     model = Model(here)
     found: list[Any] = []
     session = fork(spark)
     for number in range(2):
-        changes, held = random_changes(60, rng, held=held, missing=missing)
+        changes, held = random_changes(40, rng, held=held, missing=missing)
         table: Any = table_of(changes, rng)
         if number:
             table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, moves=False)
         for change in changes:
             model.apply(*change)
         batch = TableChanges(target, COLUMNS, (), table)
-        for _ in range(2):  # the second time Delta has it already
+        for _ in range(1 + number):  # the second time Delta has it already
             with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(2 + number))):
                 apply_table(session, batch, conflicts=found.append)
         assert content(spark, target) == +model.rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -58,9 +60,10 @@ def catalog(tmp_path):
     catalog.close()
 
 
-def applier(spark, catalog):
+def applier(spark, catalog, **options):
+    app_id = "pgbridge/1/sub/inc/0"
     return BatchApplier(
-        fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", txn_app_id="pgbridge/1/sub/inc/0"
+        fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", txn_app_id=app_id, **options
     )
 
 
@@ -117,6 +120,22 @@ def test_a_failed_table_is_named_and_the_intent_stands(spark, catalog, target):
     assert "\n\tat " not in str(caught.value)
     assert catalog.batch("sub") is not None
     assert catalog.remote_lsn("sub") == 0x10
+
+
+def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
+    delta.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
+    one = batch(changes(target, (INSERT, None, 1, "remote")))
+    with pytest.raises(ApplyError) as caught:
+        applier(spark, catalog).apply(one)
+    assert str(caught.value).startswith(
+        'conflict detected on relation "public.t": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (id)=(1).\n"
+        'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
+    )
+    found: list[Any] = []
+    applier(spark, catalog, conflict="apply_remote", conflicts=found.append).apply(one)
+    assert [dict(conflicts.counts) for conflicts in found] == [{"insert_exists": 1}]
+    assert content(spark, target) == [(1, "remote")]
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():
