@@ -215,6 +215,13 @@ class BatchFormer:
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
+        if pieces.identity not in {None, pieces.key_names}:
+            raise work.failed(
+                f'the replica identity of table "{name}" became another between changes of one batch',
+                at,
+                relation=name,
+                hint="set batch_max_rows = 1 until this transaction is applied",
+            )
         seq = pa.array(indices + work.run.first_seq)
         olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
         pieces.add(from_rows(table, seq, olds, wanted))

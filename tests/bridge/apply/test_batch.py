@@ -213,6 +213,23 @@ def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
         ]
 
 
+def test_an_identity_that_changes_between_changes_is_refused():
+    """The first have no old values of the columns that the last go by; new rows before them, or a TRUNCATE, do."""
+    by_note = Relation(
+        1, "public", "t", "i", tuple(Column(c.name, c.type_oid, -1, is_key=c.name == "note") for c in T.columns)
+    )
+    after = transaction(200, by_note, Delete(1, key_tuple=(NULL, text("b"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(T)).form([transaction(100, T, Delete(1, key_tuple=(text(1), NULL))), after], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    for before in (
+        transaction(100, T, insert(1, "a")),
+        transaction(100, T, Delete(1, key_tuple=(text(1), NULL)), Truncate((1,))),
+    ):
+        (table,) = former(subscribed(T)).form([before, after], Lsn(50)).tables
+        assert table.key == (1,)
+
+
 def test_a_missing_target_column_is_postgresqls_error():
     wider = Relation(1, "public", "t", "d", (*T.columns, Column("c", TEXT, -1, is_key=False)))
     with pytest.raises(ApplyError) as caught:
