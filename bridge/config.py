@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.errors import ConfigError
 from bridge.filter import definitions
@@ -24,11 +24,6 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-NOT_YET: dict[tuple[str, Any], str] = {
-    ("conflict", "apply_remote"): "conflicts are not detected yet",
-}
-"""Values that the contract has and this version refuses, rather than accept and ignore."""
 
 
 def default_slot_name(name: str) -> str:
@@ -112,13 +107,6 @@ class Subscription(BaseModel):
                 f"{_toml(slot_name)} is not allowed; a slot's name has lower case letters, digits and _, at most 63"
             )
         return slot_name
-
-    @field_validator(*(key for key, _ in NOT_YET))
-    @classmethod
-    def _not_yet(cls, value: Any, info: ValidationInfo) -> Any:
-        if why := NOT_YET.get((info.field_name or "", value)):
-            raise ValueError(f"{_toml(value)} is not available in this version: {why}")
-        return value
 
     @field_validator("publication_definitions")
     @classmethod

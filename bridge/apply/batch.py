@@ -238,16 +238,23 @@ class BatchFormer:
         pieces = work.pieces.setdefault(name, Pieces(subscribed))
         pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
         changed = not inserts_only(table)
-        if changed and not pieces.key:
+        if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 at,
                 relation=name,
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY USING INDEX …;",
+                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )
+        if pieces.identity not in {None, pieces.key_names}:
+            raise work.failed(
+                f'the replica identity of table "{name}" became another between changes of one batch',
+                at,
+                relation=name,
+                hint="set batch_max_rows = 1 until this transaction is applied",
             )
         seq = pa.array(indices + work.run.first_seq)
-        olds = _olds(columns, relation, subscribed) if changed else ()
+        olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
         pieces.add(from_rows(table, seq, olds, wanted))
 
     def _route(self, relation: Relation) -> Subscribed | None:
@@ -357,7 +364,11 @@ def _chosen(
     return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
 
 
-def _olds(columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at."""
+def _olds(
+    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
+) -> set[int]:
+    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at; else all."""
+    if not key:
+        return set(range(len(columns)))
     looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
     return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

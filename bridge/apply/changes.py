@@ -136,22 +136,33 @@ class Pieces:
         columns: The replicated columns by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
+        identity: Names of the key's columns by which there are changes other than INSERT; None while there are none.
     """
 
     subscribed: Subscribed
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[int, ...] = ()
     truncated: bool = False
+    identity: frozenset[str] | None = None
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
         """Take changes that come after all others, under the definition in `columns`."""
-        self._pieces.append(_Piece(self.columns, table.column_names, inserts_only(table), moves(table), table))
+        piece = _Piece(self.columns, table.column_names, inserts_only(table), moves(table), table)
+        if not piece.inserts_only:
+            self.identity = self.key_names
+        self._pieces.append(piece)
+
+    @property
+    def key_names(self) -> frozenset[str]:
+        """Names of the columns that identify a row, by the last definition."""
+        return frozenset(self.columns[k].name for k in self.key)
 
     def truncate(self) -> None:
         """What came before is void."""
         self._pieces.clear()
         self.truncated = True
+        self.identity = None
 
     @property
     def memory_bytes(self) -> int:

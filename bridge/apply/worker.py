@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow.compute as pc
 from py4j.protocol import Py4JNetworkError
@@ -21,6 +22,7 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta, messages, skipped, undo
 from bridge.apply.changes import COMMANDS, Staged
+from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
 from bridge.track.rows import BatchIntent, PreparedRow
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch import Batch
     from bridge.apply.changes import TableChanges
+    from bridge.apply.conflicts import Conflicts
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
@@ -55,9 +58,11 @@ class BatchApplier:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
+        conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
+        conflicts: Called with a table's conflicts that did not stop the batch, once it is durable, and its finish LSN.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom it tells of what, and one policy
         self,
         spark: SparkSession,
         catalog: Catalog,
@@ -67,6 +72,8 @@ class BatchApplier:
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
+        conflict: Literal["error", "apply_remote"] = "error",
+        conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -75,6 +82,8 @@ class BatchApplier:
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
+        self._conflict = conflict
+        self._conflicts = conflicts
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -95,9 +104,10 @@ class BatchApplier:
         faults.reach("batch_begun")
         parts: dict[str, Callable[[], None]] = {}
         paths: dict[str, str] = {}
+        found: list[Conflicts] = []
         for changes in batch.tables:
             name = changes.target.qualified_name
-            parts[name] = partial(self._table, batch, changes)
+            parts[name] = partial(self._table, batch, changes, found)
             paths[name] = changes.target.path
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
@@ -109,6 +119,9 @@ class BatchApplier:
         if batch.messages:
             self._deliver(batch.messages)
         self._finish(batch, clear_skip_lsn)
+        for conflicts in found:
+            self._catalog.count_conflicts(self._subscription, conflicts.counts)
+            self._conflicts(conflicts, batch.finish_lsn)
 
     def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
         """Commit all parts; if one fails, take back the others."""
@@ -172,7 +185,7 @@ class BatchApplier:
     def _undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
         try:
             self.undo(paths)
-        except (BridgeError, PySparkException) as failed:
+        except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
                 f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
                 error.context,
@@ -195,11 +208,26 @@ class BatchApplier:
         for spool in batch.spools:
             spool.discard()
 
-    def _table(self, batch: Batch, changes: TableChanges) -> None:
+    def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         name = changes.target.qualified_name
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
         with _failing_as(context):
-            apply_table(self._spark, changes, lost=partial(self._lost, name))
+            try:
+                apply_table(
+                    self._spark,
+                    changes,
+                    conflict=self._conflict,
+                    lost=partial(self._lost, name),
+                    conflicts=found.append,
+                )
+            except PySparkException as error:
+                conflict = conflict_of(error)
+                if conflict is None:
+                    raise
+                if batch.xid is not None:  # found again and again while a batch is divided, but counted once
+                    self._catalog.count_conflicts(self._subscription, {conflict.name: 1})
+                command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
+                raise ApplyError(str(conflict), replace(context, command=command)) from error
 
     def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked

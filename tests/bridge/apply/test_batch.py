@@ -190,12 +190,44 @@ def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_
     ]
 
 
-def test_changes_without_any_key_are_refused_with_what_to_run():
-    full = Relation(2, "public", "log", "f", (Column("note", TEXT, -1, is_key=True),))
+def test_changes_without_any_identity_are_refused_with_what_to_run():
+    nothing = Relation(2, "public", "log", "n", (Column("note", TEXT, -1, is_key=False),))
     with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
-        former(subscribed(full)).form([transaction(100, full, Delete(2, old_tuple=(text("x"),)))], Lsn(50))
+        former(subscribed(nothing)).form([transaction(100, nothing, Delete(2, key_tuple=(text("x"),)))], Lsn(50))
     assert "ALTER TABLE public.log ADD PRIMARY KEY" in caught.value.hint
+    assert "ALTER TABLE public.log REPLICA IDENTITY FULL" in caught.value.hint
     assert caught.value.context.relation == "public.log"
+
+
+def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
+    """Also where there is a primary key that is not published."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    for primary_key in ((), ("not_here",)):
+        batch = former(subscribed(full, primary_key=primary_key)).form(
+            [transaction(100, full, Update(1, (text(2), UNCHANGED), old_tuple=(text(1), text("large"))))], Lsn(50)
+        )
+        (table,) = batch.tables
+        assert table.key == ()
+        assert table.changes.select(["new_0", "new_1", "old_0", "old_1", "unchanged_1"]).to_pylist() == [
+            {"new_0": 2, "new_1": "large", "old_0": 1, "old_1": "large", "unchanged_1": False}
+        ]
+
+
+def test_an_identity_that_changes_between_changes_is_refused():
+    """The first have no old values of the columns that the last go by; new rows before them, or a TRUNCATE, do."""
+    by_note = Relation(
+        1, "public", "t", "i", tuple(Column(c.name, c.type_oid, -1, is_key=c.name == "note") for c in T.columns)
+    )
+    after = transaction(200, by_note, Delete(1, key_tuple=(NULL, text("b"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(T)).form([transaction(100, T, Delete(1, key_tuple=(text(1), NULL))), after], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    for before in (
+        transaction(100, T, insert(1, "a")),
+        transaction(100, T, Delete(1, key_tuple=(text(1), NULL)), Truncate((1,))),
+    ):
+        (table,) = former(subscribed(T)).form([before, after], Lsn(50)).tables
+        assert table.key == (1,)
 
 
 def test_a_missing_target_column_is_postgresqls_error():

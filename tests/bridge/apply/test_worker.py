@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,8 +65,8 @@ def catalog(tmp_path):
     catalog.close()
 
 
-def applier(spark, catalog):
-    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+def applier(spark, catalog, **options):
+    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
 
 
 def batch(*tables):
@@ -221,6 +222,29 @@ def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_pa
     assert pq.read_table(path / "public.t.parquet")["new"].to_pylist() == [{"id": 1, "note": "a"}]
     assert content(spark, target) == []
     assert (catalog.remote_lsn("sub"), catalog.skip_lsn("sub")) == (0x20, None)
+
+
+def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
+    delta.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
+    one = batch(changes(target, (INSERT, None, 1, "remote")))
+    with pytest.raises(ApplyError) as caught:
+        applier(spark, catalog).apply(one)
+    assert str(caught.value).startswith(
+        'conflict detected on relation "public.t": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (id)=(1).\n"
+        'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
+    )
+    assert 'during message type "INSERT" for' in str(caught.value)
+    assert catalog.conflicts("sub") == {"insert_exists": 1}
+    found: list[Any] = []
+
+    def report(conflicts, finish_lsn):
+        found.append((dict(conflicts.counts), finish_lsn))
+
+    applier(spark, catalog, conflict="apply_remote", conflicts=report).apply(one)
+    assert found == [({"insert_exists": 1}, 0x18)]
+    assert catalog.conflicts("sub") == {"insert_exists": 2}
+    assert content(spark, target) == [(1, "remote")]
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():
