@@ -14,7 +14,6 @@ import pyarrow as pa
 from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
 from protocol.slices import Slices, Unrepresentable, merge, numbers_at
 from protocol.stretches import Column, Joined, Stretch
-from protocol.types import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,9 +143,11 @@ def decode_copy_binary(
 def copy_expression(column_name: str, type_: ColumnType) -> str:
     """What to select for a column, so that COPY BINARY sends its values in a form that is read.
 
-    That is the quoted column, cast to text (an array to text[]) if the type is not read in binary form.
+    That is the quoted column, or its text if the type is not read in binary form: what the output function writes,
+    as in the stream. A cast to text might be the type's own and say something else. Of a composite, `IS DISTINCT`
+    asks whether there is a value, where `IS NOT NULL` would ask for its fields.
     """
     quoted = '"' + column_name.replace('"', '""') + '"'
     if type_.binary:
         return quoted
-    return f"{quoted}::pg_catalog.text" + ("[]" if type_.kind is Kind.ARRAY else "")
+    return f"CASE WHEN {quoted} IS DISTINCT FROM NULL THEN pg_catalog.concat({quoted}) END"

@@ -56,6 +56,7 @@ ARROW = {
     "bigint[]": pa.list_(pa.int64()),
     "real[]": pa.list_(pa.float32()),
     "double precision[]": pa.list_(pa.float64()),
+    "oid[]": pa.list_(pa.int64()),
     "numeric(12,2)[]": pa.list_(pa.decimal128(12, 2)),
     "numeric(30,5)[]": pa.list_(pa.decimal128(30, 5)),
     "bytea[]": pa.list_(pa.binary()),
@@ -65,10 +66,12 @@ ARROW = {
     "price[]": pa.list_(pa.decimal128(10, 2)),
     "tags[]": pa.list_(pa.list_(STRING)),
     "places[]": pa.list_(pa.list_(STRING)),
+    "moods[]": pa.list_(pa.list_(STRING)),
 }
 TEXT_ONLY = {
     "money", "point", "box", "polygon", "circle", "tsvector", "tsquery", "regclass", "int2vector", "oidvector",
-    "txid_snapshot", "pair", "float_range", "places", "point[]", "box[]", "money[]", "pair[]", "places[]", "regclass[]",
+    "txid_snapshot", "pg_snapshot", "line", "lseg", "path", "pair", "nest", "whole_pair", "odd", "float_range", "places",
+    "point[]", "box[]", "money[]", "pair[]", "nest[]", "whole_pair[]", "odd[]", "places[]", "regclass[]", "tsvector[]",
 }  # fmt: skip
 
 
@@ -76,7 +79,7 @@ TEXT_ONLY = {
 def test_declared_types(samples, declaration):
     """A column of each declaration on a server, by the facts of its catalog."""
     type_ = samples.fill(declaration, [])
-    array = declaration.endswith("[]") or declaration in {"tags", "prices", "places"}
+    array = declaration.endswith("[]") or declaration in {"tags", "prices", "places", "moods"}
     assert type_.arrow == ARROW.get(declaration, pa.list_(STRING) if array else STRING)
     assert type_.binary is (declaration not in TEXT_ONLY)
     assert pickle.loads(pickle.dumps(type_)) == type_
