@@ -284,6 +284,14 @@ SAMPLES: Final[dict[str, list[str]]] = {
     "regclass[]": _arrays(["pg_class", "pg_type"]),
 }  # fmt: skip
 
+TEXT_ONLY: Final = {
+    "money", "point", "box", "polygon", "circle", "tsvector", "tsquery", "regclass", "int2vector", "oidvector",
+    "txid_snapshot", "pg_snapshot", "line", "lseg", "path", "pair", "nest", "whole_pair", "odd", "float_range",
+    "places", "point[]", "box[]", "money[]", "pair[]", "nest[]", "whole_pair[]", "odd[]", "places[]", "regclass[]",
+    "tsvector[]",
+}  # fmt: skip
+"""Declarations whose values are not read in binary form, so that text is asked for."""
+
 EXTENSION_SAMPLES: Final[dict[str, tuple[str, list[str]]]] = {
     "citext": ("citext", _TEXTS),
     "citext[]": ("citext", _arrays(_TEXTS)),

@@ -11,7 +11,7 @@ import sql
 from protocol import binary_values, output
 from protocol.types import BUILTIN, RANGE_SUBTYPES, Kind, TypeInfo, resolve
 from tests.protocol.rows import typmod_of
-from tests.protocol.samples import SAMPLES
+from tests.protocol.samples import SAMPLES, TEXT_ONLY
 
 STRING = pa.string()
 UTC = pa.timestamp("us", tz="UTC")
@@ -68,11 +68,6 @@ ARROW = {
     "places[]": pa.list_(pa.list_(STRING)),
     "moods[]": pa.list_(pa.list_(STRING)),
 }
-TEXT_ONLY = {
-    "money", "point", "box", "polygon", "circle", "tsvector", "tsquery", "regclass", "int2vector", "oidvector",
-    "txid_snapshot", "pg_snapshot", "line", "lseg", "path", "pair", "nest", "whole_pair", "odd", "float_range", "places",
-    "point[]", "box[]", "money[]", "pair[]", "nest[]", "whole_pair[]", "odd[]", "places[]", "regclass[]", "tsvector[]",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("declaration", SAMPLES)
