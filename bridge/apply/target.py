@@ -105,6 +105,16 @@ class Target:
                 )
 
 
+def unrepresentable_hint(*, in_key: bool) -> str:
+    """What can be done about a value that its column cannot hold."""
+    if in_key:
+        return (
+            "rows are found by this column, so such a value cannot become NULL: leave its rows out with a row filter, "
+            "or give the table a replica identity without the column"
+        )
+    return 'set unrepresentable = "null" to store NULL for such values'
+
+
 def quoted(name: str) -> str:
     """A name or path in Spark SQL's backticks."""
     return "`" + name.replace("`", "``") + "`"
