@@ -23,7 +23,7 @@ from bridge.apply.changes import (
 )
 from bridge.apply.routes import name_of
 from bridge.apply.runs import Run, runs_of
-from bridge.apply.target import TargetColumn
+from bridge.apply.target import TargetColumn, unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.columns import RowMessages
@@ -224,19 +224,21 @@ class BatchFormer:
     def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         name = subscribed.target.qualified_name
         at = int(indices[0])
+        key = key_of(relation, subscribed)
         try:
             columns = self._target_columns(relation, subscribed.target, subscribed.columns)
             types = [column.type for column in columns]
-            table = work.messages.decode(relation, types, indices, unrepresentable=self._unrepresentable)
+            policy = self._unrepresentable
+            table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
-            hint = 'set unrepresentable = "null" to store NULL for such values'
+            hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
             raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
         except (ProtocolError, TargetError) as error:
             raise work.failed(str(error), at, relation=name) from error
         wanted = _wanted(columns, subscribed)
         pieces = work.pieces.setdefault(name, Pieces(subscribed))
-        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+        pieces.columns, pieces.key = _chosen(columns, key, wanted)
         changed = not inserts_only(table)
         if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(

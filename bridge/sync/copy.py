@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from bridge.apply.target import spark_schema
+from bridge.apply.target import spark_schema, unrepresentable_hint
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from protocol.copy import CopyDecoder, copy_expression
@@ -46,6 +46,7 @@ class CopySpec:
         columns: (name, type oid, typmod) of what they return.
         types: Facts of the types that are not built in.
         unrepresentable: What becomes of a value the target's type cannot hold.
+        key: Names of the columns by which changes find rows: what becomes of others does not become of theirs.
     """
 
     connection_secret: str
@@ -56,6 +57,7 @@ class CopySpec:
     columns: list[tuple[str, int, int]]
     types: list[dict[str, Any]]
     unrepresentable: str
+    key: list[str]
 
     def options(self) -> dict[str, str]:
         """As a data source's options."""
@@ -73,6 +75,7 @@ class CopySpec:
             [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
             json.loads(options["types"]),
             options["unrepresentable"],
+            json.loads(options["key"]),
         )
 
 
@@ -127,7 +130,7 @@ class CopyReader(DataSourceReader):
         types = [resolve(oid, typmod, catalog) for _, oid, typmod in spec.columns]
         names = [name for name, _, _ in spec.columns]
         policy: Any = spec.unrepresentable
-        decoder = CopyDecoder(types, names, unrepresentable=policy)
+        decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
         messages: list[bytes | memoryview] = []
         size = 0
         try:
@@ -143,7 +146,7 @@ class CopyReader(DataSourceReader):
         except UnrepresentableValue as error:
             raise TargetError(
                 f'table "{spec.relation}": {error}',
-                hint='set unrepresentable = "null" to store NULL for such values',
+                hint=unrepresentable_hint(in_key=error.column in spec.key),
             ) from error
 
 
@@ -173,6 +176,7 @@ def read_table(
         [(column.name, column.type_oid, column.typmod) for column in table.columns],
         [asdict(info) for info in own],
         unrepresentable,
+        _key(table),
     )
     return spark.read.format("pgbridge_copy").options(**spec.options()).load()
 
@@ -190,6 +194,17 @@ def copy_query(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
     where = " WHERE " + " OR ".join(f"({text})" for text in table.row_filters) if table.row_filters else ""
     select = f"SELECT {', '.join(expressions)} FROM {only}{table.identifier.as_string()}{where}"
     return f"COPY ({select}) TO STDOUT (FORMAT binary)"
+
+
+def _key(table: PublishedTable) -> list[str]:
+    """The columns by which changes will find rows: those that `key_of` finds in a Relation message."""
+    match table.replica_identity:
+        case "n":
+            return []
+        case "i":
+            return [column.name for column in table.columns if column.in_replica_identity_index]
+        case _:
+            return list(table.primary_key)
 
 
 def _catalog(own: Mapping[int, TypeInfo]) -> dict[int, TypeInfo]:

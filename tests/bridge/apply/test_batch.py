@@ -267,6 +267,27 @@ def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
     assert batch.tables[0].changes["new_1"].null_count == 1
 
 
+@pytest.mark.parametrize(
+    ("identity", "primary_key", "refused"), [("d", (), True), ("f", ("on",), True), ("f", (), False)]
+)
+def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(identity, primary_key, refused):
+    """As NULL it would find no row; where there is no key, only inserts are taken, and it may be NULL."""
+    from pyspark.sql.types import DateType
+
+    date = Relation(1, "public", "t", identity, (Column("on", 1082, -1, is_key=True),))
+    schema = StructType([StructField("on", DateType())])
+    table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, primary_key)
+    history = [transaction(100, date, Insert(1, (text("infinity"),)))]
+    if not refused:
+        batch = former(table, unrepresentable="null").form(history, Lsn(50))
+        assert batch.tables[0].changes["new_0"].null_count == 1
+        return
+    with pytest.raises(ApplyError, match="value 'infinity'") as caught:
+        former(table, unrepresentable="null").form(history, Lsn(50))
+    assert caught.value.context.column == "on"
+    assert "row filter" in caught.value.hint
+
+
 def test_binary_values():
     binary = Insert(1, (Value(ValueKind.BINARY, struct.pack(">i", -7)), Value(ValueKind.BINARY, b"b")))
     batch = former(subscribed(T)).form([transaction(100, T, binary)], Lsn(50))

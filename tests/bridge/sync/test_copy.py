@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.sync.copy import CopySpec, copy_query, read_table
+from bridge.sync.copy import CopySpec, _key, copy_query, read_table
 from protocol.types import BUILTIN
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
@@ -37,13 +37,20 @@ def test_copy_query(published, query):
 
 
 def test_types_without_a_binary_reader_are_copied_as_text():
-    assert '"p""q"::' in copy_query(table(columns=[POINT]), BUILTIN)
+    assert 'pg_catalog.concat("p""q")' in copy_query(table(columns=[POINT]), BUILTIN)
 
 
 def test_spec_survives_a_data_sources_options():
-    spec = CopySpec("host=x", "app", "snap", "public.t", ["COPY 1"], [("a", 23, -1)], [{"oid": 1}], "error")
+    spec = CopySpec("host=x", "app", "snap", "public.t", ["COPY 1"], [("a", 23, -1)], [{"oid": 1}], "error", ["a"])
     assert CopySpec.of(spec.options()) == spec
     assert "secret" in next(key for key, value in spec.options().items() if value == "host=x")
+
+
+@pytest.mark.parametrize(("identity", "key"), [("d", ["a"]), ("f", ["a"]), ("i", ["b"]), ("n", [])])
+def test_the_key_is_that_of_the_changes_to_come(identity, key):
+    """Its values must be held, or no change would find its row."""
+    indexed = PublishedColumn("b", 23, -1, in_primary_key=False, in_replica_identity_index=True)
+    assert _key(PublishedTable(1, "public", "t", "r", identity, (A, indexed), ())) == key
 
 
 def read(spark, publisher, name, snapshot, **options):
