@@ -102,8 +102,8 @@ def create(spark: SparkSession, path: str, schema: StructType) -> None:
 
 
 def append(rows: DataFrame, path: str) -> None:
-    """Add rows whose columns have the target's names."""
-    rows.write.format("delta").mode("append").save(path)
+    """Add rows whose columns have the target's names; a table that has vanished is not made anew."""
+    rows.writeTo(f"delta.{quoted(path)}").append()
 
 
 def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> None:

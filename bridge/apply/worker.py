@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
@@ -220,7 +220,7 @@ class BatchApplier:
                     lost=partial(self._lost, name),
                     conflicts=found.append,
                 )
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 conflict = conflict_of(error)
                 if conflict is None:
                     raise

@@ -148,6 +148,31 @@ def test_streamed_and_prepared_transactions(both, publisher, streaming):
     assert list((pair.bridge.folder / "state" / "spool" / pair.name).iterdir()) == []
 
 
+def test_the_documentations_conflicts(both, publisher, spark):
+    """A row in the way stops both until somebody removes it; rows that are not there are passed over, and counted."""
+    pair = both()
+    delta = f"delta.`{pair.bridge.path('test')}`"
+    pair.native.execute("INSERT INTO test VALUES (1, 1, 'local'); DELETE FROM test WHERE c = 0")
+    spark.sql(f"INSERT INTO {delta} VALUES (1, 1, 'local')").collect()
+    spark.sql(f"DELETE FROM {delta} WHERE c = 0").collect()
+    publisher.execute("UPDATE test SET n = 1 WHERE c = 0; DELETE FROM test WHERE c = 0")
+    publisher.execute("INSERT INTO test VALUES (1, 1, 'remote')")
+    with pytest.raises(ApplyError) as raised:
+        pair.bridge.catch_up()
+    assert str(raised.value).startswith(
+        'conflict detected on relation "public.test": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (c)=(1).\n"
+        f'CONTEXT:  processing remote data for replication origin "pgbridge_{pair.name}" during message type "INSERT" '
+        'for replication target relation "public.test" in transaction'
+    )
+    pair.native.execute("DELETE FROM test WHERE c = 1")
+    spark.sql(f"DELETE FROM {delta} WHERE c = 1").collect()
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+    counted = pair.bridge.catalog.conflicts(pair.name)
+    assert counted == {"insert_exists": 1, "update_missing": 1, "delete_missing": 1}
+
+
 def test_it_is_cleared_where_it_does_not_match(both, publisher):
     """By the next transaction that is applied, with the warning; on both sides."""
     pair = both()

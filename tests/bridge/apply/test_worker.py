@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -258,3 +263,45 @@ def test_summary_keeps_what_was_raised_in_a_python_worker():
 def test_summary_cuts_stack_traces_and_length():
     assert summary(Exception("[CODE] what\n\tat org.apache…\n\tat …")) == "[CODE] what"
     assert len(summary(Exception("x" * 5000))) < 700
+
+
+# --- targets that cannot be written -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def read_only(path):
+    """Nobody may write there within, not even root."""
+    command = ["chattr", "-R", "{}i", path] if os.geteuid() == 0 else ["chmod", "-R", "u{}w", path]
+    lock, unlock = ([part.format(sign) for part in command] for sign in ("+-" if os.geteuid() == 0 else "-+"))
+    if subprocess.run(lock, check=False, capture_output=True).returncode != 0:
+        pytest.skip("the file system has no immutable files")
+    try:
+        yield
+    finally:
+        subprocess.run(unlock, check=True)
+
+
+@pytest.mark.parametrize("key", [(0,), ()], ids=["with a key", "without"])
+def test_a_target_that_is_read_only_or_gone(spark, catalog, target, key):
+    """The error has the place; nothing is made anew where the table was; with the table back, all goes on."""
+    one = batch(changes(target, (INSERT, None, 1, "a"), key=key))
+    with read_only(target.path), pytest.raises(ApplyError, match=re.escape(target.path)):
+        applier(spark, catalog).apply(one)
+    shutil.move(target.path, f"{target.path}.away")
+    with pytest.raises(ApplyError, match=f"(?s){re.escape(target.path)}.*finished at 0/18"):
+        applier(spark, catalog).apply(one)
+    assert not Path(target.path).exists()
+    assert catalog.remote_lsn("sub") == 0x10
+    shutil.move(f"{target.path}.away", target.path)
+    applier(spark, catalog).undo()
+    applier(spark, catalog).apply(one)
+    assert content(spark, target) == [(1, "a")]
+
+
+def test_a_column_that_takes_no_null(spark, catalog, tmp_path):
+    """The column is named."""
+    path = str(tmp_path / "full")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, note STRING NOT NULL) USING delta").collect()
+    full = Target("public", "full", path, spark.read.format("delta").load(path).schema)
+    with pytest.raises(ApplyError, match=r'(?s)note.*for replication target relation "public.full" in transaction 7'):
+        applier(spark, catalog).apply(batch(changes(full, (INSERT, None, 1, None))))
