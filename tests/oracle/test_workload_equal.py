@@ -23,8 +23,8 @@ def assert_equal(spark, path_of, native):
 @pytest.mark.parametrize(
     ("streaming", "binary"),
     [
-        ("off", False),
         ("on", True),
+        pytest.param("off", False, marks=pytest.mark.soak),
         pytest.param("off", True, marks=pytest.mark.soak),
         pytest.param("on", False, marks=pytest.mark.soak),
     ],
