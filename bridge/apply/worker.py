@@ -27,7 +27,7 @@ from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -93,25 +93,20 @@ class BatchApplier:
         """
         self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
-        parts: dict[str, Callable[[], None]] = {}
-        paths: dict[str, str] = {}
-        for changes in batch.tables:
-            name = changes.target.qualified_name
-            parts[name] = partial(self._table, batch, changes)
-            paths[name] = changes.target.path
+        parts = {changes.target.path: partial(self._table, batch, changes) for changes in batch.tables}
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
-            parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
-            paths[messages.NAME] = self._messages_path
+            append = partial(messages.append, self._spark, rows)
+            parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
-            self._commit(batch, parts, paths.values())
+            self._commit(batch, parts)
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
         self._finish(batch, clear_skip_lsn)
 
-    def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
-        """Commit all parts; if one fails, take back the others."""
+    def _commit(self, batch: Batch, parts: Mapping[str, Callable[[], None]]) -> None:
+        """Commit all parts, by the Delta tables' paths; if one fails, take back the others."""
         stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
             commits = [pool.submit(part) for part in parts.values()]
@@ -121,7 +116,7 @@ class BatchApplier:
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            self._undo_after(error, paths)
+            self._undo_after(error, parts)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
