@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
+_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
 class BatchApplier:
@@ -231,9 +232,10 @@ def _command(batch: Batch, changes: TableChanges) -> str | None:
 
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
-    text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
+    text = str(error)
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
-        text = text[raised.start(1) :].strip()
-    text = text or type(error).__name__
+        text = text[raised.start(1) :]
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
+    text = _AROUND.sub("", text).strip() or type(error).__name__
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
