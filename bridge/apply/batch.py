@@ -237,7 +237,7 @@ class BatchFormer:
         except (ProtocolError, TargetError) as error:
             raise work.failed(str(error), at, relation=name) from error
         wanted = _wanted(columns, subscribed)
-        pieces = work.pieces.setdefault(name, Pieces(subscribed))
+        pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
         pieces.columns, pieces.key = _chosen(columns, key, wanted)
         changed = not inserts_only(table)
         if changed and not pieces.key and relation.replica_identity != "f":
@@ -283,7 +283,7 @@ class BatchFormer:
         for subscribed in self._routes.truncated(relations):
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
-            pieces = work.pieces.setdefault(subscribed.target.qualified_name, Pieces(subscribed))
+            pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
             for relation in relations:
                 target = subscribed.target
                 if name_of(relation) == (target.namespace, target.name):
@@ -294,7 +294,7 @@ class BatchFormer:
 
 
 class _Work:
-    """One run being decoded: its messages, and where what is decoded goes."""
+    """One run being decoded: its messages, and where what is decoded goes, by the target's path."""
 
     def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
         self.run = run

@@ -29,7 +29,7 @@ from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
+_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
 class BatchApplier:
@@ -102,19 +103,14 @@ class BatchApplier:
         """
         self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
-        parts: dict[str, Callable[[], None]] = {}
-        paths: dict[str, str] = {}
         found: list[Conflicts] = []
-        for changes in batch.tables:
-            name = changes.target.qualified_name
-            parts[name] = partial(self._table, batch, changes, found)
-            paths[name] = changes.target.path
+        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in batch.tables}
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
-            parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
-            paths[messages.NAME] = self._messages_path
+            append = partial(messages.append, self._spark, rows)
+            parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
-            self._commit(batch, parts, paths.values())
+            self._commit(batch, parts)
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
@@ -123,8 +119,8 @@ class BatchApplier:
             self._catalog.count_conflicts(self._subscription, conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
 
-    def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
-        """Commit all parts; if one fails, take back the others."""
+    def _commit(self, batch: Batch, parts: Mapping[str, Callable[[], None]]) -> None:
+        """Commit all parts, by the Delta tables' paths; if one fails, take back the others."""
         stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
             commits = [pool.submit(part) for part in parts.values()]
@@ -134,7 +130,7 @@ class BatchApplier:
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            self._undo_after(error, paths)
+            self._undo_after(error, parts)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
@@ -264,9 +260,10 @@ def _command(batch: Batch, changes: TableChanges) -> str | None:
 
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
-    text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
+    text = str(error)
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
-        text = text[raised.start(1) :].strip()
-    text = text or type(error).__name__
+        text = text[raised.start(1) :]
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
+    text = _AROUND.sub("", text).strip() or type(error).__name__
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bridge import faults
@@ -114,7 +115,7 @@ class TableSync:
         stamp = delta.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         try:
             delta.overwrite(rows, target.path, stamp)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
             raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))

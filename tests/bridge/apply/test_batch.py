@@ -288,6 +288,14 @@ def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(ident
     assert "row filter" in caught.value.hint
 
 
+def test_tables_whose_dotted_names_are_alike_are_not_one():
+    one, other = Relation(1, "a.b", "c", "d", T.columns), Relation(2, "a", "b.c", "d", T.columns)
+    first, second = Insert(1, (text(1), text("one"))), Insert(2, (text(2), text("other")))
+    batch = former(subscribed(one), subscribed(other)).form([transaction(100, one, other, first, second)], Lsn(50))
+    found = {tables.target.path: tables.changes["new_1"].to_pylist() for tables in batch.tables}
+    assert found == {"/lake/a.b/c": ["one"], "/lake/a/b.c": ["other"]}
+
+
 def test_binary_values():
     binary = Insert(1, (Value(ValueKind.BINARY, struct.pack(">i", -7)), Value(ValueKind.BINARY, b"b")))
     batch = former(subscribed(T)).form([transaction(100, T, binary)], Lsn(50))
