@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -107,8 +108,8 @@ def test_only_what_nothing_encrypts_is_read_from_the_socket(publisher):
             socket.socket(fileno=os.dup(connection.pgconn.socket)) as opened,
         ):
             assert module._encrypted(connection, opened) == bool(connection.pgconn.ssl_in_use)
-            pretended = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=1))
+            pretended: Any = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=1))
             assert module._encrypted(pretended, opened)
             says = SimpleNamespace(fetchone=lambda: (True,))
-            gss = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=0), execute=lambda _, says=says: says)
+            gss: Any = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=0), execute=lambda _, says=says: says)
             assert module._encrypted(gss, opened) == (opened.family != socket.AF_UNIX)
