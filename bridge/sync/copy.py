@@ -6,6 +6,8 @@ Spark's executors read; rows go from the server to the Delta write in Arrow batc
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 8
 """Of one table's copy at a time, however many cores a cluster has: the server has others to serve."""
+
+_LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
 
 _SETTINGS = {
     # Row security may not thin out a copy silently: it fails instead, as with pg_dump.
@@ -204,7 +208,14 @@ def read_table(
         unrepresentable,
     )
     rows = spark.read.format("pgbridge_copy").options(**spec.options()).load()
-    return rows.coalesce(MOST_CONNECTIONS) if len(ranges) > MOST_CONNECTIONS else rows
+    # a task reads its ranges one after the other
+    return rows if len(ranges) <= MOST_CONNECTIONS or _few_cores(spark) else rows.coalesce(MOST_CONNECTIONS)
+
+
+def _few_cores(spark: SparkSession) -> bool:
+    """Whether Spark runs no more tasks at a time than a copy may have connections; a cluster may come to do so."""
+    master = _LOCAL.fullmatch(spark.conf.get("spark.master", "") or "")
+    return master is not None and int(master[1] or os.cpu_count() or 1) <= MOST_CONNECTIONS
 
 
 def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:

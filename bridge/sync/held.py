@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from bridge.receive.publisher import PublishedTable
 
+_LEAST_ROWS = 1_000_000  # of a file: the planner may know little
+
 
 @dataclass(frozen=True, slots=True)
 class CopySize:
@@ -71,6 +73,11 @@ class HeldTable:
         ((found,),) = self._connection.execute(statement.encode())
         plan: dict[str, Any] = found[0]["Plan"]
         return plan
+
+    @property
+    def rows_per_file(self) -> int:
+        """So many that a task which reads several ranges writes a file for about two of them."""
+        return max(_LEAST_ROWS, round(2 * self.size.rows / len(self.ranges)))
 
     def __enter__(self) -> Self:
         return self

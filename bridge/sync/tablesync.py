@@ -140,7 +140,7 @@ class TableSync:
                 ranges=held.ranges,
             )
             try:
-                delta.overwrite(rows, target.path, stamp)
+                delta.overwrite(rows, target.path, stamp, rows_per_file=held.rows_per_file)
             except PySparkException as error:
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
         faults.reach("table_copied")

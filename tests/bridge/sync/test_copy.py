@@ -6,6 +6,8 @@ import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -166,6 +168,15 @@ def read_ranges_held(publisher, published, snapshot):
     )
     reader = CopyReader(spec)
     return [batch for partition in reader.partitions() for batch in reader.read(partition)]
+
+
+@pytest.mark.parametrize(
+    ("master", "few"),
+    [("local[2]", True), ("local[8, 3]", True), ("local[64]", False), ("spark://a:7077", False), (None, False)],
+)
+def test_a_cluster_may_have_more_cores_than_a_copy_may_have_connections(master, few):
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: master))
+    assert copy._few_cores(spark) == few
 
 
 # --- the data source --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from psycopg.conninfo import make_conninfo
 from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.sync import ranges
-from bridge.sync.held import HeldTable
+from bridge.sync.held import CopySize, HeldTable
 from bridge.sync.ranges import BlockRange
 
 SETUP = """
@@ -51,6 +51,9 @@ def test_size_and_ranges(publisher, hold, monkeypatch):
         assert len(held.ranges) > 3
         assert held.size.rows == pytest.approx(60001, rel=0.01)
         assert held.size.row_bytes == 2 + 4 + 4
+        assert held.rows_per_file == 1_000_000
+        held.size = CopySize(3_000_000 * len(held.ranges), 10)
+        assert held.rows_per_file == 6_000_000
     with hold("empty") as held:
         assert held.ranges == [BlockRange()]
 
