@@ -41,6 +41,7 @@ class Subscription(BaseModel):
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
         batch_max_bytes: The same, in bytes as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.
+        max_sync_workers: How many tables are copied at a time (max_sync_workers_per_subscription of PostgreSQL).
         retry_max_s: The longest pause between two tries after an error.
     """
 
@@ -67,6 +68,7 @@ class Subscription(BaseModel):
     batch_max_rows: int = Field(default=500_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    max_sync_workers: int = Field(default=2, ge=1, le=64)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")

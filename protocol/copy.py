@@ -56,8 +56,8 @@ class CopyDecoder:
         self._started = False
         self._ended = False
 
-    def decode(self, messages: Sequence[bytes | bytearray | memoryview]) -> pa.Table:
-        """Decode the next messages.
+    def decode(self, messages: Sequence[bytes | bytearray | memoryview] | Joined) -> pa.Table:
+        """Decode the next messages, given one by one or as they lie in a buffer.
 
         Returns:
             A table with the columns' names and a row for each row in these messages.
@@ -69,14 +69,14 @@ class CopyDecoder:
                 from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
-        if not messages:
+        joined = messages if isinstance(messages, Joined) else Joined.of(messages)
+        if not len(joined.starts):
             return self._schema.empty_table()
         if self._ended:
             raise UnexpectedMessage(NAME, "the copy has ended")
-        joined = Joined.of(messages)
-        rows = np.arange(len(messages))
+        rows = np.arange(len(joined.starts))
         if not self._started:
-            joined.starts[0] += _header_bytes(bytes(messages[0]))
+            joined.starts[0] += _header_bytes(joined.data[joined.starts[0] : joined.ends[0]].tobytes())
             self._started = True
             if joined.starts[0] == joined.ends[0]:
                 rows = rows[1:]

@@ -106,12 +106,16 @@ def append(rows: DataFrame, path: str) -> None:
     rows.writeTo(f"delta.{quoted(path)}").append()
 
 
-def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None) -> None:
+def overwrite(
+    rows: DataFrame, path: str, stamp: CommitStamp | None = None, *, rows_per_file: int | None = None
+) -> None:
     """Replace the table's rows, in one commit; its columns stay.
 
-    `stamp` is for a commit outside of `stamped`.
+    `stamp` is for a commit outside of `stamped`. A partition with more than `rows_per_file` becomes several files.
     """
     writer = rows.write.format("delta").mode("overwrite")
+    if rows_per_file is not None:
+        writer = writer.option("maxRecordsPerFile", rows_per_file)
     if stamp is not None:
         writer = writer.options(
             txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata

@@ -17,9 +17,10 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import pq
 
 from bridge.errors import PublisherError
+from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callab
     if opened.family == socket.AF_UNIX:
         return SocketCopyBoth(opened, notice)
     opened.close()
-    connection.add_notice_handler(lambda d: notice(_as_psql(d.severity, d.message_primary, d.message_detail)))
+    connection.add_notice_handler(lambda d: notice(as_psql(d.severity, d.message_primary, d.message_detail)))
     return LibpqCopyBoth(connection)
 
 
@@ -203,7 +204,7 @@ class SocketCopyBoth:
                 self._drop(end)
                 started = tag == _COPY_BOTH
                 if tag == _ERROR:
-                    raise _refused(_fields(body))
+                    raise server_error(fields_of(body))
                 if not started:
                     self._beside(tag, body)
                 end = self._message_end(0)
@@ -286,30 +287,10 @@ class SocketCopyBoth:
     def _beside(self, tag: int, body: bytes) -> None:
         """A message that is no CopyData."""
         if tag == _NOTICE:
-            fields = _fields(body)
-            self._notice(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
+            fields = fields_of(body)
+            self._notice(as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
         elif tag == _ERROR:
-            fields = _fields(body)
-            self._over = StreamEnded(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
+            fields = fields_of(body)
+            self._over = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
         elif tag not in b"SA":
             self._over = self._over or StreamEnded("")
-
-
-def _fields(body: bytes) -> dict[str, str]:
-    """An ErrorResponse's or NoticeResponse's fields by their codes ("Error and Notice Message Fields")."""
-    texts = (field.decode(errors="replace") for field in body.split(b"\0") if field)
-    return {text[0]: text[1:] for text in texts}
-
-
-def _refused(fields: dict[str, str]) -> psycopg.Error:
-    """The error that psycopg would raise."""
-    text = _as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
-    try:
-        return errors.lookup(fields.get("C", ""))(text)
-    except KeyError:
-        return psycopg.OperationalError(text)
-
-
-def _as_psql(severity: str | None, primary: str | None, detail: str | None) -> str:
-    text = f"{severity}:  {primary}"
-    return f"{text}\nDETAIL:  {detail}" if detail else text

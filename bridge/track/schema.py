@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SINCE_1 = (
     """
@@ -89,6 +89,22 @@ _SINCE_3 = (
     """,
 )
 
+_SINCE_4 = (
+    """
+    CREATE TABLE copy_progress (             -- pg_stat_progress_copy's part, of the copies that are under way
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      rows INTEGER NOT NULL,
+      bytes INTEGER NOT NULL,
+      total_bytes_estimate INTEGER NOT NULL,
+      rows_per_s REAL,
+      seconds_left REAL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+)
+
 
 def migrate(db: sqlite3.Connection) -> None:
     """Make the tables that are missing; the caller's transaction holds it together.
@@ -99,7 +115,7 @@ def migrate(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-    for since, statements in ((1, _SINCE_1), (2, _SINCE_2), (3, _SINCE_3)):
+    for since, statements in ((1, _SINCE_1), (2, _SINCE_2), (3, _SINCE_3), (4, _SINCE_4)):
         for statement in statements if version < since else ():
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.errors import StateError
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, CopyRow, ErrorRow, RelRow, SubscriptionRow
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
@@ -469,3 +469,14 @@ def test_writer_waits_for_another_process(started, path):
         started.advance_origin("shop", Lsn(0x180))
         timer.join()
     assert started.remote_lsn("shop") == 0x180
+
+
+def test_copies_are_those_that_were_put_last(started):
+    one = CopyRow("public", "t1", 1, 2, 3, None, None)
+    two = CopyRow("public", "t2", 10, 20, 30, 1.5, 2.5)
+    started.put_copies("shop", [two, one])
+    assert started.copies("shop") == [one, two]
+    assert started.copies("other") == []
+    started.put_copies("shop", [two])
+    assert started.copies("shop") == [two]
+    assert two.qualified_name == "public.t2"
