@@ -257,7 +257,7 @@ class BatchFormer:
             )
         seq = pa.array(indices + work.run.first_seq)
         olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted))
+        pieces.add(from_rows(table, seq, olds, wanted, key=key_of(relation, subscribed)))
 
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)

@@ -285,12 +285,20 @@ def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
     return tuple(i for i, column in enumerate(relation.columns) if column.is_key)
 
 
-def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Sequence[int] | None = None) -> pa.Table:
+def from_rows(
+    table: pa.Table,
+    seq: pa.Array,
+    olds: Collection[int],
+    wanted: Sequence[int] | None = None,
+    *,
+    key: Collection[int] = (),
+) -> pa.Table:
     """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
 
     `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
     are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in the old tuple,
-    and is taken from there.
+    and is taken from there; so are those of the columns `key` where there is only the key's tuple, which the server
+    sends whenever the key has such a value (`ExtractReplicaIdentity` in heapam.c).
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "seq": seq,
@@ -298,12 +306,14 @@ def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Seq
         "old": pc.cast(table["old"], pa.int16()),
     }
     full = pc.equal(table["old"], OLD_TUPLE)
+    any_old = pc.not_equal(table["old"], NO_OLD)
     for name in table.column_names:
         kind, _, index = name.partition("_")
         if kind == "new" and f"unchanged_{index}" in table.column_names and f"old_{index}" in table.column_names:
-            from_old = pc.and_(table[f"unchanged_{index}"], full)
+            there = any_old if int(index) in key else full
+            from_old = pc.and_(table[f"unchanged_{index}"], there)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
-            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], full)
+            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)
         elif kind == "new" or (kind == "old" and index and int(index) in olds):
             columns[name] = table[name]
         elif kind == "unchanged":

@@ -190,6 +190,18 @@ def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_
     ]
 
 
+def test_an_unchanged_value_of_a_key_is_taken_from_the_keys_tuple():
+    """The server sends the key's old tuple for it even where the key is the same; of other columns it has nothing."""
+    keyed = Relation(
+        1, "public", "t", "d", (Column("id", TEXT, -1, is_key=True), Column("note", TEXT, -1, is_key=False))
+    )
+    update = Update(1, (UNCHANGED, UNCHANGED), key_tuple=(text("large"), NULL))
+    (table,) = former(subscribed(keyed)).form([transaction(100, keyed, update)], Lsn(50)).tables
+    assert table.changes.select(["new_0", "new_1", "unchanged_0", "unchanged_1"]).to_pylist() == [
+        {"new_0": "large", "new_1": None, "unchanged_0": False, "unchanged_1": True}
+    ]
+
+
 def test_changes_without_any_identity_are_refused_with_what_to_run():
     nothing = Relation(2, "public", "log", "n", (Column("note", TEXT, -1, is_key=False),))
     with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
