@@ -9,7 +9,7 @@ tables are as before it, so that parts of it may be applied, or skipped.
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -120,10 +120,18 @@ class BatchApplier:
             self._conflicts(conflicts, batch.finish_lsn)
 
     def _commit(self, batch: Batch, parts: Mapping[str, Callable[[], None]]) -> None:
-        """Commit all parts, by the Delta tables' paths; if one fails, take back the others."""
+        """Commit all parts, by the Delta tables' paths; if one fails, take back the others.
+
+        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back.
+        """
         stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+        error = self._catalog.last_error(self._subscription)
+        suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
-            commits = [pool.submit(part) for part in parts.values()]
+            commits = [pool.submit(part) for path, part in parts.items() if path in suspects]
+            wait(commits)
+            if all(commit.exception() is None for commit in commits):
+                commits += [pool.submit(part) for path, part in parts.items() if path not in suspects]
         try:
             for commit in commits:
                 commit.result()

@@ -149,6 +149,12 @@ def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog
     assert "\n\tat " not in str(caught.value)
     assert content(spark, target) == [(0, "kept")]
     assert (catalog.batch("sub"), catalog.remote_lsn("sub"), catalog.subscription("sub").epoch) == (None, 0x11, 1)
+    # the next time nothing is committed that would have to be taken back
+    catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
+    commits = len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect())
+    with pytest.raises(ApplyError):
+        bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))))
+    assert len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()) == commits
     bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 4, "a"))))
     assert content(spark, target) == [(0, "kept"), (1, "a")]
     assert content(spark, strict) == [(4, "a")]
