@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -19,45 +18,20 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.batch import Batch
-from bridge.apply.changes import INSERT, KEY_TUPLE, NO_OLD, TableChanges
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.changes import INSERT
+from bridge.apply.target import Target
 from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
-from protocol.types import resolve
-
-COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
+from tests.bridge.apply.targets import changes, content, empty_target
 
 
 @pytest.fixture
 def target(spark, tmp_path):
-    """An empty table of two columns."""
-    path = str(tmp_path / "t")
-    schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
-    return Target("public", "t", path, schema)
-
-
-def changes(target, *rows, key=(0,), truncated=False):
-    """Changes of (op, old key, id, note)."""
-    table = pa.table(
-        {
-            "seq": pa.array(range(len(rows)), pa.int64()),
-            "op": pa.array([row[0] for row in rows], pa.int16()),
-            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], pa.int64()),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "old_0": pa.array([row[1] for row in rows], pa.int64()),
-        }
-    )
-    return TableChanges(target, COLUMNS, key, table, truncated)
-
-
-def content(spark, target):
-    return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())
+    return empty_target(spark, tmp_path)
 
 
 @pytest.fixture
@@ -130,11 +104,9 @@ def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, p
 @pytest.fixture
 def strict(spark, tmp_path):
     """Another table, which takes small ids only."""
-    path = str(tmp_path / "strict")
-    schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
-    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (id < 5)")
-    return Target("public", "strict", path, schema)
+    made = empty_target(spark, tmp_path, "strict")
+    spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
+    return made
 
 
 def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog, target, strict):
