@@ -117,12 +117,8 @@ class DefinedRoutes(Routes):
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""
         known = [self._known(relation) for relation in relations]  # may look at the catalog again
-        targets = self._routing.truncated(known)
-        return [
-            self.subscribed[target.namespace, target.name]
-            for target in targets
-            if (target.namespace, target.name) in self.subscribed
-        ]
+        entries = [self._routing.entry(target) for target in self._routing.truncated(known)]
+        return [found for entry in entries if entry is not None and (found := self._published_by(entry)) is not None]
 
     def announced_again(self) -> None:
         """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
@@ -145,11 +141,16 @@ class DefinedRoutes(Routes):
         entry = self._routing.route(known)
         if entry is None:
             return None
+        found = self._published_by(entry)
+        if found is not None:
+            entry.projection([column.name for column in relation.columns])  # raises: one is not there
+        return found
+
+    def _published_by(self, entry: Entry) -> Subscribed | None:
+        """An entry's target as the entry publishes it; None where it does not follow the stream."""
         subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))
         if subscribed is None:
             return None
-        names = [column.name for column in relation.columns]
-        entry.projection(names)  # raises: one is not there
         return replace(
             subscribed,
             actions=frozenset(entry.actions),
