@@ -205,7 +205,7 @@ class BatchFormer:
             raise work.failed(str(error), at, relation=name) from error
         wanted = _wanted(columns, subscribed)
         pieces = work.pieces.setdefault(name, Pieces(subscribed))
-        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
         changed = not inserts_only(table)
         if changed and not pieces.key:
             raise work.failed(
@@ -249,7 +249,7 @@ class BatchFormer:
                 if name_of(relation) == (target.namespace, target.name):
                     columns = self._target_columns(relation, target, subscribed.columns)
                     wanted = _wanted(columns, subscribed)
-                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
             pieces.truncate()
 
 
@@ -316,12 +316,12 @@ def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int
 
 
 def _chosen(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None, subscribed: Subscribed
 ) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
-    """The wanted columns, and the key's positions among them; no key where one of its columns is not there."""
+    """The wanted columns, and the key's positions among them; no key where one of its columns is not published."""
     if wanted is None:
         return columns, key
-    complete = set(key) <= set(wanted)
+    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
     return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
 
 

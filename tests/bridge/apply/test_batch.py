@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
+from bridge.apply.filtering import RowFilters
 from bridge.apply.routes import Routes
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
@@ -208,6 +210,23 @@ def test_a_missing_target_column_is_postgresqls_error():
 def test_target_columns_that_are_not_published_do_not_matter():
     batch = former(subscribed(T, extra=[("own", LongType())])).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert "new_2" not in batch.tables[0].changes.column_names
+
+
+def test_a_key_that_only_a_filter_looks_at_is_none():
+    """A column list for INSERTs may leave the replica identity out; the filter may still look at it."""
+
+    @dataclass(frozen=True)
+    class Id:
+        columns = frozenset({"id"})
+
+        def to_spark(self, resolve):
+            return resolve("id") > 5
+
+    listed = replace(
+        subscribed(T), actions=frozenset({"insert"}), columns=frozenset({"note"}), filters=RowFilters(insert=Id())
+    )
+    (changes,) = former(listed).form([transaction(100, T, insert(1, "a"))], Lsn(50)).tables
+    assert ([column.name for column in changes.columns], changes.key) == (["id", "note"], ())
 
 
 def test_a_value_that_cannot_be_decoded_names_column_row_and_transaction():
