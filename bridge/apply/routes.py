@@ -179,13 +179,14 @@ class DefinedRoutes(Routes):
 def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
     if collation is None:
         return None
-    name = collation.name.rpartition(".")[2]
+    schema, _, name = collation.name.partition(".")
     return row_filter.Collation(
         name,
         bytewise=collation.bytewise,
         deterministic=collation.deterministic,
         ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
         default=name == "default",
+        user_defined=schema != "pg_catalog",
     )
 
 
