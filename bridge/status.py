@@ -42,8 +42,8 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
     Returns:
         `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
         `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
-        answer. `conflicts` has PostgreSQL's names of conflicts and how often each arose. A table's `copy` tells how far
-        its copy is (`CopyRow`), and is null while it is not being copied.
+        answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`); and a
+        subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -76,6 +76,7 @@ def _one(
     enabled = row.enabled if row else subscription.enabled
     copies = {(copy.namespace, copy.name): copy for copy in catalog.copies(name)} if running else {}
     state = row.state if row and running else "stopped"
+    conflicts = catalog.conflicts(name)
     return {
         "name": name,
         "enabled": enabled,
@@ -100,23 +101,25 @@ def _one(
                 "name": rel.qualified_name,
                 "state": rel.state,
                 "path": rel.path,
-                "copy": _copy(copies.get((rel.namespace, rel.name))),
+                **_copy(copies.get((rel.namespace, rel.name))),
             }
             for rel in catalog.rels(name)
         ],
-        "conflicts": catalog.conflicts(name),
+        **({"conflicts": conflicts} if conflicts else {}),
     }
 
 
-def _copy(copy: CopyRow | None) -> dict[str, Any] | None:
+def _copy(copy: CopyRow | None) -> dict[str, Any]:
     if copy is None:
-        return None
+        return {}
     return {
-        "rows": copy.rows,
-        "bytes": copy.bytes,
-        "total_bytes_estimate": copy.total_bytes_estimate,
-        "rows_per_s": copy.rows_per_s,
-        "seconds_left": copy.seconds_left,
+        "copy": {
+            "rows": copy.rows,
+            "bytes": copy.bytes,
+            "total_bytes_estimate": copy.total_bytes_estimate,
+            "rows_per_s": copy.rows_per_s,
+            "seconds_left": copy.seconds_left,
+        }
     }
 
 
@@ -144,10 +147,10 @@ def render(document: dict[str, Any]) -> RenderableType:
         overview.add_row(*map(Text, cells))  # Text, because strings may hold what rich takes for markup
         for table in entry["tables"]:
             state = f"{table['state']} ({_STATES[table['state']]})"
-            if copy := table["copy"]:
+            if copy := table.get("copy"):
                 state += f"\n{copy_text(CopyRow(table['name'], '', **copy))}"
             tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
-        if entry["conflicts"]:
+        if entry.get("conflicts"):
             counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
             problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
         if error := entry["last_error"]:
