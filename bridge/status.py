@@ -42,8 +42,8 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
     Returns:
         `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
         `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
-        answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`); and a
-        subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any.
+        answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`);
+        and a subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:

@@ -125,11 +125,11 @@ def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spar
     pair.catch_up_and_compare()
 
 
-@pytest.mark.parametrize("streaming", ["on"])
-def test_streamed_and_prepared_transactions(both, publisher, streaming):
+@pytest.mark.soak
+def test_streamed_and_prepared_transactions(both, publisher):
     """Each alone, with others before, behind and between."""
     publisher.stream_everything()
-    pair = both(streaming=streaming, two_phase=True)
+    pair = both(streaming="on", two_phase=True)
     bad = "INSERT INTO other VALUES ({0}, 1); SAVEPOINT s; INSERT INTO test VALUES ({0}, 100, 'x')"
     publisher.execute(
         f"INSERT INTO test VALUES (1, 1, 'a'); BEGIN; {bad.format(10)}; COMMIT; DELETE FROM test WHERE c = 1"

@@ -76,7 +76,14 @@ def spoilt(cases, rng):
 
 
 @pytest.mark.parametrize(
-    ("seed", "kind"), [(1, "clear"), (2, "key changes"), (3, "large values move"), (4, "gaps"), (5, "truncated")]
+    ("seed", "kind"),
+    [
+        (1, "clear"),
+        pytest.param(2, "key changes", marks=pytest.mark.soak),
+        (3, "large values move"),
+        pytest.param(4, "gaps", marks=pytest.mark.soak),
+        (5, "truncated"),
+    ],
 )
 def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, kind):
     """Overwriting; and a second time, when Delta has it. `clear` takes the way of sums only, the others may not."""
