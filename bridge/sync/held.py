@@ -79,6 +79,17 @@ class HeldTable:
         """So many that a task which reads several ranges writes a file for about two of them."""
         return max(_LEAST_ROWS, round(2 * self.size.rows / len(self.ranges)))
 
+    def check(self) -> None:
+        """See that it was held all the time.
+
+        Raises:
+            PublisherError: The server has ended the connection, and with it the lock.
+        """
+        try:
+            self._connection.execute("SELECT")
+        except psycopg.Error as error:
+            raise translated(error, "a table was not held until its copy was done") from error
+
     def __enter__(self) -> Self:
         return self
 

@@ -144,6 +144,7 @@ class TableSync:
                 delta.overwrite(rows, target.path, stamp, rows_per_file=held.rows_per_file)
             except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+            held.check()
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(

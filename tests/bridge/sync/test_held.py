@@ -78,6 +78,15 @@ def test_nobody_rewrites_it_meanwhile(publisher, hold, name, rewriting):
     publisher.execute(rewriting)
 
 
+def test_a_lock_that_was_lost_is_noticed(publisher, hold):
+    with hold("t") as held:
+        held.check()
+        publisher.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE relation = 't'::regclass")
+        with pytest.raises(PublisherError, match="was not held until its copy was done") as caught:
+            held.check()
+        assert caught.value.retry
+
+
 def test_privileges_on_what_is_published_are_enough(publisher, hold):
     """On the columns, and on a root without its partitions: as for PostgreSQL's own copy."""
     role = f"{publisher.name}_reader"
