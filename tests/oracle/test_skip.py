@@ -148,6 +148,7 @@ def test_streamed_and_prepared_transactions(both, publisher):
     assert list((pair.bridge.folder / "state" / "spool" / pair.name).iterdir()) == []
 
 
+@pytest.mark.soak
 def test_the_documentations_conflicts(both, publisher, spark):
     """A row in the way stops both until somebody removes it; rows that are not there are passed over, and counted."""
     pair = both()
@@ -173,6 +174,7 @@ def test_the_documentations_conflicts(both, publisher, spark):
     assert counted == {"insert_exists": 1, "update_missing": 1, "delete_missing": 1}
 
 
+@pytest.mark.soak
 def test_it_is_cleared_where_it_does_not_match(both, publisher):
     """By the next transaction that is applied, with the warning; on both sides."""
     pair = both()

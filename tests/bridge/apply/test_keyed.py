@@ -82,7 +82,7 @@ def spoilt(cases, rng):
         pytest.param(2, "key changes", marks=pytest.mark.soak),
         (3, "large values move"),
         pytest.param(4, "gaps", marks=pytest.mark.soak),
-        (5, "truncated"),
+        pytest.param(5, "truncated", marks=pytest.mark.soak),
     ],
 )
 def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, kind):
