@@ -31,6 +31,9 @@ _GATHER_S = 0.0003
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
 the walsender too; in so long a time no more comes than the socket holds."""
 
+_GATHERINGS = 16
+_ENOUGH_BYTES = 1 << 18
+
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
@@ -213,7 +216,7 @@ class SocketCopyBoth:
 
     def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
         if self._over is None:
-            self._receive()
+            self._gather()
         whole = self._message_end(0) is not None  # of a large one nothing is copied before it is there
         data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
         messages: list[bytes] = []
@@ -239,8 +242,7 @@ class SocketCopyBoth:
         return Arrived(messages, controls)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
-        if select.select([self._socket], [], [], timeout_s)[0]:
-            time.sleep(_GATHER_S)
+        select.select([self._socket], [], [], timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
@@ -252,6 +254,18 @@ class SocketCopyBoth:
                 rest = rest[self._socket.send(rest) :]
             except BlockingIOError:
                 select.select([], [self._socket], [], _SEND_TIMEOUT_S)
+
+    def _gather(self) -> None:
+        """Empty the socket again and again while more comes, for some milliseconds at most.
+
+        So the walsender does not wait, and what is done with the messages is done with thousands of them.
+        """
+        for _ in range(_GATHERINGS):
+            before = self._filled
+            self._receive()
+            if self._filled == before or self._filled > _ENOUGH_BYTES or self._over is not None:
+                return
+            time.sleep(_GATHER_S)
 
     def _receive(self) -> None:
         """Take what the socket holds, as much as the buffer has room for; a message always has."""

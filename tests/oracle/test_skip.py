@@ -116,8 +116,14 @@ def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spar
         ("UPDATE", 2),
     ]
     assert pq.read_table(kept / "public.other.parquet").num_rows == 2
-    # the documentation's other way: an origin moved to the next LSN
-    publisher.execute("INSERT INTO test VALUES (200, 200, 'too large'); INSERT INTO test VALUES (201, 1, 'after')")
+
+
+@pytest.mark.soak
+def test_an_origin_that_was_moved_on_leaves_the_transaction_out(both, publisher):
+    """The documentation's other way: pg_replication_origin_advance to the next LSN of the finish LSN."""
+    pair = both()
+    publisher.execute("INSERT INTO test VALUES (200, 200, 'too large')")
+    publisher.execute("INSERT INTO test VALUES (201, 1, 'after')")
     lsn = pair.stopped_at()
     pair.bridge.catalog.set_origin(pair.name, Lsn(Lsn.parse(lsn) + 1))
     pair.native.execute(f"ALTER SUBSCRIPTION {pair.name}_native SKIP (lsn = '{lsn}')")
