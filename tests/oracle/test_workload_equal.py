@@ -22,7 +22,7 @@ def assert_equal(spark, path_of, native):
 
 
 @pytest.mark.soak  # without it, `test_kill` has the same workload, streamed, in binary form, with kills
-@pytest.mark.parametrize(("streaming", "binary"), itertools.product(["off", "on"], [False, True]))
+@pytest.mark.parametrize(("streaming", "binary"), list(itertools.product(["off", "on"], [False, True])))
 def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, streaming, binary):
     """Prepared transactions stay open from one life to the next; with streaming, every change is sent at once."""
     publisher.stream_everything()
