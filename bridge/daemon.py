@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bridge.bar import CopyBars
     from bridge.config import Config
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
@@ -32,11 +33,13 @@ class Daemon:
     Args:
         config: The configuration.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
+        bars: Shows the copies under way.
     """
 
-    def __init__(self, config: Config, *, until_caught_up: bool = False) -> None:
+    def __init__(self, config: Config, *, until_caught_up: bool = False, bars: CopyBars | None = None) -> None:
         self._config = config
         self._until_caught_up = until_caught_up
+        self._bars = bars
         self._stop = threading.Event()
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
@@ -84,6 +87,8 @@ class Daemon:
                 return
             if not self._until_caught_up:
                 self._start_workers(spark, catalog)
+            if self._bars is not None:
+                self._bars.show({name: catalog.copies(name) for name in self._workers})
             self._stop.wait(_TURN_S)
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
@@ -107,6 +112,8 @@ class Daemon:
                     self._failed.add(name)
 
     def _end(self, catalog: Catalog) -> None:
+        if self._bars is not None:
+            self._bars.close()
         for worker in self._workers.values():
             worker.stop()
         for worker in self._workers.values():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bridge.apply.conflicts import Conflicts
     from bridge.config import Subscription
     from bridge.filter.publication import Publication
     from bridge.filter.reapply import Applied
@@ -266,6 +267,8 @@ class SubscriptionWorker:
             deliver=self._deliver,
             lost=self._lost,
             messages_path=self._messages_path(),
+            conflict=self.subscription.conflict,
+            conflicts=self._report_conflicts,
         )
         try:
             receiver.start()
@@ -346,6 +349,17 @@ class SubscriptionWorker:
             relation=relation,
             rows=rows,
         )
+
+    def _report_conflicts(self, conflicts: Conflicts, finish_lsn: Lsn) -> None:
+        """Log what a batch found in a target, or did not find there, with some of the keys."""
+        for name, count in conflicts.counts.items():
+            keys = [conflict.key for conflict in conflicts.examples.get(name, ())]
+            self._log.warning(
+                f'conflict detected on relation "{conflicts.relation}": conflict={name}',
+                rows=count,
+                keys=keys,
+                finish_lsn=str(finish_lsn),
+            )
 
     def _ignoring(self) -> Callable[[str], None]:
         """Warn once for each table that is published but not subscribed."""

@@ -24,7 +24,7 @@ from bridge.apply.changes import (
 from bridge.apply.routes import name_of
 from bridge.apply.runs import Run, runs_of
 from bridge.apply.schemas import State, learned
-from bridge.apply.target import TargetColumn
+from bridge.apply.target import TargetColumn, unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.columns import RowMessages
@@ -255,33 +255,42 @@ class BatchFormer:
     def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         name = subscribed.target.qualified_name
         at = int(indices[0])
-        pieces = work.pieces.setdefault(name, Pieces(subscribed))
+        key = key_of(relation, subscribed)
+        pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
         try:
             columns, types = self._define(relation, subscribed, pieces)
-            table = work.messages.decode(relation, types, indices, unrepresentable=self._unrepresentable)
+            policy = self._unrepresentable
+            table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
             table = _cast(table, types, columns)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
-            hint = 'set unrepresentable = "null" to store NULL for such values'
+            hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
             raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
         except TargetError as error:
             raise work.failed(error.message, at, relation=name, hint=error.hint) from error
         except ProtocolError as error:
             raise work.failed(str(error), at, relation=name) from error
         wanted = _wanted(columns, subscribed)
-        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+        pieces.columns, pieces.key = _chosen(columns, key, wanted, subscribed)
         changed = not inserts_only(table)
-        if changed and not pieces.key:
+        if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 at,
                 relation=name,
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY USING INDEX …;",
+                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )
+        if pieces.differently_identified(changed=changed):
+            raise work.failed(
+                f'the replica identity of table "{name}" became another between changes of one batch',
+                at,
+                relation=name,
+                hint="transactions are applied by themselves next; of one that has both, SKIP is the way past it",
             )
         seq = pa.array(indices + work.run.first_seq)
-        olds = _olds(columns, relation, subscribed) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted))
+        olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
+        pieces.add(from_rows(table, seq, olds, wanted, key=key_of(relation, subscribed)))
 
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)
@@ -317,12 +326,17 @@ class BatchFormer:
 
     def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
-        relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
-        for subscribed in self._routes.truncated(relations):
+        try:
+            relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
+            emptied = self._routes.truncated(relations)
+        except (ProtocolError, TargetError) as error:
+            context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
+            raise ApplyError(str(error), context) from error
+        for subscribed in emptied:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
-            pieces = work.pieces.setdefault(target.qualified_name, Pieces(subscribed))
+            pieces = work.pieces.setdefault(target.path, Pieces(subscribed))
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:
@@ -334,7 +348,7 @@ class BatchFormer:
                         )
                         raise ApplyError(error.message, context, hint=error.hint) from error
                     wanted = _wanted(columns, subscribed)
-                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
             pieces.truncate()
 
 
@@ -346,7 +360,7 @@ class _Defined(NamedTuple):
 
 
 class _Work:
-    """One run being decoded: its messages, and where what is decoded goes."""
+    """One run being decoded: its messages, and where what is decoded goes, by the target's path."""
 
     def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
         self.run = run
@@ -419,16 +433,20 @@ def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int
 
 
 def _chosen(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None, subscribed: Subscribed
 ) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
-    """The wanted columns, and the key's positions among them; no key where one of its columns is not there."""
+    """The wanted columns, and the key's positions among them; no key where one of its columns is not published."""
     if wanted is None:
         return columns, key
-    complete = set(key) <= set(wanted)
+    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
     return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
 
 
-def _olds(columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at."""
+def _olds(
+    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
+) -> set[int]:
+    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at; else all."""
+    if not key:
+        return set(range(len(columns)))
     looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
     return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

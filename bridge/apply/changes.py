@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.evolution import AddColumn, WidenColumn
+from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.renaming import renamed, renaming
 from bridge.apply.target import TargetColumn, arrow_type
 from protocol.types import ColumnType, Kind
@@ -173,6 +173,7 @@ class Pieces:
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
         alterations: What became of the target's columns.
+        identity: Names of the key's columns by which there are changes other than INSERT; None while there are none.
     """
 
     subscribed: Subscribed
@@ -180,32 +181,56 @@ class Pieces:
     key: tuple[int, ...] = ()
     truncated: bool = False
     alterations: tuple[Change, ...] = ()
+    identity: frozenset[str] | None = None
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
         """Take changes that come after all others, under the definition in `columns`."""
-        self._pieces.append(
-            _Piece(
-                self.columns,
-                table.column_names,
-                inserts_only(table),
-                moves(table, self.key),
-                table,
-                published=self.subscribed.columns,
-                key_changes=key_changes(table, self.key),
-            )
+        piece = _Piece(
+            self.columns,
+            table.column_names,
+            inserts_only(table),
+            moves(table, self.key),
+            table,
+            published=self.subscribed.columns,
+            key_changes=key_changes(table, self.key),
         )
+        if not piece.inserts_only:
+            self.identity = self.key_names
+        self._pieces.append(piece)
 
     def alter(self, changes: Sequence[Change]) -> None:
         """The target's columns become others: what came before is brought along."""
         self.alterations += tuple(changes)
         for change in changes:
             self._pieces = [piece.altered(change) for piece in self._pieces]
+            if self.identity is not None and isinstance(change, RenameColumn):
+                self.identity = frozenset(change.new_name if n == change.name else n for n in self.identity)
+
+    @property
+    def key_names(self) -> frozenset[str]:
+        """Names of the columns that identify a row, by the last definition."""
+        return frozenset(self.columns[k].name for k in self.key)
+
+    def differently_identified(self, *, changed: bool) -> bool:
+        """Whether rows are found by other columns now than in what is here.
+
+        Args:
+            changed: What comes now has changes other than INSERT.
+        """
+        if self.key:
+            return self.identity not in {None, self.key_names}
+        if self.identity:
+            return True
+        # without a key all columns identify a row, also one that came in between
+        others = any({c.name for c in p.columns} != {c.name for c in self.columns} for p in self._pieces)
+        return others and (changed or self.identity is not None)
 
     def truncate(self) -> None:
         """What came before is void."""
         self._pieces.clear()
         self.truncated = True
+        self.identity = None
 
     @property
     def memory_bytes(self) -> int:
@@ -350,12 +375,20 @@ def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
     return tuple(i for i, column in enumerate(relation.columns) if column.is_key)
 
 
-def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Sequence[int] | None = None) -> pa.Table:
+def from_rows(
+    table: pa.Table,
+    seq: pa.Array,
+    olds: Collection[int],
+    wanted: Sequence[int] | None = None,
+    *,
+    key: Collection[int] = (),
+) -> pa.Table:
     """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
 
     `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
     are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in the old tuple,
-    and is taken from there.
+    and is taken from there; so are those of the columns `key` where there is only the key's tuple, which the server
+    sends whenever the key has such a value (`ExtractReplicaIdentity` in heapam.c).
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "seq": seq,
@@ -363,12 +396,14 @@ def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Seq
         "old": pc.cast(table["old"], pa.int16()),
     }
     full = pc.equal(table["old"], OLD_TUPLE)
+    any_old = pc.not_equal(table["old"], NO_OLD)
     for name in table.column_names:
         kind, _, index = name.partition("_")
         if kind == "new" and f"unchanged_{index}" in table.column_names and f"old_{index}" in table.column_names:
-            from_old = pc.and_(table[f"unchanged_{index}"], full)
+            there = any_old if int(index) in key else full
+            from_old = pc.and_(table[f"unchanged_{index}"], there)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
-            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], full)
+            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)
         elif kind == "new" or (kind == "old" and index and int(index) in olds):
             columns[name] = table[name]
         elif kind == "unchanged":

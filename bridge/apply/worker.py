@@ -10,21 +10,22 @@ columns, which is done before its rows are committed (see `bridge.apply.alter`).
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta, messages, skipped, undo
 from bridge.apply.alter import alter_table
 from bridge.apply.changes import COMMANDS, Staged
+from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
 from bridge.track.rows import BatchIntent, PreparedRow
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch import Batch
     from bridge.apply.changes import TableChanges
+    from bridge.apply.conflicts import Conflicts
     from bridge.track.catalog import Catalog
     from bridge.track.rows import ColumnRow
     from protocol.lsn import Lsn
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
+_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
 class BatchApplier:
@@ -60,9 +63,11 @@ class BatchApplier:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
+        conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
+        conflicts: Called with a table's conflicts that did not stop the batch, once it is durable, and its finish LSN.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom it tells of what, and one policy
         self,
         spark: SparkSession,
         catalog: Catalog,
@@ -72,6 +77,8 @@ class BatchApplier:
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
+        conflict: Literal["error", "apply_remote"] = "error",
+        conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -80,6 +87,8 @@ class BatchApplier:
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
+        self._conflict = conflict
+        self._conflicts = conflicts
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -99,33 +108,46 @@ class BatchApplier:
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
-        parts: dict[str, Callable[[], None]] = {}
-        paths: dict[str, str] = {}
-        alterations: list[Callable[[], None]] = []
-        for changes in batch.tables:
-            name = changes.target.qualified_name
-            if changes.alterations:
-                alterations.append(partial(self._alter, batch, changes))
-            parts[name] = partial(self._table, batch, changes)
-            paths[name] = changes.target.path
+        found: list[Conflicts] = []
+        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in batch.tables}
+        alterations = {
+            changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
+        }
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
-            parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
-            paths[messages.NAME] = self._messages_path
+            append = partial(messages.append, self._spark, rows)
+            parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
             stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:
-                self._commit(replace(stamp, alters=True), alterations, paths.values())
-            self._commit(stamp, parts.values(), paths.values())
+                self._commit(batch, replace(stamp, alters=True), alterations, parts)
+            self._commit(batch, stamp, parts, parts)
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
         self._finish(batch, clear_skip_lsn, batch.columns)
+        for conflicts in found:
+            self._catalog.count_conflicts(self._subscription, conflicts.counts)
+            self._conflicts(conflicts, batch.finish_lsn)
 
-    def _commit(self, stamp: delta.CommitStamp, parts: Collection[Callable[[], None]], paths: Collection[str]) -> None:
-        """Commit all parts; if one fails, take back the others, and what the batch has committed before."""
+    def _commit(
+        self,
+        batch: Batch,
+        stamp: delta.CommitStamp,
+        parts: Mapping[str, Callable[[], None]],
+        paths: Collection[str],
+    ) -> None:
+        """Commit all parts, by the Delta tables' paths; if one fails, take back what the batch has in any of `paths`.
+
+        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back.
+        """
+        error = self._catalog.last_error(self._subscription)
+        suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
-            commits = [pool.submit(part) for part in parts]
+            commits = [pool.submit(part) for path, part in parts.items() if path in suspects]
+            wait(commits)
+            if all(commit.exception() is None for commit in commits):
+                commits += [pool.submit(part) for path, part in parts.items() if path not in suspects]
         try:
             for commit in commits:
                 commit.result()
@@ -189,7 +211,7 @@ class BatchApplier:
     def _undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
         try:
             self.undo(paths)
-        except (BridgeError, PySparkException) as failed:
+        except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
                 f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
                 error.context,
@@ -224,11 +246,26 @@ class BatchApplier:
         with _failing_as(context):
             alter_table(self._spark, changes.target.path, changes.alterations)
 
-    def _table(self, batch: Batch, changes: TableChanges) -> None:
+    def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         name = changes.target.qualified_name
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
         with _failing_as(context, counted=True):
-            apply_table(self._spark, changes, lost=partial(self._lost, name))
+            try:
+                apply_table(
+                    self._spark,
+                    changes,
+                    conflict=self._conflict,
+                    lost=partial(self._lost, name),
+                    conflicts=found.append,
+                )
+            except (PySparkException, Py4JError) as error:
+                conflict = conflict_of(error)
+                if conflict is None:
+                    raise
+                if batch.xid is not None:  # found again and again while a batch is divided, but counted once
+                    self._catalog.count_conflicts(self._subscription, {conflict.name: 1})
+                command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
+                raise ApplyError(str(conflict), replace(context, command=command)) from error
 
     def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
@@ -267,9 +304,10 @@ def _command(batch: Batch, changes: TableChanges) -> str | None:
 
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
-    text = str(error).split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
+    text = str(error)
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
-        text = text[raised.start(1) :].strip()
-    text = text or type(error).__name__
+        text = text[raised.start(1) :]
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
+    text = _AROUND.sub("", text).strip() or type(error).__name__
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"

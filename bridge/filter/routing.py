@@ -146,7 +146,8 @@ class Routing:
 
         A table published as itself is emptied where `truncate` is published; one below a root that is published in
         its place is not, as in pgoutput. A stream of partitions does not tell TRUNCATE of their root from TRUNCATE
-        of them all in one statement: both are taken for the root's.
+        of them all in one statement: both are taken for the root's. Nor does it tell of which partitions the root had
+        then: one that came since, and that the catalog has now, makes its TRUNCATE look like that of some partitions.
         """
         named = {relation.relid for relation in relations}
         emptied = named | {leaf.relid for relation in relations for leaf in self.relations.leaves(relation)}

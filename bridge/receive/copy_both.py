@@ -17,9 +17,10 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import pq
 
 from bridge.errors import PublisherError
+from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _GATHER_S = 0.0003
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
 the walsender too; in so long a time no more comes than the socket holds."""
+
+_GATHERINGS = 16
+_ENOUGH_BYTES = 1 << 18
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
@@ -109,7 +113,7 @@ def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callab
     if opened.family == socket.AF_UNIX:
         return SocketCopyBoth(opened, notice)
     opened.close()
-    connection.add_notice_handler(lambda d: notice(_as_psql(d.severity, d.message_primary, d.message_detail)))
+    connection.add_notice_handler(lambda d: notice(as_psql(d.severity, d.message_primary, d.message_detail)))
     return LibpqCopyBoth(connection)
 
 
@@ -203,7 +207,7 @@ class SocketCopyBoth:
                 self._drop(end)
                 started = tag == _COPY_BOTH
                 if tag == _ERROR:
-                    raise _refused(_fields(body))
+                    raise server_error(fields_of(body))
                 if not started:
                     self._beside(tag, body)
                 end = self._message_end(0)
@@ -212,7 +216,7 @@ class SocketCopyBoth:
 
     def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
         if self._over is None:
-            self._receive()
+            self._gather()
         whole = self._message_end(0) is not None  # of a large one nothing is copied before it is there
         data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
         messages: list[bytes] = []
@@ -238,8 +242,7 @@ class SocketCopyBoth:
         return Arrived(messages, controls)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
-        if select.select([self._socket], [], [], timeout_s)[0]:
-            time.sleep(_GATHER_S)
+        select.select([self._socket], [], [], timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
@@ -251,6 +254,18 @@ class SocketCopyBoth:
                 rest = rest[self._socket.send(rest) :]
             except BlockingIOError:
                 select.select([], [self._socket], [], _SEND_TIMEOUT_S)
+
+    def _gather(self) -> None:
+        """Empty the socket again and again while more comes, for some milliseconds at most.
+
+        So the walsender does not wait, and what is done with the messages is done with thousands of them.
+        """
+        for _ in range(_GATHERINGS):
+            before = self._filled
+            self._receive()
+            if self._filled == before or self._filled > _ENOUGH_BYTES or self._over is not None:
+                return
+            time.sleep(_GATHER_S)
 
     def _receive(self) -> None:
         """Take what the socket holds, as much as the buffer has room for; a message always has."""
@@ -286,30 +301,10 @@ class SocketCopyBoth:
     def _beside(self, tag: int, body: bytes) -> None:
         """A message that is no CopyData."""
         if tag == _NOTICE:
-            fields = _fields(body)
-            self._notice(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
+            fields = fields_of(body)
+            self._notice(as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
         elif tag == _ERROR:
-            fields = _fields(body)
-            self._over = StreamEnded(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
+            fields = fields_of(body)
+            self._over = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
         elif tag not in b"SA":
             self._over = self._over or StreamEnded("")
-
-
-def _fields(body: bytes) -> dict[str, str]:
-    """An ErrorResponse's or NoticeResponse's fields by their codes ("Error and Notice Message Fields")."""
-    texts = (field.decode(errors="replace") for field in body.split(b"\0") if field)
-    return {text[0]: text[1:] for text in texts}
-
-
-def _refused(fields: dict[str, str]) -> psycopg.Error:
-    """The error that psycopg would raise."""
-    text = _as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
-    try:
-        return errors.lookup(fields.get("C", ""))(text)
-    except KeyError:
-        return psycopg.OperationalError(text)
-
-
-def _as_psql(severity: str | None, primary: str | None, detail: str | None) -> str:
-    text = f"{severity}:  {primary}"
-    return f"{text}\nDETAIL:  {detail}" if detail else text

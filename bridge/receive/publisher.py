@@ -70,6 +70,13 @@ class PublishedTable:
         """Names of the primary key's columns, as far as they are published."""
         return tuple(column.name for column in self.columns if column.in_primary_key)
 
+    @property
+    def has_identity(self) -> bool:
+        """Whether rows can be told by their replica identity, as far as its columns are published."""
+        if self.replica_identity == "i":
+            return any(column.in_replica_identity_index for column in self.columns)
+        return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:

@@ -10,13 +10,14 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import astuple
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
-from bridge.track.rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
@@ -329,6 +330,21 @@ class Catalog:
             "AND lsn <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
             (name,),
         )
+
+    def put_copies(self, name: str, copies: Iterable[CopyRow]) -> None:
+        """How far all copies of a subscription are that are under way."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM copy_progress WHERE subscription = ?", (name,))
+            rows = [(name, *astuple(copy)) for copy in copies]
+            db.executemany("INSERT INTO copy_progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def copies(self, name: str) -> list[CopyRow]:
+        """What was put last."""
+        columns = "namespace, name, rows, bytes, total_bytes_estimate, rows_per_s, seconds_left"
+        return [
+            CopyRow(*row)
+            for row in self._rows(f"SELECT {columns} FROM copy_progress WHERE subscription = ? ORDER BY 1, 2", name)
+        ]
 
     # --- errors ------------------------------------------------------------------------------------------------
 

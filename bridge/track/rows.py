@@ -54,6 +54,32 @@ class RelRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRow:
+    """How far a table's copy is.
+
+    Attributes:
+        rows: Rows that were read.
+        bytes: In COPY's binary format.
+        total_bytes_estimate: What `bytes` will be at the end, by the planner's estimate of rows.
+        rows_per_s: Of late; None before it is known, as the next.
+        seconds_left: At that rate.
+    """
+
+    namespace: str
+    name: str
+    rows: int
+    bytes: int
+    total_bytes_estimate: int
+    rows_per_s: float | None
+    seconds_left: float | None
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class BatchIntent:
     """What a batch is about to apply: the transactions that end in (start_lsn, end_lsn].
 

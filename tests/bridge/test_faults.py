@@ -53,7 +53,7 @@ def test_action_may_fail_where_it_is_called():
 
 
 def test_every_point_stands_in_the_source():
-    """Each name of the list is reached somewhere, and no other: a misspelt one would never kill anything."""
+    """Each name of the lists is reached somewhere, and no other: a misspelt one would never kill anything."""
     reached = {
         node.args[0].value
         for path in SOURCES.rglob("*.py")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.filtering import RowFilters
 from bridge.apply.routes import Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target
@@ -195,12 +196,76 @@ def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_
     ]
 
 
-def test_changes_without_any_key_are_refused_with_what_to_run():
-    full = Relation(2, "public", "log", "f", (Column("note", TEXT, -1, is_key=True),))
+def test_an_unchanged_value_of_a_key_is_taken_from_the_keys_tuple():
+    """The server sends the key's old tuple for it even where the key is the same; of other columns it has nothing."""
+    keyed = Relation(
+        1, "public", "t", "d", (Column("id", TEXT, -1, is_key=True), Column("note", TEXT, -1, is_key=False))
+    )
+    update = Update(1, (UNCHANGED, UNCHANGED), key_tuple=(text("large"), NULL))
+    (table,) = former(subscribed(keyed)).form([transaction(100, keyed, update)], Lsn(50)).tables
+    assert table.changes.select(["new_0", "new_1", "unchanged_0", "unchanged_1"]).to_pylist() == [
+        {"new_0": "large", "new_1": None, "unchanged_0": False, "unchanged_1": True}
+    ]
+
+
+def test_changes_without_any_identity_are_refused_with_what_to_run():
+    nothing = Relation(2, "public", "log", "n", (Column("note", TEXT, -1, is_key=False),))
     with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
-        former(subscribed(full)).form([transaction(100, full, Delete(2, old_tuple=(text("x"),)))], Lsn(50))
+        former(subscribed(nothing)).form([transaction(100, nothing, Delete(2, key_tuple=(text("x"),)))], Lsn(50))
     assert "ALTER TABLE public.log ADD PRIMARY KEY" in caught.value.hint
+    assert "ALTER TABLE public.log REPLICA IDENTITY FULL" in caught.value.hint
     assert caught.value.context.relation == "public.log"
+
+
+def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
+    """Also where there is a primary key that is not published."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    for primary_key in ((), ("not_here",)):
+        batch = former(subscribed(full, primary_key=primary_key)).form(
+            [transaction(100, full, Update(1, (text(2), UNCHANGED), old_tuple=(text(1), text("large"))))], Lsn(50)
+        )
+        (table,) = batch.tables
+        assert table.key == ()
+        assert table.changes.select(["new_0", "new_1", "old_0", "old_1", "unchanged_1"]).to_pylist() == [
+            {"new_0": 2, "new_1": "large", "old_0": 1, "old_1": "large", "unchanged_1": False}
+        ]
+
+
+def test_an_identity_that_changes_between_changes_is_refused():
+    """The first have no old values of the columns that the last go by; new rows before them, or a TRUNCATE, do."""
+    by_note = Relation(
+        1, "public", "t", "i", tuple(Column(c.name, c.type_oid, -1, is_key=c.name == "note") for c in T.columns)
+    )
+    after = transaction(200, by_note, Delete(1, key_tuple=(NULL, text("b"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(T)).form([transaction(100, T, Delete(1, key_tuple=(text(1), NULL))), after], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    for before in (
+        transaction(100, T, insert(1, "a")),
+        transaction(100, T, Delete(1, key_tuple=(text(1), NULL)), Truncate((1,))),
+    ):
+        (table,) = former(subscribed(T)).form([before, after], Lsn(50)).tables
+        assert table.key == (1,)
+
+
+def test_a_table_without_a_key_that_is_altered_between_changes_is_refused():
+    """Its rows are found by all their columns: those of before and after have not the same."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    less = replace(full, columns=full.columns[:1])
+    gone = transaction(100, full, Delete(1, old_tuple=(text(1), text("a"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(full)).form([gone, transaction(200, less, Insert(1, (text(2),)))], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    after = transaction(200, less, Delete(1, old_tuple=(text(1),)))
+    with pytest.raises(ApplyError, match="became another"):
+        former(subscribed(full)).form([transaction(100, full, insert(1, "a")), after], Lsn(50))
+    former(subscribed(full)).form([after], Lsn(50))
+    (table,) = (
+        former(subscribed(full))
+        .form([transaction(100, full, insert(1, "a")), transaction(200, less, Insert(1, (text(2),)))], Lsn(50))
+        .tables
+    )
+    assert table.inserts_only
 
 
 def test_a_missing_target_column_is_postgresqls_error():
@@ -213,6 +278,23 @@ def test_a_missing_target_column_is_postgresqls_error():
 def test_target_columns_that_are_not_published_do_not_matter():
     batch = former(subscribed(T, extra=[("own", LongType())])).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert "new_2" not in batch.tables[0].changes.column_names
+
+
+def test_a_key_that_only_a_filter_looks_at_is_none():
+    """A column list for INSERTs may leave the replica identity out; the filter may still look at it."""
+
+    @dataclass(frozen=True)
+    class Id:
+        columns = frozenset({"id"})
+
+        def to_spark(self, resolve):
+            return resolve("id") > 5
+
+    listed = replace(
+        subscribed(T), actions=frozenset({"insert"}), columns=frozenset({"note"}), filters=RowFilters(insert=Id())
+    )
+    (changes,) = former(listed).form([transaction(100, T, insert(1, "a"))], Lsn(50)).tables
+    assert ([column.name for column in changes.columns], changes.key) == (["id", "note"], ())
 
 
 def test_a_value_that_cannot_be_decoded_names_column_row_and_transaction():
@@ -238,6 +320,35 @@ def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
     assert 'unrepresentable = "null"' in caught.value.hint
     batch = former(table, unrepresentable="null").form(history, Lsn(50))
     assert batch.tables[0].changes["new_1"].null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("identity", "primary_key", "refused"), [("d", (), True), ("f", ("on",), True), ("f", (), False)]
+)
+def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(identity, primary_key, refused):
+    """As NULL it would find no row; where there is no key, only inserts are taken, and it may be NULL."""
+    from pyspark.sql.types import DateType
+
+    date = Relation(1, "public", "t", identity, (Column("on", 1082, -1, is_key=True),))
+    schema = StructType([StructField("on", DateType())])
+    table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, primary_key)
+    history = [transaction(100, date, Insert(1, (text("infinity"),)))]
+    if not refused:
+        batch = former(table, unrepresentable="null").form(history, Lsn(50))
+        assert batch.tables[0].changes["new_0"].null_count == 1
+        return
+    with pytest.raises(ApplyError, match="value 'infinity'") as caught:
+        former(table, unrepresentable="null").form(history, Lsn(50))
+    assert caught.value.context.column == "on"
+    assert "row filter" in caught.value.hint
+
+
+def test_tables_whose_dotted_names_are_alike_are_not_one():
+    one, other = Relation(1, "a.b", "c", "d", T.columns), Relation(2, "a", "b.c", "d", T.columns)
+    first, second = Insert(1, (text(1), text("one"))), Insert(2, (text(2), text("other")))
+    batch = former(subscribed(one), subscribed(other)).form([transaction(100, one, other, first, second)], Lsn(50))
+    found = {tables.target.path: tables.changes["new_1"].to_pylist() for tables in batch.tables}
+    assert found == {"/lake/a.b/c": ["one"], "/lake/a/b.c": ["other"]}
 
 
 def test_binary_values():

@@ -108,6 +108,18 @@ def test_a_partition_goes_to_its_root(server):
     assert [s.target.name for s in made.truncated([relation(server, "root"), relation(server, "leaf")])] == ["root"]
 
 
+def test_what_is_truncated_goes_on_as_published(server):
+    """Rows that come after the TRUNCATE go through the same filter, list and actions as those before it."""
+    text = (
+        "CREATE PUBLICATION p FOR TABLE t (id, note) WHERE (id > 5);"
+        "CREATE PUBLICATION q FOR TABLE root WHERE (id > 5) WITH (publish_via_partition_root)"
+    )
+    made, _ = routes(server, text, "t", "root")
+    table, leaf = relation(server, "t"), relation(server, "leaf")
+    assert made.truncated([table]) == [made.find(table)]
+    assert made.truncated([leaf]) == [made.find(leaf)]
+
+
 def test_a_partition_that_comes_later_is_looked_for_once(server):
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)", "root")
     server.execute("CREATE TABLE later PARTITION OF root FOR VALUES FROM (10) TO (20)")

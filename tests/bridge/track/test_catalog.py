@@ -15,7 +15,7 @@ import pytest
 
 from bridge.errors import StateError
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, ColumnRow, ErrorRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, RelRow, SubscriptionRow
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
@@ -485,3 +485,14 @@ def test_columns_of_published_tables_move_with_the_origin(catalog):
     catalog.finish_batch("shop", Lsn(20), columns={7: (one, gone)})
     assert catalog.columns("shop") == {7: (one, gone), 8: (one,)}
     assert catalog.columns("other") == {}
+
+
+def test_copies_are_those_that_were_put_last(started):
+    one = CopyRow("public", "t1", 1, 2, 3, None, None)
+    two = CopyRow("public", "t2", 10, 20, 30, 1.5, 2.5)
+    started.put_copies("shop", [two, one])
+    assert started.copies("shop") == [one, two]
+    assert started.copies("other") == []
+    started.put_copies("shop", [two])
+    assert started.copies("shop") == [two]
+    assert two.qualified_name == "public.t2"

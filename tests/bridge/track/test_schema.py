@@ -34,3 +34,4 @@ def test_an_earlier_versions_catalog(tmp_path, version):
             assert catalog.prepared("shop") == []
             assert catalog.conflicts("shop") == {}
             assert catalog.columns("shop") == {}
+            assert catalog.copies("shop") == []
