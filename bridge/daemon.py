@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -63,6 +64,7 @@ class Daemon:
                 catalog.register(subscription.name, enabled=subscription.enabled)
             self._log.info("starting Spark", master=self._config.spark.master)
             spark = session.start(self._config.spark.master, self._config.spark.conf)
+            gc.freeze()  # what is imported by now stays: the collector need not go through it again and again
             try:
                 self._supervise(spark, catalog)
             finally:

@@ -31,8 +31,9 @@ _GATHER_S = 0.0003
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
 the walsender too; in so long a time no more comes than the socket holds."""
 
-_GATHERINGS = 16
-_ENOUGH_BYTES = 1 << 18
+_GATHERINGS = 10
+_FEW = 32
+"""A socket that had fewer messages is not about to be full; some 270 small ones fill it, and the walsender waits."""
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
@@ -40,6 +41,7 @@ _SEND_TIMEOUT_S = 1.0
 
 _COPY_DATA, _COPY_BOTH, _ERROR, _NOTICE = b"dWEN"
 _LENGTH: Final = struct.Struct(">I")
+_PREFIX: Final = struct.Struct(">BI")
 _PREFIX_BYTES = 5  # the tag, the length that counts itself
 _SHORT = 4 + HEADER_BYTES
 
@@ -215,31 +217,48 @@ class SocketCopyBoth:
                 raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
-        if self._over is None:
-            self._gather()
-        whole = self._message_end(0) is not None  # of a large one nothing is copied before it is there
-        data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
-        messages: list[bytes] = []
-        controls: list[int] = []
-        append, length = messages.append, _LENGTH.unpack_from
-        at = 0
-        last = len(data) - _PREFIX_BYTES
-        while at <= last:
-            (size,) = length(data, at + 1)
-            end = at + 1 + size
-            if end > len(data):
+        # Again and again while more comes, for some milliseconds at most: what is done with the messages is done with
+        # thousands of them, and the socket is emptied before the walsender has to wait.
+        arrived = Arrived([], [])
+        size_bytes = 0
+        for _ in range(_GATHERINGS):
+            before, framed = self._filled, len(arrived.messages)
+            if self._over is None:
+                self._receive()
+            received = self._filled - before
+            size_bytes += received
+            self._frame(arrived)
+            enough = size_bytes > _BUFFER_BYTES or len(arrived.messages) > _MESSAGES_AT_ONCE
+            if not received or enough or self._over is not None:
                 break
-            if data[at] != _COPY_DATA:
-                self._beside(data[at], data[at + _PREFIX_BYTES : end])
-            else:
-                if size <= _SHORT:
+            if len(arrived.messages) - framed < _FEW:
+                time.sleep(_GATHER_S)
+        if not arrived.messages and self._over is not None:
+            raise self._over
+        return arrived
+
+    def _frame(self, arrived: Arrived) -> None:
+        """Take the whole messages out of the buffer."""
+        if self._message_end(0) is None:
+            return  # of a large one nothing is copied before it is there
+        data = bytes(memoryview(self._buffer)[: self._filled])
+        messages, controls = arrived
+        append, prefix = messages.append, _PREFIX.unpack_from
+        copy_data, short = _COPY_DATA, _SHORT
+        at, filled = 0, len(data)
+        while filled - at >= _PREFIX_BYTES:
+            tag, size = prefix(data, at)
+            end = at + 1 + size
+            if end > filled:
+                break
+            if tag == copy_data:
+                if size <= short:
                     controls.append(len(messages))
-                append(data[at + _PREFIX_BYTES : end])
+                append(data[at + 5 : end])
+            else:
+                self._beside(tag, data[at + _PREFIX_BYTES : end])
             at = end
         self._drop(at)
-        if not messages and self._over is not None:
-            raise self._over
-        return Arrived(messages, controls)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
         select.select([self._socket], [], [], timeout_s)
@@ -255,21 +274,10 @@ class SocketCopyBoth:
             except BlockingIOError:
                 select.select([], [self._socket], [], _SEND_TIMEOUT_S)
 
-    def _gather(self) -> None:
-        """Empty the socket again and again while more comes, for some milliseconds at most.
-
-        So the walsender does not wait, and what is done with the messages is done with thousands of them.
-        """
-        for _ in range(_GATHERINGS):
-            before = self._filled
-            self._receive()
-            if self._filled == before or self._filled > _ENOUGH_BYTES or self._over is not None:
-                return
-            time.sleep(_GATHER_S)
-
     def _receive(self) -> None:
         """Take what the socket holds, as much as the buffer has room for; a message always has."""
-        while self._filled < len(self._buffer):
+        room = len(self._buffer) - self._filled
+        while room:
             try:
                 size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
             except BlockingIOError:
@@ -278,6 +286,9 @@ class SocketCopyBoth:
                 self._over = self._over or StreamEnded("server closed the connection unexpectedly")
                 return
             self._filled += size
+            if size < room:
+                return  # all that was there: each call more is a wait for the interpreter's lock
+            room -= size
 
     def _message_end(self, at: int) -> int | None:
         """Where the message at a place in the buffer ends; None while it has not arrived."""
