@@ -7,6 +7,7 @@ Python's start and the imports are not in it, as they are not in the life of a d
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import sys
 import tempfile
@@ -93,6 +94,7 @@ def receive(job: Job) -> Received:
     former = _former(job)
     with tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
+        gc.freeze()  # as the daemon does
         started_s, cpu_s = time.perf_counter(), time.process_time()
         receiver.start()
         try:

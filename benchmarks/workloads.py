@@ -48,11 +48,13 @@ class Workload:
     load: Callable[[EmbeddedPostgres, str, float], tuple[int, int]]
 
 
-_W1: Final = """
+TABLE_W1: Final = """
 CREATE TABLE w1 (
     id bigint PRIMARY KEY, parent bigint, ratio float8, code text, digest text,
     at timestamptz, active boolean, amount numeric(12,2)
 );
+"""
+_IN_TRANSACTIONS: Final = """
 CREATE PROCEDURE in_transactions(statement text, total bigint, each bigint) LANGUAGE plpgsql AS $$
 BEGIN
     FOR low IN 1 .. total BY each LOOP
@@ -61,7 +63,7 @@ BEGIN
     END LOOP;
 END $$;
 """
-_INSERT: Final = """
+INSERT_W1: Final = """
 INSERT INTO w1 SELECT i, i * 7919 % 1000003, sqrt(i), lpad(i::text, 20, 'x'), md5(i::text),
     timestamptz '2026-01-01 00:00Z' + i * interval '1.000001 s', i % 3 = 0, (i * 104729 % 1000000007) / 100.0
 FROM generate_series($1, $2) i
@@ -71,12 +73,12 @@ _DELETE: Final = "DELETE FROM w1 WHERE id BETWEEN $1 AND $2"
 
 
 def _prepare_w1(server: EmbeddedPostgres, dbname: str) -> None:
-    _execute(server, dbname, _W1, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
+    _execute(server, dbname, TABLE_W1, _IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
 
 
 def _load_w1(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:
     transactions = rows = 0
-    for statement, full, each in ((_INSERT, 1_000_000, 10_000), (_UPDATE, 500_000, 1_000), (_DELETE, 100_000, 1_000)):
+    for statement, full, each in ((INSERT_W1, 1_000_000, 10_000), (_UPDATE, 500_000, 1_000), (_DELETE, 100_000, 1_000)):
         total = max(1, round(full * scale))
         _execute(server, dbname, f"CALL in_transactions($statement${statement}$statement$, {total}, {each})")
         rows += total

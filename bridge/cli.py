@@ -115,7 +115,12 @@ def run(
     from bridge.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
     log.configure()
-    raise typer.Exit(Daemon(config.load(config_file), until_caught_up=until_caught_up).run())
+    bars = None
+    if sys.stderr.isatty():
+        from bridge.bar import CopyBars  # noqa: PLC0415 - for a terminal only
+
+        bars = CopyBars(Console(stderr=True))
+    raise typer.Exit(Daemon(config.load(config_file), until_caught_up=until_caught_up, bars=bars).run())
 
 
 @app.command()

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.errors import ConfigError
 from bridge.filter import definitions
@@ -24,11 +24,6 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-NOT_YET: dict[tuple[str, Any], str] = {
-    ("conflict", "apply_remote"): "conflicts are not detected yet",
-}
-"""Values that the contract has and this version refuses, rather than accept and ignore."""
 
 
 def default_slot_name(name: str) -> str:
@@ -44,9 +39,12 @@ class Subscription(BaseModel):
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
             of the Delta table `<warehouse>/pgbridge/messages`.
+        schema_evolution: Whether the targets' columns follow the published tables', or a column that a target lacks is
+            an error, as in PostgreSQL's subscriber.
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
         batch_max_bytes: The same, in bytes as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.
+        max_sync_workers: How many tables are copied at a time (max_sync_workers_per_subscription of PostgreSQL).
         retry_max_s: The longest pause between two tries after an error.
     """
 
@@ -74,6 +72,7 @@ class Subscription(BaseModel):
     batch_max_rows: int = Field(default=500_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    max_sync_workers: int = Field(default=2, ge=1, le=64)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -114,13 +113,6 @@ class Subscription(BaseModel):
                 f"{_toml(slot_name)} is not allowed; a slot's name has lower case letters, digits and _, at most 63"
             )
         return slot_name
-
-    @field_validator(*(key for key, _ in NOT_YET))
-    @classmethod
-    def _not_yet(cls, value: Any, info: ValidationInfo) -> Any:
-        if why := NOT_YET.get((info.field_name or "", value)):
-            raise ValueError(f"{_toml(value)} is not available in this version: {why}")
-        return value
 
     @field_validator("publication_definitions")
     @classmethod

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.status import copies_of
 from bridge.subscriber import SubscriptionWorker
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bridge.bar import CopyBars
     from bridge.config import Config
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
@@ -32,11 +35,13 @@ class Daemon:
     Args:
         config: The configuration.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
+        bars: Shows the copies under way.
     """
 
-    def __init__(self, config: Config, *, until_caught_up: bool = False) -> None:
+    def __init__(self, config: Config, *, until_caught_up: bool = False, bars: CopyBars | None = None) -> None:
         self._config = config
         self._until_caught_up = until_caught_up
+        self._bars = bars
         self._stop = threading.Event()
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
@@ -60,6 +65,7 @@ class Daemon:
                 catalog.register(subscription.name, enabled=subscription.enabled)
             self._log.info("starting Spark", master=self._config.spark.master)
             spark = session.start(self._config.spark.master, self._config.spark.conf)
+            gc.freeze()  # what is imported by now stays: the collector need not go through it again and again
             try:
                 self._supervise(spark, catalog)
             finally:
@@ -84,6 +90,8 @@ class Daemon:
                 return
             if not self._until_caught_up:
                 self._start_workers(spark, catalog)
+            if self._bars is not None:
+                self._bars.show({name: copies_of(catalog, name) for name in self._workers})
             self._stop.wait(_TURN_S)
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
@@ -107,6 +115,8 @@ class Daemon:
                     self._failed.add(name)
 
     def _end(self, catalog: Catalog) -> None:
+        if self._bars is not None:
+            self._bars.close()
         for worker in self._workers.values():
             worker.stop()
         for worker in self._workers.values():

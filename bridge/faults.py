@@ -39,6 +39,12 @@ REFRESH_POINTS = (
 )
 """Points that are reached only where tables come later; there also those of the copy and of the batches."""
 
+SCHEMA_POINTS = (
+    "schema_changed",  # one change of a target's columns is committed, others and the batch itself are not
+    "column_filled",  # rows that exist have the constant of a new column, the batch itself is not committed
+)
+"""Points that are reached only where a batch changes columns."""
+
 
 def _nothing(_point: str) -> None:
     """What happens at a point unless a test says otherwise."""

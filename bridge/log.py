@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
@@ -20,7 +21,7 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
     Each event has `timestamp` (UTC), `level`, `event`, and the keys bound on the way, `subscription` among
     them. LSNs are logged as text.
     """
-    stream = stream or sys.stderr
+    stream = stream or cast("TextIO", _StandardError())
     renderer: structlog.typing.Processor
     if stream.isatty():
         # The default formatter shows the values of local variables: passwords in connection strings among them.
@@ -41,6 +42,19 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
+
+
+class _StandardError(io.TextIOBase):
+    """sys.stderr, whatever it is when something is written: bars on the terminal put themselves in its place."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
 
 
 def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogger:

@@ -23,6 +23,8 @@ REQUIRED = {
     # Values must fit or fail; never wrap, never become NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    # A name with ${…} in it is that name, in statements too.
+    "spark.sql.variable.substitute": "false",
 }
 """What the bridge's results depend on; a user's setting of these is overridden."""
 
@@ -57,6 +59,7 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
             "spark.sql.session.timeZone",
             "spark.sql.ansi.enabled",
             "spark.sql.storeAssignmentPolicy",
+            "spark.sql.variable.substitute",
         ):
             session.conf.set(key, REQUIRED[key])
         return session

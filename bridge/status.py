@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -15,6 +15,7 @@ from rich.text import Text
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.track.refresh import sync_name
+from bridge.track.rows import CopyRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
     Returns:
         `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
         `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
-        answer. `conflicts` has PostgreSQL's names of conflicts and how often each arose.
+        answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`);
+        and a subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -75,7 +77,9 @@ def _one(
     remote = catalog.remote_lsn(name)
     error = catalog.last_error(name) or _sync_error(catalog, name)
     enabled = row.enabled if row else subscription.enabled
+    copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
+    conflicts = catalog.conflicts(name)
     return {
         "name": name,
         "enabled": enabled,
@@ -95,8 +99,30 @@ def _one(
             "relation": error.relation,
             "time": datetime.fromtimestamp(error.time_s, UTC).isoformat(timespec="seconds"),
         },
-        "tables": [{"name": rel.qualified_name, "state": rel.state, "path": rel.path} for rel in _rels(catalog, name)],
-        "conflicts": catalog.conflicts(name),
+        "tables": [
+            {
+                "name": rel.qualified_name,
+                "state": rel.state,
+                "path": rel.path,
+                **_copy(copies.get((rel.namespace, rel.name))),
+            }
+            for rel in _rels(catalog, name)
+        ],
+        **({"conflicts": conflicts} if conflicts else {}),
+    }
+
+
+def _copy(copy: CopyRow | None) -> dict[str, Any]:
+    if copy is None:
+        return {}
+    return {
+        "copy": {
+            "rows": copy.rows,
+            "bytes": copy.bytes,
+            "total_bytes_estimate": copy.total_bytes_estimate,
+            "rows_per_s": copy.rows_per_s,
+            "seconds_left": copy.seconds_left,
+        }
     }
 
 
@@ -104,6 +130,11 @@ def _rels(catalog: Catalog, name: str) -> list[RelRow]:
     """The subscription's tables; those that are being brought in follow a stream, but not yet the subscription's."""
     coming = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
     return sorted(catalog.rels(name) + coming, key=lambda rel: (rel.namespace, rel.name))
+
+
+def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:
+    """The copies under way of a subscription, also of tables that are being brought in."""
+    return [*catalog.copies(name), *catalog.copies(sync_name(name))]
 
 
 def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:
@@ -136,8 +167,10 @@ def render(document: dict[str, Any]) -> RenderableType:
         overview.add_row(*map(Text, cells))  # Text, because strings may hold what rich takes for markup
         for table in entry["tables"]:
             state = f"{table['state']} ({_STATES[table['state']]})"
+            if copy := table.get("copy"):
+                state += f"\n{copy_text(CopyRow(table['name'], '', **copy))}"
             tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
-        if entry["conflicts"]:
+        if entry.get("conflicts"):
             counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
             problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
         if error := entry["last_error"]:
@@ -146,6 +179,18 @@ def render(document: dict[str, Any]) -> RenderableType:
             if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
                 problems.append(f"To skip this transaction:  {skip_command(entry['name'], error['finish_lsn'])}\n")
     return Group(overview, Text(), tables, problems)
+
+
+def copy_text(copy: CopyRow) -> str:
+    """How far a copy is: part, rows, size, rate and time left, as far as they are known."""
+    parts = [f"{copy.rows:,} rows".replace(",", " "), size_text(copy.bytes)]
+    if copy.total_bytes_estimate:
+        parts.insert(0, f"{copy.bytes / copy.total_bytes_estimate:.0%}")
+    if copy.rows_per_s is not None:
+        parts.append(f"{copy.rows_per_s:,.0f} rows/s".replace(",", " "))
+    if copy.seconds_left is not None:
+        parts.append(f"{timedelta(seconds=round(copy.seconds_left))} left")
+    return ", ".join(parts)
 
 
 def skip_command(name: str, finish_lsn: str) -> str:

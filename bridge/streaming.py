@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults
-from bridge.apply import messages
+from bridge.apply import delta, messages
 from bridge.apply.batch import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
 from bridge.apply.routes import DefinedRoutes, Routes
+from bridge.apply.schemas import Schemas
 from bridge.apply.stage import SparkStage
 from bridge.apply.worker import BatchApplier
 from bridge.errors import BridgeError, ConfigError
@@ -23,6 +24,7 @@ from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.track import refresh
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.types import resolve
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.changes import Subscribed
+    from bridge.apply.conflicts import Conflicts
     from bridge.apply.loop import Control
     from bridge.config import Subscription
     from bridge.filter.publication import Publication
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from bridge.filter.routing import Routing
     from bridge.receive.publisher import PublishedTable, Publisher
     from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
     from protocol.types import ColumnType, TypeInfo
@@ -157,6 +161,7 @@ def stream(
         ignored=ignored,
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
+        schemas=_schemas(published, spark, catalog, log),
     )
     queue = TransactionQueue(max_bytes=2 * subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -179,6 +184,8 @@ def stream(
             origin_name=subscription.origin_name,
             deliver=partial(_deliver, log),
             lost=partial(_lost, log),
+            conflict=subscription.conflict,
+            conflicts=partial(_report_conflicts, log),
             messages_path=_messages_path(subscription, spark, catalog),
         )
         receiver.start()
@@ -194,6 +201,25 @@ def stream(
 def spool_folder(catalog: Catalog, name: str) -> Path:
     """Where a subscription's spool files lie."""
     return catalog.state_dir / "spool" / name
+
+
+def _schemas(published: Published, spark: SparkSession, catalog: Catalog, log: FilteringBoundLogger) -> Schemas | None:
+    """What has the targets' columns follow the stream's; None with schema_evolution = "strict"."""
+    subscription = published.subscription
+    if subscription.schema_evolution == "strict":
+        return None
+
+    def warn(relation: str, text: str, remedy: str) -> None:
+        log.warning(text, relation=relation, hint=f"to copy the table afresh, run: {remedy}")
+
+    return Schemas(
+        refresh.owner_of(subscription.name),
+        known=lambda: catalog.columns(subscription.name),
+        attributes=published.publisher.attributes,
+        types=published.types,
+        schema_of=partial(delta.schema_of, spark),
+        warn=warn,
+    )
 
 
 def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Catalog) -> str | None:
@@ -232,3 +258,16 @@ def _lost(log: FilteringBoundLogger, relation: str, rows: int) -> None:
         relation=relation,
         rows=rows,
     )
+
+
+def _report_conflicts(log: FilteringBoundLogger, conflicts: Conflicts, finish_lsn: Lsn) -> None:
+    """Log what a batch found in a target, or did not find there, with some of the keys."""
+    for name, count in conflicts.counts.items():
+        keys = [conflict.key for conflict in conflicts.examples.get(name, ())]
+        text = f'conflict detected on relation "{conflicts.relation}": conflict={name}'
+        log.warning(
+            text,
+            rows=count,
+            keys=keys,
+            finish_lsn=str(finish_lsn),
+        )

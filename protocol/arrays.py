@@ -5,6 +5,7 @@ One-dimensional arrays only: of others the column can hold none. A lower bound o
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -39,6 +40,8 @@ _ONE_DIMENSION_BYTES: Final = 20  # and the number of elements, the lower bound
 _MAX_DIMENSIONS: Final = 6  # MAXDIM
 _LENGTH_BYTES: Final = 4
 _FEW_ARRAYS: Final = 16  # of fewer, a step of NumPy per element costs more than one of Python for each
+_SHOWN_BYTES: Final = 60
+_SHOWN_ELEMENTS: Final = 10
 _LENGTH: Final = struct.Struct(">i")
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
@@ -214,12 +217,39 @@ def read_binary(
             f"array of {values.lengths[index]} bytes with {dimensions[index]} dimensions,"
             f" {header[index, 3]} elements of type {found_oid[index]}, expected type {element_oid}",
         )
-    nulls = refuse(dimensions > 1, policy, lambda i: f"\\x{values.raw(i)[:60].hex()}", MORE_DIMENSIONS)
+    nulls = refuse(dimensions > 1, policy, lambda i: _nested_text(values, i, type_, read_element), MORE_DIMENSIONS)
     offsets = _counted(np.where(one, header[:, 3], 0))
     with indices_of(np.flatnonzero(one)):
         starts, lengths = _find_elements(values.select(one), header[one, 3])
     found = _Elements(offsets, Slices(values.data, starts, lengths), lengths < 0)
     return _lists(found, nulls, type_, policy, read_element)
+
+
+def _nested_text(values: Slices, index: int, type_: ColumnType, read_element: Reader) -> str:
+    """An array of several dimensions for a message: its first elements, in braces but without quotes."""
+    element = type_.element
+    assert element is not None  # noqa: S101 - resolve gives every array its element
+    raw = values.raw(index)
+    try:
+        (dimensions,) = _LENGTH.unpack_from(raw)
+        sizes = struct.unpack_from(f">{2 * dimensions}i", raw, _HEADER_BYTES)[::2]
+        place = _HEADER_BYTES + 2 * _LENGTH_BYTES * dimensions
+        shown: list[str] = []
+        while len(shown) < min(math.prod(sizes), _SHOWN_ELEMENTS):
+            (length,) = _LENGTH.unpack_from(raw, place)
+            place += _LENGTH_BYTES
+            one = Slices(values.data, values.starts[[index]] + place, np.array([max(length, 0)]))
+            shown.append("NULL" if length < 0 else str(read_element(one, element, "null")[0].as_py()))
+            place += max(length, 0)
+            if place > len(raw):
+                raise _overrun(index, len(shown))
+    except (struct.error, BadValueError):
+        return f"\\x{raw[:_SHOWN_BYTES].hex()}"
+    rows = [math.prod(sizes[i:]) for i in range(dimensions)]  # elements of a row of each dimension
+    for i, text in enumerate(shown):
+        opened, closed = (sum(place % row == 0 for row in rows) for place in (i, i + 1))
+        shown[i] = "{" * opened + text + "}" * closed
+    return ",".join(shown) + (",..." if len(shown) < math.prod(sizes) else "")
 
 
 def _find_elements(arrays: Slices, sizes: Ints) -> tuple[Ints, Ints]:

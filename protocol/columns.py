@@ -19,7 +19,7 @@ from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, 
 from protocol.stretches import Column, Joined, Packed, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from protocol.messages import Relation
     from protocol.types import ColumnType
@@ -89,6 +89,7 @@ class RowMessages:
         rows: npt.NDArray[np.int64] | None = None,
         *,
         unrepresentable: Unrepresentable = "error",
+        key: Collection[int] = (),
     ) -> pa.Table:
         """Decode messages of one relation, in their order.
 
@@ -97,6 +98,8 @@ class RowMessages:
             types: Of each of its columns.
             rows: Indices of the messages, ascending; None for all.
             unrepresentable: What becomes of a value that its column's type cannot hold.
+            key: Positions of columns by which rows are found. A value of theirs that cannot be held is an error
+                in any case: as NULL it would find none, or another row's.
 
         Returns:
             A table with the columns
@@ -109,8 +112,8 @@ class RowMessages:
         Raises:
             MalformedMessage: A message does not have the form of its tag or the relation's number of
                 columns, or a value not that of its type.
-            UnrepresentableValue: A value cannot be held, and the policy is "error"; `row` is its row in the
-                table that would have been returned.
+            UnrepresentableValue: A value cannot be held, and the policy is "error" or it is a key's; `row` is
+                its row in the table that would have been returned.
             UnsupportedMessage: A value is in binary form, and its type is read from text only.
             ValueError: A message is of another relation; a mistake of the caller's.
         """
@@ -118,7 +121,8 @@ class RowMessages:
         if (self.relation_ids[chosen] != relation.relation_id).any():
             raise ValueError(f"rows of other relations than {relation.relation_id}")
         columns = [
-            Column(column.name, type_, unrepresentable) for column, type_ in zip(relation.columns, types, strict=True)
+            Column(column.name, type_, "error" if i in key else unrepresentable)
+            for i, (column, type_) in enumerate(zip(relation.columns, types, strict=True))
         ]
         parts = self._joined.decode_in_stretches(
             chosen,

@@ -14,10 +14,9 @@ import pyarrow as pa
 from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
 from protocol.slices import Slices, Unrepresentable, merge, numbers_at
 from protocol.stretches import Column, Joined, Stretch
-from protocol.types import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from protocol.types import ColumnType
 
@@ -37,6 +36,8 @@ class CopyDecoder:
         types: Of each column; the query must have selected `copy_expression` of each.
         names: The columns' names in the tables and in errors.
         unrepresentable: What becomes of a value that its column's type cannot hold.
+        key: Names of columns by which changes will find the rows: a value of theirs that cannot be held is an
+            error in any case.
     """
 
     def __init__(
@@ -45,14 +46,18 @@ class CopyDecoder:
         names: Sequence[str],
         *,
         unrepresentable: Unrepresentable = "error",
+        key: Collection[str] = (),
     ) -> None:
-        self._columns = [Column(name, type_, unrepresentable) for name, type_ in zip(names, types, strict=True)]
+        self._columns = [
+            Column(name, type_, "error" if name in key else unrepresentable)
+            for name, type_ in zip(names, types, strict=True)
+        ]
         self._schema = pa.schema([pa.field(column.name, column.type.arrow) for column in self._columns])
         self._started = False
         self._ended = False
 
-    def decode(self, messages: Sequence[bytes | bytearray | memoryview]) -> pa.Table:
-        """Decode the next messages.
+    def decode(self, messages: Sequence[bytes | bytearray | memoryview] | Joined) -> pa.Table:
+        """Decode the next messages, given one by one or as they lie in a buffer.
 
         Returns:
             A table with the columns' names and a row for each row in these messages.
@@ -60,18 +65,18 @@ class CopyDecoder:
         Raises:
             MalformedMessage: A message is not a row of so many columns, or a value not one of its type.
             UnexpectedMessage: A message comes after the trailer.
-            UnrepresentableValue: A value cannot be held, and the policy is "error"; `row` counts from the
-                first row of this call.
+            UnrepresentableValue: A value cannot be held, and the policy is "error" or it is a key's; `row` counts
+                from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
-        if not messages:
+        joined = messages if isinstance(messages, Joined) else Joined.of(messages)
+        if not len(joined.starts):
             return self._schema.empty_table()
         if self._ended:
             raise UnexpectedMessage(NAME, "the copy has ended")
-        joined = Joined.of(messages)
-        rows = np.arange(len(messages))
+        rows = np.arange(len(joined.starts))
         if not self._started:
-            joined.starts[0] += _header_bytes(bytes(messages[0]))
+            joined.starts[0] += _header_bytes(joined.data[joined.starts[0] : joined.ends[0]].tobytes())
             self._started = True
             if joined.starts[0] == joined.ends[0]:
                 rows = rows[1:]
@@ -144,9 +149,11 @@ def decode_copy_binary(
 def copy_expression(column_name: str, type_: ColumnType) -> str:
     """What to select for a column, so that COPY BINARY sends its values in a form that is read.
 
-    That is the quoted column, cast to text (an array to text[]) if the type is not read in binary form.
+    That is the quoted column, or its text if the type is not read in binary form: what the output function writes,
+    as in the stream. A cast to text might be the type's own and say something else. Of a composite, `IS DISTINCT`
+    asks whether there is a value, where `IS NOT NULL` would ask for its fields.
     """
     quoted = '"' + column_name.replace('"', '""') + '"'
     if type_.binary:
         return quoted
-    return f"{quoted}::pg_catalog.text" + ("[]" if type_.kind is Kind.ARRAY else "")
+    return f"CASE WHEN {quoted} IS DISTINCT FROM NULL THEN pg_catalog.concat({quoted}) END"

@@ -62,10 +62,10 @@ class _Header(NamedTuple):
 
 def _read_header(values: Slices) -> _Header:
     fields = values.blocks(_HEADER_BYTES).view(">i2").astype(np.int64)
-    header = _Header(fields[:, 0], fields[:, 1], fields[:, 2] & 0xFFFF, fields[:, 3])
+    # 131072 digits before the point are 32768 to base 10000: their number is sent in 16 bits without a sign
+    header = _Header(fields[:, 0] & 0xFFFF, fields[:, 1], fields[:, 2] & 0xFFFF, fields[:, 3])
     wrong = (
-        (header.ndigits < 0)
-        | (values.lengths != _HEADER_BYTES + 2 * header.ndigits)
+        (values.lengths != _HEADER_BYTES + 2 * header.ndigits)
         | (header.dscale < 0)
         | (header.dscale > _MAX_DSCALE)
         | ~_KNOWN_SIGNS[header.sign]

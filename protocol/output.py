@@ -148,11 +148,11 @@ def numeric_text(raw: bytes) -> str:
     """`numeric_out`: number of digits, weight of the first, sign, display scale, digits to base 10000."""
     if len(raw) < 8:
         raise ValueError(f"{len(raw)} bytes, expected at least 8")
-    count, weight, sign, dscale = struct.unpack(">hhHH", raw[:8])
+    count, weight, sign, dscale = struct.unpack(">HhHH", raw[:8])
     if sign in NUMERIC_SPECIAL:
         return NUMERIC_SPECIAL[sign]
-    if sign not in {0, NUMERIC_NEG} or count < 0:
-        raise ValueError(f"sign {sign:#06x}, {count} digits")
+    if sign not in {0, NUMERIC_NEG}:
+        raise ValueError(f"sign {sign:#06x}")
     digits = _unpack(f">{count}h", raw[8:])
     whole = "".join(f"{digits[i] if i < count else 0:04}" for i in range(weight + 1)).lstrip("0") or "0"
     after = range(weight + 1, weight + 1 + (dscale + 3) // 4)

@@ -12,8 +12,6 @@ from protocol.types import ColumnType, Kind
 if TYPE_CHECKING:
     from protocol.slices import Slices, Unrepresentable
 
-TEXT_OID = 25
-
 
 def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """An array of type_.arrow of values in text form, none of them NULL.
@@ -32,8 +30,7 @@ def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.
 def read_binary(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """An array of type_.arrow of values in binary form, none of them NULL.
 
-    A type that is not read in binary form is taken to have been cast to text, or an array to text[]
-    (`copy.copy_expression`): its values or elements then are its text.
+    Of a type that is not read in binary form the values are taken to be its text (`copy.copy_expression`).
 
     Raises:
         MalformedValue: A value is not in the form of its type's send function.
@@ -42,10 +39,8 @@ def read_binary(values: Slices, type_: ColumnType, policy: Unrepresentable) -> p
     """
     if not len(values):
         return pa.nulls(0, type_.arrow)
-    if type_.kind is Kind.ARRAY and type_.element is not None:
-        if type_.binary:
-            return arrays.read_binary(values, type_, type_.element.oid, policy, read_binary)
-        return arrays.read_binary(values, type_, TEXT_OID, policy, read_text)
     if not type_.binary:
         return read_text(values, type_, policy)
+    if type_.kind is Kind.ARRAY and type_.element is not None:
+        return arrays.read_binary(values, type_, type_.element.oid, policy, read_binary)
     return binary_values.READERS[type_.kind](values, type_, policy)

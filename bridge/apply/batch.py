@@ -6,8 +6,8 @@ No Spark in here, and nothing is applied: a batch is a value, but for changes to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,8 @@ from bridge.apply.changes import (
 )
 from bridge.apply.routes import name_of
 from bridge.apply.runs import Run, runs_of
-from bridge.apply.target import TargetColumn
+from bridge.apply.schemas import State, learned
+from bridge.apply.target import TargetColumn, unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.columns import RowMessages
@@ -35,11 +36,12 @@ from protocol.transactions import Ending, Transaction, TransactionRun, count
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.apply.changes import Stage
     from bridge.apply.routes import Routes
-    from bridge.apply.target import Target
+    from bridge.apply.schemas import Schemas
+    from bridge.track.rows import ColumnRow
     from protocol.transactions import Item
     from protocol.types import ColumnType
 
@@ -64,6 +66,8 @@ class Batch:
         spools: Files of changes that nobody needs any more once the batch is durable.
         items: What it was formed from.
         before: The relations that had been announced before it.
+        schemas: What was known of columns before it.
+        columns: What is known of published tables' columns after it, by relid, where that is something else.
         error: Why its changes could not be decoded: then it has none.
     """
 
@@ -80,7 +84,14 @@ class Batch:
     spools: list[SpoolFile] = field(default_factory=list)
     items: Sequence[Item] = ()
     before: tuple[Relation, ...] = ()
+    schemas: State = field(default_factory=State)
+    columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
     error: ApplyError | None = None
+
+    @property
+    def alters(self) -> bool:
+        """It changes columns of its targets."""
+        return any(changes.alterations for changes in self.tables)
 
     @property
     def committed(self) -> bool:
@@ -99,6 +110,8 @@ class BatchFormer:
         ignored: Called once for each published table that is not subscribed.
         stage: Where changes go that memory would not hold.
         memory_bytes: How much decoded changes of transactions in spool files may hold before they go there.
+        schemas: Has the targets' columns follow the stream; None to have a column that a target lacks be an error, as
+            in PostgreSQL's subscriber.
     """
 
     def __init__(
@@ -111,6 +124,7 @@ class BatchFormer:
         ignored: Callable[[str], None] = lambda _: None,
         stage: Stage | None = None,
         memory_bytes: int = 64 << 20,
+        schemas: Schemas | None = None,
     ) -> None:
         self._origin_name = origin_name
         self._routes = routes
@@ -120,7 +134,8 @@ class BatchFormer:
         self._stage = stage
         self._memory_bytes = memory_bytes
         self._relations = RelationCache()
-        self._columns: dict[int, tuple[TargetColumn, ...]] = {}
+        self._schemas = schemas
+        self._defined: dict[int, _Defined] = {}
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
         """Decode transactions into a batch.
@@ -148,6 +163,8 @@ class BatchFormer:
         """
         batch = _empty(transactions, start_lsn, end_lsn)
         batch.before = self._relations.session()
+        if self._schemas is not None:
+            batch.schemas = self._schemas.state
         pieces: dict[str, Pieces] = {}
         try:
             for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
@@ -160,6 +177,8 @@ class BatchFormer:
             return batch
         found = [piece.changes(self._stage) for piece in pieces.values()]
         batch.tables.extend(changes for changes in found if changes is not None)
+        if self._schemas is not None:
+            batch.columns = learned(batch.schemas, self._schemas.state)
         return batch
 
     def rewind(self, batch: Batch) -> None:
@@ -167,7 +186,19 @@ class BatchFormer:
         self._relations = RelationCache()
         for relation in batch.before:
             self._relations.update(relation)
-        self._columns.clear()
+        self.pass_over(batch)
+
+    def pass_over(self, batch: Batch) -> None:
+        """Nothing of this batch, which was formed last, is applied: what follows is by what was known before it."""
+        self._defined.clear()
+        if self._schemas is not None:
+            self._schemas.back_to(batch.schemas)
+
+    def open_again(self) -> None:
+        """The targets were taken back to where the origin is."""
+        self._defined.clear()
+        if self._schemas is not None:
+            self._schemas.open_again()
 
     def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
         if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
@@ -188,7 +219,7 @@ class BatchFormer:
             begin = position
             if isinstance(message, Relation):
                 self._relations.update(message)
-                self._columns.pop(message.relation_id, None)
+                self._defined.pop(message.relation_id, None)
                 if known:
                     self._routes.announced_again()
             else:
@@ -224,31 +255,42 @@ class BatchFormer:
     def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         name = subscribed.target.qualified_name
         at = int(indices[0])
+        key = key_of(relation, subscribed)
+        pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
         try:
-            columns = self._target_columns(relation, subscribed.target, subscribed.columns)
-            types = [column.type for column in columns]
-            table = work.messages.decode(relation, types, indices, unrepresentable=self._unrepresentable)
+            columns, types = self._define(relation, subscribed, pieces)
+            policy = self._unrepresentable
+            table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
+            table = _cast(table, types, columns)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
-            hint = 'set unrepresentable = "null" to store NULL for such values'
+            hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
             raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
-        except (ProtocolError, TargetError) as error:
+        except TargetError as error:
+            raise work.failed(error.message, at, relation=name, hint=error.hint) from error
+        except ProtocolError as error:
             raise work.failed(str(error), at, relation=name) from error
         wanted = _wanted(columns, subscribed)
-        pieces = work.pieces.setdefault(name, Pieces(subscribed))
-        pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+        pieces.columns, pieces.key = _chosen(columns, key, wanted, subscribed)
         changed = not inserts_only(table)
-        if changed and not pieces.key:
+        if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 at,
                 relation=name,
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY USING INDEX …;",
+                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )
+        if pieces.differently_identified(changed=changed):
+            raise work.failed(
+                f'the replica identity of table "{name}" became another between changes of one batch',
+                at,
+                relation=name,
+                hint="transactions are applied by themselves next; of one that has both, SKIP is the way past it",
             )
         seq = pa.array(indices + work.run.first_seq)
-        olds = _olds(columns, relation, subscribed) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted))
+        olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
+        pieces.add(from_rows(table, seq, olds, wanted, key=key_of(relation, subscribed)))
 
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)
@@ -256,36 +298,69 @@ class BatchFormer:
             self._ignored(".".join(name_of(relation)))
         return subscribed
 
-    def _target_columns(
-        self, relation: Relation, target: Target, published: frozenset[str] | None
-    ) -> tuple[TargetColumn, ...]:
-        columns = self._columns.get(relation.relation_id)
-        if columns is None:
+    def _define(self, relation: Relation, subscribed: Subscribed, pieces: Pieces) -> _Defined:
+        """A definition's columns; what they make of the target's is told to its pieces, once.
+
+        Raises:
+            TargetError: The target lacks one, and does not follow.
+        """
+        target = subscribed.target
+        defined = self._defined.get(relation.relation_id)
+        if defined is None:
             types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
-            target.check([column for column in columns if published is None or column.name in published])
-            self._columns[relation.relation_id] = columns
-        return columns
+            published = subscribed.columns
+            if self._schemas is None:
+                target.check([column for column in columns if published is None or column.name in published])
+            else:
+                key = {relation.columns[k].name for k in key_of(relation, subscribed)}
+                found = self._schemas.plan(relation, types, target, wanted=published, key=key)
+                columns = found.columns
+                pieces.alter(found.changes)
+            defined = self._defined[relation.relation_id] = _Defined(columns, types)
+        if self._schemas is not None:
+            target = self._schemas.opened(target)
+        pieces.subscribed = replace(subscribed, target=target)
+        return defined
 
     def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
-        relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
-        for subscribed in self._routes.truncated(relations):
+        try:
+            relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
+            emptied = self._routes.truncated(relations)
+        except (ProtocolError, TargetError) as error:
+            context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
+            raise ApplyError(str(error), context) from error
+        for subscribed in emptied:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
-            pieces = work.pieces.setdefault(subscribed.target.qualified_name, Pieces(subscribed))
+            target = subscribed.target
+            pieces = work.pieces.setdefault(target.path, Pieces(subscribed))
             for relation in relations:
-                target = subscribed.target
                 if name_of(relation) == (target.namespace, target.name):
-                    columns = self._target_columns(relation, target, subscribed.columns)
+                    try:
+                        columns, _ = self._define(relation, subscribed, pieces)
+                    except TargetError as error:
+                        name = target.qualified_name
+                        context = ApplyContext(
+                            self._origin_name, transaction.commit_lsn, transaction.xid, name, "TRUNCATE"
+                        )
+                        raise ApplyError(error.message, context, hint=error.hint) from error
                     wanted = _wanted(columns, subscribed)
-                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted)
+                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
             pieces.truncate()
 
 
+class _Defined(NamedTuple):
+    """A relation's columns as the target has them, and how their values are read."""
+
+    columns: tuple[TargetColumn, ...]
+    types: list[ColumnType]
+
+
 class _Work:
-    """One run being decoded: its messages, and where what is decoded goes."""
+    """One run being decoded: its messages, and where what is decoded goes, by the target's path."""
 
     def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
         self.run = run
@@ -339,6 +414,16 @@ def _empty(transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None) ->
     )
 
 
+def _cast(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetColumn]) -> pa.Table:
+    """Decoded rows in the target's types, which may be wider."""
+    for i, (type_, column) in enumerate(zip(types, columns, strict=True)):
+        if not type_.arrow.equals(column.type.arrow):
+            for name in {f"new_{i}", f"old_{i}"}.intersection(table.column_names):
+                at = table.column_names.index(name)
+                table = table.set_column(at, name, table[name].cast(column.type.arrow))
+    return table
+
+
 def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
     """Positions of the columns that are published or looked at by a filter; None for all."""
     if subscribed.columns is None:
@@ -348,16 +433,20 @@ def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int
 
 
 def _chosen(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None, subscribed: Subscribed
 ) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
-    """The wanted columns, and the key's positions among them; no key where one of its columns is not there."""
+    """The wanted columns, and the key's positions among them; no key where one of its columns is not published."""
     if wanted is None:
         return columns, key
-    complete = set(key) <= set(wanted)
+    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
     return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
 
 
-def _olds(columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at."""
+def _olds(
+    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
+) -> set[int]:
+    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at; else all."""
+    if not key:
+        return set(range(len(columns)))
     looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
     return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

@@ -5,18 +5,25 @@ No Spark in here. Columns carry positions, not names, so that no column's name c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.renaming import renamed, renaming
+from bridge.apply.target import TargetColumn, arrow_type
+from protocol.types import ColumnType, Kind
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from bridge.apply.evolution import Change
     from bridge.apply.filtering import RowFilters
-    from bridge.apply.target import Target, TargetColumn
+    from bridge.apply.renaming import Renaming
+    from bridge.apply.target import Target
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 
@@ -80,6 +87,7 @@ class TableChanges:
         truncated: The table was emptied; `changes` holds only what came after.
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.
+        alterations: What has to become of the target's columns first; `target` has them as they are after that.
     """
 
     target: Target
@@ -89,6 +97,7 @@ class TableChanges:
     truncated: bool = False
     filters: RowFilters | None = None
     published: frozenset[str] | None = None
+    alterations: tuple[Change, ...] = ()
 
     @property
     def inserts_only(self) -> bool:
@@ -98,7 +107,7 @@ class TableChanges:
     @property
     def moves(self) -> bool:
         """A key change carries an unchanged TOAST value."""
-        return self.changes.moves if isinstance(self.changes, Staged) else moves(self.changes)
+        return self.changes.moves if isinstance(self.changes, Staged) else moves(self.changes, self.key)
 
     @property
     def empty(self) -> bool:
@@ -118,7 +127,13 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory."""
+    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory.
+
+    Attributes:
+        published: Names of the columns that are for the target.
+        key_changes: There are UPDATEs of the key.
+        fills: Constants of columns that were added later: the rows had them from then on.
+    """
 
     columns: tuple[TargetColumn, ...]
     column_names: list[str]
@@ -126,6 +141,27 @@ class _Piece:
     moves: bool
     table: pa.Table | None
     staged: Any = None
+    published: frozenset[str] | None = None
+    key_changes: bool = False
+    fills: tuple[tuple[str, pa.Scalar], ...] = ()
+
+    def altered(self, change: Change) -> _Piece:
+        """The same after a change of the target's columns."""
+        if isinstance(change, AddColumn):
+            return self if change.value is None else replace(self, fills=(*self.fills, (change.name, change.value)))
+        if isinstance(change, WidenColumn):
+            widened = tuple((n, v.cast(change.type) if n == change.name else v) for n, v in self.fills)
+            return replace(self, fills=widened)
+
+        def named(name: str) -> str:
+            return change.new_name if name == change.name else name
+
+        return replace(
+            self,
+            columns=tuple(replace(column, name=named(column.name)) for column in self.columns),
+            published=None if self.published is None else frozenset(map(named, self.published)),
+            fills=tuple((named(name), value) for name, value in self.fills),
+        )
 
 
 @dataclass(slots=True)
@@ -136,22 +172,65 @@ class Pieces:
         columns: The replicated columns by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
+        alterations: What became of the target's columns.
+        identity: Names of the key's columns by which there are changes other than INSERT; None while there are none.
     """
 
     subscribed: Subscribed
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[int, ...] = ()
     truncated: bool = False
+    alterations: tuple[Change, ...] = ()
+    identity: frozenset[str] | None = None
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
         """Take changes that come after all others, under the definition in `columns`."""
-        self._pieces.append(_Piece(self.columns, table.column_names, inserts_only(table), moves(table), table))
+        piece = _Piece(
+            self.columns,
+            table.column_names,
+            inserts_only(table),
+            moves(table, self.key),
+            table,
+            published=self.subscribed.columns,
+            key_changes=key_changes(table, self.key),
+        )
+        if not piece.inserts_only:
+            self.identity = self.key_names
+        self._pieces.append(piece)
+
+    def alter(self, changes: Sequence[Change]) -> None:
+        """The target's columns become others: what came before is brought along."""
+        self.alterations += tuple(changes)
+        for change in changes:
+            self._pieces = [piece.altered(change) for piece in self._pieces]
+            if self.identity is not None and isinstance(change, RenameColumn):
+                self.identity = frozenset(change.new_name if n == change.name else n for n in self.identity)
+
+    @property
+    def key_names(self) -> frozenset[str]:
+        """Names of the columns that identify a row, by the last definition."""
+        return frozenset(self.columns[k].name for k in self.key)
+
+    def differently_identified(self, *, changed: bool) -> bool:
+        """Whether rows are found by other columns now than in what is here.
+
+        Args:
+            changed: What comes now has changes other than INSERT.
+        """
+        if self.key:
+            return self.identity not in {None, self.key_names}
+        if self.identity:
+            return True
+        # without a key all columns identify a row, also one that came in between
+        others = any({c.name for c in p.columns} != {c.name for c in self.columns} for p in self._pieces)
+        return others and (changed or self.identity is not None)
 
     def truncate(self) -> None:
         """What came before is void."""
         self._pieces.clear()
         self.truncated = True
+        self.identity = None
 
     @property
     def memory_bytes(self) -> int:
@@ -161,25 +240,40 @@ class Pieces:
     def stage(self, stage: Stage) -> None:
         """Take what is in memory out of it; changes under one definition go together."""
         kept: list[_Piece] = []
-        for (columns, staged), group in groupby(self._pieces, lambda piece: (piece.columns, piece.table is None)):
+        for (columns, _, staged), group in groupby(
+            self._pieces, lambda piece: (piece.columns, piece.fills, piece.table is None)
+        ):
             pieces = list(group)
             if staged:
                 kept += pieces
                 continue
             table = _together([piece.table for piece in pieces])
             only, moved = all(piece.inserts_only for piece in pieces), any(piece.moves for piece in pieces)
-            kept.append(_Piece(columns, table.column_names, only, moved, None, stage.put(table)))
+            kept.append(
+                replace(
+                    pieces[-1],
+                    columns=columns,
+                    column_names=table.column_names,
+                    inserts_only=only,
+                    moves=moved,
+                    table=None,
+                    staged=stage.put(table),
+                    key_changes=any(piece.key_changes for piece in pieces),
+                )
+            )
         self._pieces = kept
 
     def changes(self, stage: Stage | None = None) -> TableChanges | None:
-        """All of it, brought together by column name under the last definition; None when there is nothing.
+        """All of it, brought together by column name; None when there is nothing.
 
-        A column that an earlier piece did not have yet is like an unchanged value in its updates, and NULL in its
-        inserts, as in a native subscriber's table. A column that the last definition no longer has is dropped:
-        its values before that stay as they are in the target.
+        A column that a piece has not, because it came later or was dropped, is like an unchanged value in its updates;
+        in its inserts it is NULL, or the constant that rows from before the column have. Where a key changes, so is a
+        column that only the target has: the row is moved with it.
         """
-        if not self._pieces and not self.truncated:
+        if not self._pieces and not self.truncated and not self.alterations:
             return None
+        others = tuple(self._others())
+        self.columns += others
         changes: pa.Table | Staged
         if stage is not None and any(piece.table is None for piece in self._pieces):
             self.stage(stage)
@@ -193,61 +287,51 @@ class Pieces:
             changes,
             self.truncated,
             self.subscribed.filters,
-            self.subscribed.columns,
+            self._published(others),
+            self.alterations,
         )
 
+    def _others(self) -> list[TargetColumn]:
+        """Columns of the target that are not in the last definition, and that have values here, or must keep them."""
+        found = {column.name: column for column in self.columns}
+        mine = len(found)
+        for piece in reversed(self._pieces):  # the last one has the widest types
+            for column in piece.columns:
+                if piece.published is None or column.name in piece.published:
+                    found.setdefault(column.name, column)
+        if any(piece.key_changes for piece in self._pieces):
+            for target_field in self.subscribed.target.schema.fields:
+                arrow = arrow_type(target_field.dataType)
+                if arrow is not None:
+                    column = TargetColumn(target_field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
+                    found.setdefault(target_field.name, column)
+        return list(found.values())[mine:]
+
+    def _published(self, others: Sequence[TargetColumn]) -> frozenset[str] | None:
+        """Names of the columns that are for the target; no column of `others` is there for the filters only."""
+        if self.subscribed.columns is None:
+            return None
+        return self.subscribed.columns.union(column.name for column in others)
+
     def _staged(self, stage: Stage) -> Staged:
-        renamings = [renaming(piece.column_names, piece.columns, self.columns) for piece in self._pieces]
+        renamings = [self._renaming(piece) for piece in self._pieces]
         pieces = [(piece.staged, names) for piece, names in zip(self._pieces, renamings, strict=True)]
         return Staged(
             stage.union(pieces),
             list(dict.fromkeys(name.name for names in renamings for name in names)),
             all(piece.inserts_only for piece in self._pieces),
-            any(piece.moves for piece in self._pieces),
+            any(
+                piece.moves or (piece.key_changes and any(name.keeps for name in names))
+                for piece, names in zip(self._pieces, renamings, strict=True)
+            ),
         )
 
     def _in_memory(self) -> pa.Table:
-        tables = [
-            _rename(piece.table, renaming(piece.column_names, piece.columns, self.columns)) for piece in self._pieces
-        ]
+        tables = [renamed(piece.table, self._renaming(piece)) for piece in self._pieces]
         return _together(tables) if tables else _no_changes(self.columns)
 
-
-class Renaming(NamedTuple):
-    """How a column of changes comes from one under an earlier definition.
-
-    Attributes:
-        name: The column, under the last definition.
-        source: The column it was; None when the definition did not have it.
-        type: Its Arrow type.
-    """
-
-    name: str
-    source: str | None
-    type: pa.DataType
-
-
-def renaming(
-    names: Sequence[str], columns: tuple[TargetColumn, ...], wanted: tuple[TargetColumn, ...]
-) -> list[Renaming]:
-    """The columns of changes under the last definition, from those (`names`) under an earlier one.
-
-    A `new_<i>` without a source is NULL, an `unchanged_<i>` without one is true in updates.
-    """
-    positions = {column.name: i for i, column in enumerate(columns)}
-    found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    for i, column in enumerate(wanted):
-        here = positions.get(column.name)
-        if here is None:
-            found += [Renaming(f"new_{i}", None, column.type.arrow), Renaming(f"unchanged_{i}", None, pa.bool_())]
-            continue
-        types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
-        found += [
-            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_)
-            for kind, type_ in types.items()
-            if f"{kind}_{here}" in names
-        ]
-    return found
+    def _renaming(self, piece: _Piece) -> list[Renaming]:
+        return renaming(piece.column_names, piece.columns, self.columns, dict(piece.fills))
 
 
 def inserts_only(changes: pa.Table) -> bool:
@@ -255,13 +339,30 @@ def inserts_only(changes: pa.Table) -> bool:
     return bool(pc.all(pc.equal(changes["op"], INSERT), min_count=0).as_py())
 
 
-def moves(changes: pa.Table) -> bool:
-    """Whether a key change carries an unchanged TOAST value."""
+def moves(changes: pa.Table, key: Sequence[int] = ()) -> bool:
+    """Whether a key change carries an unchanged TOAST value, or one of a column that the stream has not."""
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
     if not marks:
         return False
-    keyed = pc.and_(pc.equal(changes["op"], UPDATE), pc.equal(changes["old"], KEY_TUPLE))
+    keyed = _keyed(changes, key)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
+
+
+def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
+    """Whether there are UPDATEs of the key, at these positions."""
+    return bool(pc.any(_keyed(changes, key), min_count=0).as_py())
+
+
+def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
+    """UPDATEs with the old key, and those with all of the old row (REPLICA IDENTITY FULL) in which it is another."""
+    updates = pc.equal(changes["op"], UPDATE)
+    keyed = pc.equal(changes["old"], KEY_TUPLE)
+    whole = pc.equal(changes["old"], OLD_TUPLE)
+    for k in key if {f"old_{k}" for k in key} <= set(changes.column_names) else ():
+        old, new = changes[f"old_{k}"], changes[f"new_{k}"]
+        nested = pa.types.is_nested(old.type)  # Arrow does not compare them
+        keyed = pc.or_(keyed, whole if nested else pc.and_(whole, pc.fill_null(pc.not_equal(old, new), False)))
+    return pc.and_(updates, keyed)
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
@@ -274,12 +375,20 @@ def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
     return tuple(i for i, column in enumerate(relation.columns) if column.is_key)
 
 
-def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Sequence[int] | None = None) -> pa.Table:
+def from_rows(
+    table: pa.Table,
+    seq: pa.Array,
+    olds: Collection[int],
+    wanted: Sequence[int] | None = None,
+    *,
+    key: Collection[int] = (),
+) -> pa.Table:
     """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
 
     `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
     are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in the old tuple,
-    and is taken from there.
+    and is taken from there; so are those of the columns `key` where there is only the key's tuple, which the server
+    sends whenever the key has such a value (`ExtractReplicaIdentity` in heapam.c).
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "seq": seq,
@@ -287,12 +396,14 @@ def from_rows(table: pa.Table, seq: pa.Array, olds: Collection[int], wanted: Seq
         "old": pc.cast(table["old"], pa.int16()),
     }
     full = pc.equal(table["old"], OLD_TUPLE)
+    any_old = pc.not_equal(table["old"], NO_OLD)
     for name in table.column_names:
         kind, _, index = name.partition("_")
         if kind == "new" and f"unchanged_{index}" in table.column_names and f"old_{index}" in table.column_names:
-            from_old = pc.and_(table[f"unchanged_{index}"], full)
+            there = any_old if int(index) in key else full
+            from_old = pc.and_(table[f"unchanged_{index}"], there)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
-            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], full)
+            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)
         elif kind == "new" or (kind == "old" and index and int(index) in olds):
             columns[name] = table[name]
         elif kind == "unchanged":
@@ -314,18 +425,6 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         if name.startswith("unchanged_"):
             changes = changes.set_column(index, name, pc.fill_null(changes[name], fill_value=False))
     return changes
-
-
-def _rename(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:
-    columns: dict[str, Any] = {}
-    for name, source, arrow in names:
-        if source is not None:
-            columns[name] = table[source]
-        elif name.startswith("unchanged_"):
-            columns[name] = pc.equal(table["op"], UPDATE)
-        else:
-            columns[name] = pa.nulls(len(table), arrow)
-    return pa.table(columns)
 
 
 def _no_changes(columns: Sequence[TargetColumn]) -> pa.Table:

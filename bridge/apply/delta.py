@@ -16,7 +16,7 @@ from bridge.apply.target import quoted, table_properties
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -29,6 +29,7 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 TABLES_AT_ONCE = 4
 """Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
+_RECENT = 100  # commits among which the last MERGE is looked for; others may have written since
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,19 @@ class CommitStamp:
         start_lsn: The batch's start.
         end_lsn: The batch's end; Delta's transaction version. A commit with a version that the table already
             has for the application id is left out by Delta.
+        alters: The commits change the table's columns for the batch: they carry its mark, by which they are taken
+            back with it, and have an application id of their own.
     """
 
     txn_app_id: str
     start_lsn: Lsn
     end_lsn: Lsn
+    alters: bool = False
+
+    @property
+    def txn_app_id_in_delta(self) -> str:
+        """The application id as Delta gets it."""
+        return f"{self.txn_app_id}/alter" if self.alters else self.txn_app_id
 
     @property
     def user_metadata(self) -> str:
@@ -57,7 +66,7 @@ class CommitStamp:
 def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     """Stamp every commit that the session makes within, from any thread. The session must be the caller's own."""
     settings = {
-        _TXN_APP_ID: stamp.txn_app_id,
+        _TXN_APP_ID: stamp.txn_app_id_in_delta,
         _TXN_VERSION: str(int(stamp.end_lsn)),
         USER_METADATA: stamp.user_metadata,
     }
@@ -101,18 +110,27 @@ def create(spark: SparkSession, path: str, schema: StructType) -> None:
 
 
 def append(rows: DataFrame, path: str) -> None:
-    """Add rows whose columns have the target's names."""
-    rows.write.format("delta").mode("append").save(path)
+    """Add rows whose columns have the target's names; a table that has vanished is not made anew."""
+    rows.writeTo(f"delta.{quoted(path)}").append()
 
 
-def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None, *, columns_too: bool = False) -> None:
+def overwrite(
+    rows: DataFrame,
+    path: str,
+    stamp: CommitStamp | None = None,
+    *,
+    columns_too: bool = False,
+    rows_per_file: int | None = None,
+) -> None:
     """Replace the table's rows, in one commit; its columns stay, or become those of the rows.
 
-    `stamp` is for a commit outside of `stamped`.
+    `stamp` is for a commit outside of `stamped`. A partition with more than `rows_per_file` becomes several files.
     """
     writer = rows.write.format("delta").mode("overwrite")
     if columns_too:
         writer = writer.option("overwriteSchema", "true")
+    if rows_per_file is not None:
+        writer = writer.option("maxRecordsPerFile", rows_per_file)
     if stamp is not None:
         writer = writer.options(
             txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
@@ -120,7 +138,31 @@ def overwrite(rows: DataFrame, path: str, stamp: CommitStamp | None = None, *, c
     writer.save(path)
 
 
-def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> None:
+def append_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
+    """Make an empty commit with a stamp, if the table has it not yet; outside of `stamped`."""
+    writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
+    writer.options(txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata).save(
+        path
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Rows of the target that a MERGE changed."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+def merge(
+    effects: DataFrame,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
+) -> Merged | None:
     """Apply effects (see `bridge.apply.net_effect`) in one commit.
 
     Args:
@@ -129,16 +171,58 @@ def merge(effects: DataFrame, path: str, columns: Sequence[str], key: Sequence[i
         columns: The replicated columns' names, by position.
         key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`.
+        raising: An expression over `s`, in the type of the key's first column, that fails; for an effect that begins
+            with a new row and finds one. None to overwrite that one.
+
+    Returns:
+        What it did; None when the table has the batch already.
+    """
+    return merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising))
+
+
+def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> Merged | None:
+    """Run a MERGE.
+
+    Args:
+        source: What is merged.
+        path: The Delta table.
+        statement: The statement, from the name of a view of the source.
+
+    Returns:
+        What it did; None when Delta left it out, because the table has the batch already.
     """
     view = f"pgbridge_effects_{abs(hash(path)):x}"
-    effects.createOrReplaceTempView(view)
+    source.createOrReplaceTempView(view)
     try:
-        effects.sparkSession.sql(merge_statement(view, path, columns, key, toast)).collect()
+        rows = source.sparkSession.sql(statement(view)).collect()
     finally:
-        effects.sparkSession.catalog.dropTempView(view)
+        source.sparkSession.catalog.dropTempView(view)
+    if not rows:
+        return None
+    return Merged(rows[0].num_updated_rows, rows[0].num_deleted_rows, rows[0].num_inserted_rows)
 
 
-def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[int], toast: Sequence[int]) -> str:
+def version(spark: SparkSession, path: str) -> int:
+    """The table's version."""
+    number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
+    return number
+
+
+def before_merge(spark: SparkSession, path: str) -> DataFrame:
+    """The table as it was before its last MERGE."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
+    last: int = history.selectExpr("max(version)").collect()[0][0]
+    return spark.read.format("delta").option("versionAsOf", last - 1).load(path)
+
+
+def merge_statement(
+    view: str,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
+) -> str:
     """The MERGE of `merge`. A key's columns are never NULL in a row, so `=` finds it, and NULL matches none."""
     condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
 
@@ -150,8 +234,11 @@ def merge_statement(view: str, path: str, columns: Sequence[str], key: Sequence[
     update = ", ".join(f"t.{quoted(name)} = {new(i)}" for i, name in enumerate(columns))
     names = ", ".join(quoted(name) for name in columns)
     values = ", ".join(f"s.new_{i}" for i in range(len(columns)))
+    first = quoted(columns[key[0]])
+    begins = "s.first IN ('insert', 'arrive')"
+    exists = f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{first} = {raising} " if raising else ""
     return (
-        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} "
+        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} {exists}"
         "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"

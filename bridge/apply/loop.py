@@ -165,10 +165,14 @@ class ApplyLoop:
         self._formed = None
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
             self._applier.undo()  # of a life before this one
+            self._former.pass_over(batch)
             self._under_way = batch, pool.submit(self._skip, batch, skip_lsn)
             return
         if batch.error is not None:
             raise batch.error
+        if batch.alters:
+            # begun in a life before this one, when it did not change columns: that has to come before all else of it
+            self._applier.undo(fence=True)
         self._under_way = batch, pool.submit(self._apply, batch, skip_lsn if batch.tables else None)
 
     def _reap(self) -> None:
@@ -204,14 +208,18 @@ class ApplyLoop:
         return self._control.report(self._progress)
 
     def _recover(self) -> None:
-        """A batch that was begun and not finished is undone if that was begun, else formed again as it was."""
+        """A batch that was begun and not finished is formed again as it was; or undone, if that was begun.
+
+        So is one that changes columns: the publisher's catalog, by which that was planned, may have changed since.
+        """
         intent = self._catalog.batch(self._name)
         if intent is None:
             return
         boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
-        if intent.undoing:
+        if intent.undoing or intent.alters:
             self._log.info("undoing a batch", **boundaries)
-            self._applier.undo()
+            self._applier.undo(fence=intent.alters)
+            self._former.open_again()
             return
         self._log.info("finishing a batch", **boundaries)
         while self._going_on():

@@ -117,12 +117,16 @@ class DefinedRoutes(Routes):
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""
         known = [self._known(relation) for relation in relations]  # may look at the catalog again
-        targets = self._routing.truncated(known)
-        return [
-            self.subscribed[target.namespace, target.name]
-            for target in targets
-            if (target.namespace, target.name) in self.subscribed
-        ]
+        announced = {name_of(relation): relation for relation in relations}
+        emptied: list[Subscribed] = []
+        for entry in (self._routing.entry(target) for target in self._routing.truncated(known)):
+            if entry is None:
+                continue
+            own = announced.get((entry.target.namespace, entry.target.name))
+            found = self.find(own) if own is not None else self._published_by(entry)
+            if found is not None:
+                emptied.append(found)
+        return emptied
 
     def announced_again(self) -> None:
         """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
@@ -145,11 +149,17 @@ class DefinedRoutes(Routes):
         entry = self._routing.route(known)
         if entry is None:
             return None
+        found = self._published_by(entry)
+        if found is None or found.filters is None:
+            return None
+        columns = _published(entry, [column.name for column in relation.columns], found.filters.columns)
+        return replace(found, columns=columns)
+
+    def _published_by(self, entry: Entry) -> Subscribed | None:
+        """An entry's target as the entry publishes it; None where it does not follow the stream."""
         subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))
         if subscribed is None:
             return None
-        names = [column.name for column in relation.columns]
-        entry.projection(names)  # raises: one is not there
         return replace(
             subscribed,
             actions=frozenset(entry.actions),
@@ -175,16 +185,36 @@ class DefinedRoutes(Routes):
         return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
 
 
+def _published(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
+    """Names of the published columns of a relation as the stream has it, where its catalog may have others by now.
+
+    Raises:
+        PublicationError: A column of the column list is not there.
+        TargetError: One that the row filters look at is not there.
+    """
+    if gone := sorted(looked_at.difference(names)):
+        raise TargetError(
+            f'the stream does not carry column "{gone[0]}" of table "{entry.source.qualified_name}", '
+            "which a row filter looks at",
+        )
+    if entry.listed:
+        entry.projection(names)  # raises: one is not there
+        return frozenset(entry.column_names)
+    left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
+    return frozenset(names).difference(left_out)
+
+
 def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
     if collation is None:
         return None
-    name = collation.name.rpartition(".")[2]
+    schema, _, name = collation.name.partition(".")
     return row_filter.Collation(
         name,
         bytewise=collation.bytewise,
         deterministic=collation.deterministic,
         ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
         default=name == "default",
+        user_defined=schema != "pg_catalog",
     )
 
 

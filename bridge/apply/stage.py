@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.changes import UPDATE
-from bridge.apply.target import spark_schema
+from bridge.apply.target import spark_schema, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
 
-    from bridge.apply.changes import Renaming
+    from bridge.apply.renaming import Renaming
 
 
 class SparkStage:
@@ -49,12 +50,16 @@ class SparkStage:
 
 
 def _column(renaming: Renaming) -> Column:
-    name, source, arrow = renaming
+    name, source, arrow, value, widened = renaming
+    type_ = spark_type(arrow)
     if source is not None:
-        return F.col(source).alias(name)
+        return (F.col(source).cast(type_) if widened else F.col(source)).alias(name)
     if name.startswith("unchanged_"):
         return (F.col("op") == UPDATE).alias(name)
-    return F.lit(None).cast(spark_schema([(name, arrow)])[0].dataType).alias(name)
+    constant = None if value is None else value.cast(arrow).as_py()
+    if isinstance(constant, dt.datetime):
+        constant = constant.isoformat(" ")  # as a value, PySpark would go by the clock of the machine
+    return F.lit(constant).cast(type_).alias(name)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply import delta, moved
+from bridge.apply import delta
+from bridge.apply.bag import Bag, apply_bag
 from bridge.apply.changes import Staged
 from bridge.apply.filtering import filtered
-from bridge.apply.net_effect import net_effect
+from bridge.apply.keyed import Keyed, append_new, apply_keyed, new_keys
 from bridge.apply.stage import as_frame
 
 if TYPE_CHECKING:
@@ -18,18 +19,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.changes import TableChanges
+    from bridge.apply.conflicts import Conflicts
     from bridge.apply.target import TargetColumn
 
 
-def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[int], None] = lambda _: None) -> None:
+def apply_table(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    conflict: Literal["error", "apply_remote"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+    conflicts: Callable[[Conflicts], None] = lambda _: None,
+) -> None:
     """Commit one table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
         spark: The session.
         changes: The changes.
+        conflict: Whether a row that is in the way of an INSERT or a key change makes the commit fail, with an error
+            that `conflicts.conflict_of` reads, or is overwritten.
         lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
             does not carry, if there are any.
+        conflicts: Called with the conflicts that did not make the commit fail, if there are any.
     """
+    relation = changes.target.qualified_name
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
@@ -38,22 +51,24 @@ def apply_table(spark: SparkSession, changes: TableChanges, *, lost: Callable[[i
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
+    keyed = Keyed(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
     if changes.inserts_only and not (changes.truncated and key):
         if changes.truncated:
             delta.overwrite(_rows(frame, names), path)
-        else:
+            return
+        if keyed is None:
             delta.append(_rows(frame, names), path)
-        return
-    if changes.moves:
-        effects = as_frame(spark, moved.fold(frame.orderBy("seq").toArrow(), key, [c.type.arrow for c in columns]))
-        toast = [i for i in toast if f"unchanged_{i}" in effects.columns]
+            return
+        if not keyed.overwrite and (keys := new_keys(changes)).unique:
+            append_new(spark, frame, keyed, keys)
+            return
+    if keyed is None:
+        rows = None if isinstance(changes.changes, Staged) else len(changes.changes)
+        tally = apply_bag(spark, frame, Bag(path, columns, rows), truncated=changes.truncated)
+        tally.report(relation, names, conflicts, full=True)
     else:
-        effects = net_effect(frame, key, toast)
-    if changes.truncated:
-        # The target is empty, so what is not born in the batch has nothing to act on.
-        delta.overwrite(_rows(effects.filter((F.col("action") == "put") & F.col("born")), names), path)
-    else:
-        delta.merge(effects, path, names, key, toast)
+        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, moves=changes.moves)
+        tally.report(relation, keyed.key_names, conflicts)
 
 
 def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:

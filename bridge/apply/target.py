@@ -43,6 +43,16 @@ def spark_type(arrow: pa.DataType) -> spark_types.DataType:
     return next(spark for candidate, spark in _SIMPLE if arrow.equals(candidate))
 
 
+def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
+    """The Arrow type of a target's column, as `spark_type`; None for what no published type becomes."""
+    if isinstance(spark, spark_types.DecimalType):
+        return pa.decimal128(spark.precision, spark.scale)
+    if isinstance(spark, spark_types.ArrayType):
+        element = arrow_type(spark.elementType)
+        return None if element is None else pa.list_(element)
+    return next((arrow for arrow, candidate in _SIMPLE if spark == candidate), None)
+
+
 def spark_schema(fields: Sequence[tuple[str, pa.DataType]]) -> spark_types.StructType:
     """A DataFrame's schema for named Arrow columns; every column may be NULL."""
     return spark_types.StructType(
@@ -105,6 +115,16 @@ class Target:
                 )
 
 
+def unrepresentable_hint(*, in_key: bool) -> str:
+    """What can be done about a value that its column cannot hold."""
+    if in_key:
+        return (
+            "rows are found by this column, so such a value cannot become NULL: leave its rows out with a row filter, "
+            "or give the table a replica identity without the column"
+        )
+    return 'set unrepresentable = "null" to store NULL for such values'
+
+
 def quoted(name: str) -> str:
     """A name or path in Spark SQL's backticks."""
     return "`" + name.replace("`", "``") + "`"
@@ -132,10 +152,20 @@ def check_names(relation: str, names: Sequence[str]) -> None:
     """
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
+        other = seen.setdefault(_folded(name), name)
         if other != name:
             raise TargetError(
                 f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
                 "which a Delta table cannot hold",
                 hint="rename one of them, or publish the table with a column list that leaves one out",
             )
+
+
+def _folded(name: str) -> str:
+    """What names that differ only in case have in common: by Java's `equalsIgnoreCase`, which Spark compares with.
+
+    Beyond `lower()` those are letters with the same capital, as the two small sigmas; one whose capital is two letters
+    (ß) stands for itself.
+    """
+    upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
+    return "".join(c.lower()[0] for c in upper)

@@ -1,4 +1,4 @@
-"""Takes back a batch's commits: each table as it was before, by Delta's RESTORE.
+"""Takes back a batch's commits: each table as it was before, with its columns, by Delta's RESTORE.
 
 What a batch has committed is found in the tables' histories, where every commit names its batch: it does not matter
 whether the answer to a commit came. RESTORE is a commit too and says what it is; one that is there already is not made
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from bridge.apply.delta import TABLES_AT_ONCE, USER_METADATA, schema_of
+from bridge.apply.delta import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
 from bridge.apply.target import quoted
 from bridge.errors import TargetError
 
@@ -32,9 +32,15 @@ _KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPER
 
 
 def take_back(
-    spark: SparkSession, paths: Iterable[str], app_id: str, end_lsn: Lsn, *, taken_back: Callable[[], None]
+    spark: SparkSession,
+    paths: Iterable[str],
+    app_id: str,
+    end_lsn: Lsn,
+    *,
+    taken_back: Callable[[], None],
+    fence: bool = False,
 ) -> None:
-    """Restore tables to the version before a batch's commit, where they have that commit.
+    """Restore tables to the version before a batch's first commit, where they have one.
 
     Args:
         spark: The caller's own session: the metadata of the commits is a setting of it.
@@ -42,13 +48,19 @@ def take_back(
         app_id: Delta's application id of the batch.
         end_lsn: The batch's end.
         taken_back: Called after each restored table.
+        fence: The batch is of a process that was killed, whose Spark may still be at a commit: keep it out, by an empty
+            commit under the batch's stamp, so that Delta refuses one that began before.
 
     Raises:
         TargetError: Somebody has changed rows after the batch's commit; they would be lost.
     """
     mark = {"pgbridge": {"origin": app_id, "end_lsn": str(end_lsn), "undone": True}}
 
+    stamp = CommitStamp(app_id, end_lsn, end_lsn)
+
     def restore(path: str) -> None:
+        if fence and (schema := schema_of(spark, path)) is not None:
+            append_nothing(spark, path, schema, stamp)
         version = _version_of(spark, path, app_id, end_lsn)
         if version is not None:
             spark.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {version - 1}").collect()
@@ -65,29 +77,50 @@ def take_back(
 
 
 def _version_of(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> int | None:
-    """The version that the batch committed; None where there is none, or where it is taken back already."""
-    try:
-        history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {_LOOKED_AT}").collect()
-    except AnalysisException:
-        if schema_of(spark, path) is None:
-            return None
-        raise
-    for place, commit in enumerate(history):
+    """The first version that the batch committed; None where there is none, or where it is taken back already."""
+    looked_at = _LOOKED_AT
+    while True:
+        try:
+            history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {looked_at}").collect()
+        except AnalysisException:
+            if schema_of(spark, path) is None:
+                return None
+            raise
+        own, others = _commits_of(history, app_id, end_lsn)
+        if not own or own[-1] is not history[-1] or len(history) < looked_at:
+            break
+        looked_at *= 2  # it may have begun before that
+    if not own:
+        return None
+    first = own[-1]
+    if others:
+        later = others[-1]
+        raise TargetError(
+            f"{path}: version {first.version} cannot be taken back, because version {later.version} "
+            f"({later.operation}) was written after it by somebody else",
+            hint=f"look at DESCRIBE HISTORY delta.`{path}`, and RESTORE the table to version "
+            f"{first.version - 1} yourself; what was written since has to be written again",
+        )
+    return int(first.version)
+
+
+def _commits_of(history: list[Any], app_id: str, end_lsn: Lsn) -> tuple[list[Any], list[Any]]:
+    """A batch's commits, and others' after its first one that may have changed rows; the latest first."""
+    own: list[Any] = []
+    others: list[Any] = []
+    waiting: list[Any] = []
+    for commit in history:
         mark = _mark(commit.userMetadata)
         if mark.get("origin") != app_id:
+            if commit.operation not in _KEEP_ROWS:
+                waiting.append(commit)
             continue
         if mark.get("end_lsn") != str(end_lsn) or mark.get("undone"):
-            return None  # the batch's commit would be the last of this application id
-        for later in history[:place]:
-            if later.operation not in _KEEP_ROWS:
-                raise TargetError(
-                    f"{path}: version {commit.version} cannot be taken back, because version {later.version} "
-                    f"({later.operation}) was written after it by somebody else",
-                    hint=f"look at DESCRIBE HISTORY delta.`{path}`, and RESTORE the table to version "
-                    f"{commit.version - 1} yourself; what was written since has to be written again",
-                )
-        return int(commit.version)
-    return None
+            break  # of the batch before it; or it is taken back, and what is before that was
+        own.append(commit)
+        others += waiting
+        waiting = []
+    return own, others
 
 
 def _mark(user_metadata: str | None) -> dict[str, Any]:

@@ -3,44 +3,52 @@
 The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
 with the batch's end, and the origin moves only when all of them are there. A batch that a crash cut short is
 formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
-tables are as before it, so that parts of it may be applied, or skipped.
+tables are as before it, so that parts of it may be applied, or skipped; so is one that was cut short and changes
+columns, which is done before its rows are committed (see `bridge.apply.alter`).
 """
 
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply import delta, messages, skipped, undo
+from bridge.apply.alter import alter_table
 from bridge.apply.changes import COMMANDS, Staged
+from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from bridge.apply.batch import Batch
     from bridge.apply.changes import TableChanges
+    from bridge.apply.conflicts import Conflicts
     from bridge.track.catalog import Catalog
+    from bridge.track.rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
+_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
 class BatchApplier:
@@ -55,9 +63,11 @@ class BatchApplier:
             after a crash in between they come again.
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
+        conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
+        conflicts: Called with a table's conflicts that did not stop the batch, once it is durable, and its finish LSN.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom it tells of what, and one policy
         self,
         spark: SparkSession,
         catalog: Catalog,
@@ -67,6 +77,8 @@ class BatchApplier:
         deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
+        conflict: Literal["error", "apply_remote"] = "error",
+        conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -75,6 +87,8 @@ class BatchApplier:
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
+        self._conflict = conflict
+        self._conflicts = conflicts
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -91,30 +105,49 @@ class BatchApplier:
             ApplyError: A table could not be committed.
             OutcomeUnknown: Spark is gone; the intent stands.
         """
-        self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
+        self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
-        parts: dict[str, Callable[[], None]] = {}
-        paths: dict[str, str] = {}
-        for changes in batch.tables:
-            name = changes.target.qualified_name
-            parts[name] = partial(self._table, batch, changes)
-            paths[name] = changes.target.path
+        found: list[Conflicts] = []
+        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in batch.tables}
+        alterations = {
+            changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
+        }
         if batch.messages and self._messages_path:
             rows = messages.as_table(self._subscription, batch.messages)
-            parts[messages.NAME] = partial(self._messages, batch, partial(messages.append, self._spark, rows))
-            paths[messages.NAME] = self._messages_path
+            append = partial(messages.append, self._spark, rows)
+            parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
-            self._commit(batch, parts, paths.values())
+            stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+            if alterations:
+                self._commit(batch, replace(stamp, alters=True), alterations, parts)
+            self._commit(batch, stamp, parts, parts)
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
-        self._finish(batch, clear_skip_lsn)
+        self._finish(batch, clear_skip_lsn, batch.columns)
+        for conflicts in found:
+            self._catalog.count_conflicts(self._subscription, conflicts.counts)
+            self._conflicts(conflicts, batch.finish_lsn)
 
-    def _commit(self, batch: Batch, parts: dict[str, Callable[[], None]], paths: Collection[str]) -> None:
-        """Commit all parts; if one fails, take back the others."""
-        stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+    def _commit(
+        self,
+        batch: Batch,
+        stamp: delta.CommitStamp,
+        parts: Mapping[str, Callable[[], None]],
+        paths: Collection[str],
+    ) -> None:
+        """Commit all parts, by the Delta tables' paths; if one fails, take back what the batch has in any of `paths`.
+
+        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back.
+        """
+        error = self._catalog.last_error(self._subscription)
+        suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
         with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
-            commits = [pool.submit(part) for part in parts.values()]
+            commits = [pool.submit(part) for path, part in parts.items() if path in suspects]
+            wait(commits)
+            if all(commit.exception() is None for commit in commits):
+                commits += [pool.submit(part) for path, part in parts.items() if path not in suspects]
         try:
             for commit in commits:
                 commit.result()
@@ -145,11 +178,12 @@ class BatchApplier:
         self._finish(batch, skip_lsn)
         return path
 
-    def undo(self, paths: Collection[str] | None = None) -> None:
+    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed; then there is no batch under way.
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
+            fence: It is of a life before this one (see `undo.take_back`).
 
         Raises:
             TargetError: Somebody has changed a table's rows since.
@@ -164,7 +198,12 @@ class BatchApplier:
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         undo.take_back(
-            self._spark, paths, self._app_id(), intent.end_lsn, taken_back=lambda: faults.reach("table_restored")
+            self._spark,
+            paths,
+            self._app_id(),
+            intent.end_lsn,
+            taken_back=lambda: faults.reach("table_restored"),
+            fence=fence,
         )
         self._catalog.finish_undo(self._subscription)
         faults.reach("batch_undone")
@@ -172,7 +211,7 @@ class BatchApplier:
     def _undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
         try:
             self.undo(paths)
-        except (BridgeError, PySparkException) as failed:
+        except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
                 f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
                 error.context,
@@ -184,36 +223,65 @@ class BatchApplier:
         assert row is not None  # noqa: S101 - the worker has registered it
         return row.batch_app_id
 
-    def _finish(self, batch: Batch, clear_skip_lsn: Lsn | None) -> None:
+    def _finish(
+        self,
+        batch: Batch,
+        clear_skip_lsn: Lsn | None,
+        columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
+    ) -> None:
         prepared = [
             PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
             for t in batch.prepared
             if isinstance(t.moved, SpoolFile) and t.gid is not None
         ]
         ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
-        self._catalog.finish_batch(self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn)
+        self._catalog.finish_batch(
+            self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn, columns=columns
+        )
         for spool in batch.spools:
             spool.discard()
 
-    def _table(self, batch: Batch, changes: TableChanges) -> None:
+    def _alter(self, batch: Batch, changes: TableChanges) -> None:
+        context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
+        with _failing_as(context):
+            alter_table(self._spark, changes.target.path, changes.alterations)
+
+    def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         name = changes.target.qualified_name
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
-        with _failing_as(context):
-            apply_table(self._spark, changes, lost=partial(self._lost, name))
+        with _failing_as(context, counted=True):
+            try:
+                apply_table(
+                    self._spark,
+                    changes,
+                    conflict=self._conflict,
+                    lost=partial(self._lost, name),
+                    conflicts=found.append,
+                )
+            except (PySparkException, Py4JError) as error:
+                conflict = conflict_of(error)
+                if conflict is None:
+                    raise
+                if batch.xid is not None:  # found again and again while a batch is divided, but counted once
+                    self._catalog.count_conflicts(self._subscription, {conflict.name: 1})
+                command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
+                raise ApplyError(str(conflict), replace(context, command=command)) from error
 
     def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
-        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
+        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME), counted=True):
             append(self._messages_path)
 
 
 @contextmanager
-def _failing_as(context: ApplyContext) -> Iterator[None]:
-    """Commit one table within: whatever goes wrong is an ApplyError with this context."""
+def _failing_as(context: ApplyContext, *, counted: bool = False) -> Iterator[None]:
+    """Whatever goes wrong within is an ApplyError with this context; `counted`: one table's commit is made in it."""
     try:
-        faults.reach("table_begun")
+        if counted:
+            faults.reach("table_begun")
         yield
-        faults.reach("table_committed")
+        if counted:
+            faults.reach("table_committed")
     except (Py4JNetworkError, ConnectionError) as error:
         raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
     except ApplyError:
@@ -245,9 +313,9 @@ def _root_cause(error: Py4JJavaError) -> str:
 def summary(error: Exception) -> str:
     """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
     text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
-    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0].strip()
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
-        text = text[raised.start(1) :].strip()
-    text = text or type(error).__name__
+        text = text[raised.start(1) :]
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
+    text = _AROUND.sub("", text).strip() or type(error).__name__
     return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.refusal import USER_DEFINED_TYPES, Refused
+from bridge.filter.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
 from bridge.filter.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
 from protocol.types import BUILTIN, Kind
 
@@ -32,11 +32,13 @@ def reference(name: str, column: FilterColumn, default: Collation, at: int) -> C
     """A column where it is named in a filter.
 
     Raises:
-        Refused: Its type does not come with PostgreSQL.
+        Refused: Its type, or its collation, does not come with PostgreSQL.
     """
     info = BUILTIN.get(column.type.oid)
     if info is None:
         raise Refused(USER_DEFINED_TYPES, at)
+    if column.collation is not None and column.collation.user_defined:
+        raise Refused(USER_DEFINED_COLLATIONS, at)
     inner = column.type.element if column.type.kind is Kind.ARRAY and column.type.element else column.type
     digits = Digits(inner.arrow.precision, inner.arrow.scale) if inner.kind is Kind.DECIMAL else None
     strength = None

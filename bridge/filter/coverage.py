@@ -65,11 +65,18 @@ def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
         yield Gap(f'the publications on the server do not publish {listed} of table "{name}"', fatal=False)
     if any(sent.filters.values()):
         yield Gap(f'the publications on the server have a row filter on table "{name}"', fatal=False)
-    needed = set(entry.column_names)
-    known = {column.name for column in entry.target.columns if column.generated != "v"}
-    for filters in entry.filters.values():
-        for text in filters:
-            needed |= column_names(text) & known
+    looked_at = frozenset().union(*(column_names(text) for filters in entry.filters.values() for text in filters))
+    for column in entry.target.columns:
+        if column.generated == "v" and column.name in looked_at:
+            yield Gap(
+                f'a row filter looks at virtual generated column "{column.name}" of table "{name}", which no stream '
+                "carries: its expression can stand there instead",
+                fatal=True,
+            )
+    needed = {
+        *entry.column_names,
+        *(c.name for c in entry.target.columns if c.generated != "v" and c.name in looked_at),
+    }
     if columns := [name for name in sorted(needed) if name not in sent.column_names]:
         listed = ", ".join(f'"{column}"' for column in columns)
         yield Gap(f'the publications on the server do not publish column {listed} of table "{name}"', fatal=True)

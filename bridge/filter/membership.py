@@ -175,6 +175,9 @@ def _check_table(publication: Publication, table: PublishedBy, relation: Catalog
 
 
 def _unknown(table: PublishedBy, relations: Relations) -> NoReturn:
+    if table.namespace == "pg_temp" or table.namespace.startswith("pg_temp_"):
+        detail = "This operation is not supported for temporary tables."
+        _refuse(table.place, f'cannot add relation "{table.name}" to publication', detail)
     if table.namespace not in relations.schemas:
         _refuse(table.place, f'schema "{table.namespace}" does not exist')
     if table.namespace in {"pg_catalog", "pg_toast", "information_schema"}:

@@ -11,7 +11,7 @@ from typing import Final
 
 from bridge.filter import syntax
 from bridge.filter.lexer import DECIMAL, END, INTEGER, MARK, NAME, OPERATOR, QUOTED_NAME, STRING, Token, tokens
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
+from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
 from bridge.filter.token_reader import RESERVED, TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
@@ -133,7 +133,7 @@ class _Parser(TokenReader):
         if token.text == "collate":
             name = self.dotted()
             if len(name) > 1 and name[:-1] != ("pg_catalog",):
-                raise Refused("User-defined collations are not allowed.", token.at)
+                raise Refused(USER_DEFINED_COLLATIONS, token.at)
             return syntax.Collate(token.at, left, name[-1]), 0
         if token.text in {"at", "operator", "overlaps"}:
             raise Refused(f"{token.text.upper()} is not translated", token.at)

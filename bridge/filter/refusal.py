@@ -12,6 +12,7 @@ ONLY_SIMPLE: Final = (
 )
 USER_DEFINED_TYPES: Final = "User-defined types are not allowed."
 MUTABLE_FUNCTIONS: Final = "User-defined or built-in mutable functions are not allowed."
+USER_DEFINED_COLLATIONS: Final = "User-defined collations are not allowed."
 SYSTEM_COLUMNS: Final = "System columns are not allowed."
 """PostgreSQL's own reasons: `check_simple_rowfilter_expr_walker` of publicationcmds.c."""
 

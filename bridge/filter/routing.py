@@ -37,6 +37,7 @@ class Entry:
             row pass; empty when every row passes.
         copy_filters: The same for the initial copy, which asks for no action.
         columns: The published columns of the target, in its order.
+        listed: By a column list: a column that comes later is not among them.
     """
 
     source: CatalogRelation
@@ -46,6 +47,7 @@ class Entry:
     filters: Mapping[Action, tuple[str, ...]]
     copy_filters: tuple[str, ...]
     columns: tuple[CatalogColumn, ...]
+    listed: bool = True
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -144,7 +146,8 @@ class Routing:
 
         A table published as itself is emptied where `truncate` is published; one below a root that is published in
         its place is not, as in pgoutput. A stream of partitions does not tell TRUNCATE of their root from TRUNCATE
-        of them all in one statement: both are taken for the root's.
+        of them all in one statement: both are taken for the root's. Nor does it tell of which partitions the root had
+        then: one that came since, and that the catalog has now, makes its TRUNCATE look like that of some partitions.
         """
         named = {relation.relid for relation in relations}
         emptied = named | {leaf.relid for relation in relations for leaf in self.relations.leaves(relation)}
@@ -220,6 +223,7 @@ class Routing:
             {action: _filters(by, target, action) for action in DML if action in actions},
             _filters(by, target, None),
             _columns(by, target),
+            listed=any(member.column_list(target) is not None for member in by),
         )
 
 

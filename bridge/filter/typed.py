@@ -33,6 +33,7 @@ class Collation:
         deterministic: Only equal bytes are equal.
         ascii_case: Upper and lower case are those of ASCII, nothing else has any: LC_CTYPE C or POSIX.
         default: It is the database's, which gives way to any other.
+        user_defined: It does not come with PostgreSQL: a column that has it cannot be in a row filter.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Collation:
     deterministic: bool = True
     ascii_case: bool = False
     default: bool = False
+    user_defined: bool = False
 
 
 C_COLLATION: Final = Collation("C", bytewise=True, ascii_case=True)

@@ -50,6 +50,7 @@ _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
         True,
     ),
     "53400": ("run on the server: ALTER SYSTEM SET max_replication_slots = …; then restart it", False),
+    "55P03": ("a statement waits for a lock on the table (ALTER TABLE, VACUUM FULL, …): let it go first", True),
     "55006": ("another process holds the slot; it is released when that process ends", True),
 }
 _CONNECTING = (

@@ -16,30 +16,34 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import numpy as np
 import psycopg
-from psycopg import errors, pq
+from psycopg import pq
 
 from bridge.errors import PublisherError
+from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.slices import Bytes, Ints
 
 _GATHER_S = 0.0003
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
 the walsender too; in so long a time no more comes than the socket holds."""
+
+_GATHERINGS = 10
+_FEW = 32
+"""A socket that had fewer messages is not about to be full; some 270 small ones fill it, and the walsender waits."""
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
 
 _COPY_DATA, _COPY_BOTH, _ERROR, _NOTICE = b"dWEN"
-_XLOG_DATA, _KEEPALIVE = b"wk"
 _LENGTH: Final = struct.Struct(">I")
+_PREFIX: Final = struct.Struct(">BI")
 _PREFIX_BYTES = 5  # the tag, the length that counts itself
+_SHORT = 4 + HEADER_BYTES
 
 
 class Arrived(NamedTuple):
@@ -111,7 +115,7 @@ def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callab
     if opened.family == socket.AF_UNIX:
         return SocketCopyBoth(opened, notice)
     opened.close()
-    connection.add_notice_handler(lambda d: notice(_as_psql(d.severity, d.message_primary, d.message_detail)))
+    connection.add_notice_handler(lambda d: notice(as_psql(d.severity, d.message_primary, d.message_detail)))
     return LibpqCopyBoth(connection)
 
 
@@ -205,7 +209,7 @@ class SocketCopyBoth:
                 self._drop(end)
                 started = tag == _COPY_BOTH
                 if tag == _ERROR:
-                    raise _refused(_fields(body))
+                    raise server_error(fields_of(body))
                 if not started:
                     self._beside(tag, body)
                 end = self._message_end(0)
@@ -213,38 +217,51 @@ class SocketCopyBoth:
                 raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
-        if self._over is None:
-            self._receive()
-        whole = self._message_end(0) is not None  # of a large one nothing is copied before it is there
-        data = bytes(memoryview(self._buffer)[: self._filled]) if whole else b""
-        messages: list[bytes] = []
-        controls: list[int] = []
-        at = 0
-        while at < len(data):
-            starts, ends = _copy_data(data, at)
-            if len(starts):
-                controls += [len(messages) + int(i) for i in np.flatnonzero(ends - starts <= HEADER_BYTES)]
-                messages += [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-                at = int(ends[-1])
-                continue
-            end = self._message_end(at)
-            if end is None:
+        # Again and again while more comes, for some milliseconds at most: what is done with the messages is done with
+        # thousands of them, and the socket is emptied before the walsender has to wait.
+        arrived = Arrived([], [])
+        size_bytes = 0
+        for _ in range(_GATHERINGS):
+            before, framed = self._filled, len(arrived.messages)
+            if self._over is None:
+                self._receive()
+            received = self._filled - before
+            size_bytes += received
+            self._frame(arrived)
+            enough = size_bytes > _BUFFER_BYTES or len(arrived.messages) > _MESSAGES_AT_ONCE
+            if not received or enough or self._over is not None:
                 break
-            if data[at] == _COPY_DATA:
-                if end - at - _PREFIX_BYTES <= HEADER_BYTES:
+            if len(arrived.messages) - framed < _FEW:
+                time.sleep(_GATHER_S)
+        if not arrived.messages and self._over is not None:
+            raise self._over
+        return arrived
+
+    def _frame(self, arrived: Arrived) -> None:
+        """Take the whole messages out of the buffer."""
+        if self._message_end(0) is None:
+            return  # of a large one nothing is copied before it is there
+        data = bytes(memoryview(self._buffer)[: self._filled])
+        messages, controls = arrived
+        append, prefix = messages.append, _PREFIX.unpack_from
+        copy_data, short = _COPY_DATA, _SHORT
+        at, filled = 0, len(data)
+        while filled - at >= _PREFIX_BYTES:
+            tag, size = prefix(data, at)
+            end = at + 1 + size
+            if end > filled:
+                break
+            if tag == copy_data:
+                if size <= short:
                     controls.append(len(messages))
-                messages.append(data[at + _PREFIX_BYTES : end])
+                append(data[at + 5 : end])
             else:
-                self._beside(data[at], data[at + _PREFIX_BYTES : end])
+                self._beside(tag, data[at + _PREFIX_BYTES : end])
             at = end
         self._drop(at)
-        if not messages and self._over is not None:
-            raise self._over
-        return Arrived(messages, controls)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
-        if select.select([self._socket], [], [], timeout_s)[0]:
-            time.sleep(_GATHER_S)
+        select.select([self._socket], [], [], timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
@@ -259,7 +276,8 @@ class SocketCopyBoth:
 
     def _receive(self) -> None:
         """Take what the socket holds, as much as the buffer has room for; a message always has."""
-        while self._filled < len(self._buffer):
+        room = len(self._buffer) - self._filled
+        while room:
             try:
                 size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
             except BlockingIOError:
@@ -268,6 +286,9 @@ class SocketCopyBoth:
                 self._over = self._over or StreamEnded("server closed the connection unexpectedly")
                 return
             self._filled += size
+            if size < room:
+                return  # all that was there: each call more is a wait for the interpreter's lock
+            room -= size
 
     def _message_end(self, at: int) -> int | None:
         """Where the message at a place in the buffer ends; None while it has not arrived."""
@@ -291,62 +312,10 @@ class SocketCopyBoth:
     def _beside(self, tag: int, body: bytes) -> None:
         """A message that is no CopyData."""
         if tag == _NOTICE:
-            fields = _fields(body)
-            self._notice(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
+            fields = fields_of(body)
+            self._notice(as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
         elif tag == _ERROR:
-            fields = _fields(body)
-            self._over = StreamEnded(_as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
+            fields = fields_of(body)
+            self._over = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
         elif tag not in b"SA":
             self._over = self._over or StreamEnded("")
-
-
-def _copy_data(data: bytes, at: int) -> tuple[Ints, Ints]:
-    """The CopyData messages that follow each other from a place on: where their contents start and end.
-
-    A place where one may begin is one that looks like it; it is one when the message before ends there.
-    """
-    view = np.frombuffer(data, np.uint8, offset=at)
-    if len(view) <= _PREFIX_BYTES:
-        return _NONE, _NONE
-    kinds = view[_PREFIX_BYTES:]
-    likely = view[:-_PREFIX_BYTES] == _COPY_DATA
-    likely &= view[1 : 1 - _PREFIX_BYTES] == 0
-    likely &= (kinds == _XLOG_DATA) | (kinds == _KEEPALIVE)
-    begins = np.flatnonzero(likely)
-    if not len(begins) or begins[0] != 0:
-        return _NONE, _NONE
-    ends = begins + 1 + _sizes(view, begins)
-    follows = ends[:-1] == begins[1:]
-    count = len(begins) if follows.all() else int(follows.argmin()) + 1
-    count = min(count, int(np.searchsorted(ends[:count], len(view), side="right")))
-    return begins[:count] + _PREFIX_BYTES + at, ends[:count] + at
-
-
-def _sizes(view: Bytes, begins: Ints) -> Ints:
-    sizes = np.zeros(len(begins), np.int64)
-    for i in range(1, _PREFIX_BYTES):
-        sizes = (sizes << 8) | view[begins + i]
-    return sizes
-
-
-def _fields(body: bytes) -> dict[str, str]:
-    """An ErrorResponse's or NoticeResponse's fields by their codes ("Error and Notice Message Fields")."""
-    texts = (field.decode(errors="replace") for field in body.split(b"\0") if field)
-    return {text[0]: text[1:] for text in texts}
-
-
-def _refused(fields: dict[str, str]) -> psycopg.Error:
-    """The error that psycopg would raise."""
-    text = _as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
-    try:
-        return errors.lookup(fields.get("C", ""))(text)
-    except KeyError:
-        return psycopg.OperationalError(text)
-
-
-def _as_psql(severity: str | None, primary: str | None, detail: str | None) -> str:
-    text = f"{severity}:  {primary}"
-    return f"{text}\nDETAIL:  {detail}" if detail else text
-
-
-_NONE: Final[Ints] = np.zeros(0, np.int64)

@@ -70,6 +70,35 @@ class PublishedTable:
         """Names of the primary key's columns, as far as they are published."""
         return tuple(column.name for column in self.columns if column.in_primary_key)
 
+    @property
+    def has_identity(self) -> bool:
+        """Whether rows can be told by their replica identity, as far as its columns are published."""
+        if self.replica_identity == "i":
+            return any(column.in_replica_identity_index for column in self.columns)
+        return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A row of pg_attribute, as the server's catalog has it now.
+
+    Attributes:
+        name: None where the column is dropped; then nothing else is known of it.
+        has_missing: Rows from before ADD COLUMN have the value `missing`.
+        missing: `attmissingval`, as the type's output function writes it; None for NULL.
+        filled: Rows may have got values that the catalog does not have: by a volatile default, or by a constant one
+            and the table was rewritten since.
+    """
+
+    attnum: int
+    name: str | None
+    type_oid: int
+    typmod: int
+    generated: str = ""
+    has_missing: bool = False
+    missing: str | None = None
+    filled: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
@@ -197,6 +226,11 @@ class Publisher:
         for row in self.rows("table_columns", {"relids": sorted(relids)}):
             columns.setdefault(row["relid"], []).append(row)
         return columns
+
+    def attributes(self, relid: int) -> tuple[Attribute, ...]:
+        """All columns that a table ever had, in the order of attnum; empty when there is no such table."""
+        rows = self.rows("attributes", {"relids": [relid]})
+        return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
 
     def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
         """What is needed to decode values of these types.

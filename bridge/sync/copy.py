@@ -6,6 +6,8 @@ Spark's executors read; rows go from the server to the Delta write in Arrow batc
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +15,18 @@ import psycopg
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from bridge.apply.target import spark_schema
+from bridge.apply.target import spark_schema, unrepresentable_hint
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
+from bridge.receive.copy_out import copy_out
+from bridge.sync.held import select, where
+from bridge.sync.ranges import BlockRange
 from protocol.copy import CopyDecoder, copy_expression
 from protocol.errors import UnrepresentableValue
 from protocol.types import BUILTIN, TypeInfo, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +34,20 @@ if TYPE_CHECKING:
 
     from bridge.receive.publisher import PublishedTable
 
-_ROWS_PER_BATCH = 50_000
-_BYTES_PER_BATCH = 16 << 20
+MOST_CONNECTIONS = 8
+"""Of one table's copy at a time, however many cores a cluster has: the server has others to serve."""
+
+_LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
+
+_SETTINGS = {
+    # Row security may not thin out a copy silently: it fails instead, as with pg_dump.
+    "row_security": "off",
+    # What waits for its turn to rewrite the table waits for us, and so would never let us have it.
+    "lock_timeout": "'5s'",
+    # A copy's processes are its ranges.
+    "max_parallel_workers_per_gather": "0",
+}
+"""Of a reader's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +56,29 @@ class CopySpec:
 
     Attributes:
         connection_secret: The connection string. Spark blots out options with "secret" in their name.
-        application_name: For pg_stat_activity.
+        application_name: For pg_stat_activity, whatever the connection string says.
         snapshot: The exported snapshot's name.
         relation: `namespace.name`, for messages.
-        queries: The COPY's SELECTs, one a partition.
+        select: SELECT … FROM …, without conditions.
+        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
+        ranges: First block, and the block behind the last or None: a partition each.
         columns: (name, type oid, typmod) of what they return.
         types: Facts of the types that are not built in.
         unrepresentable: What becomes of a value the target's type cannot hold.
+        key: Names of the columns by which changes find rows: what becomes of others does not become of theirs.
     """
 
     connection_secret: str
     application_name: str
     snapshot: str
     relation: str
-    queries: list[str]
+    select: str
+    row_filters: list[str]
+    ranges: list[tuple[int, int | None]]
     columns: list[tuple[str, int, int]]
     types: list[dict[str, Any]]
     unrepresentable: str
+    key: list[str]
 
     def options(self) -> dict[str, str]:
         """As a data source's options."""
@@ -69,10 +92,13 @@ class CopySpec:
             options["application_name"],
             options["snapshot"],
             options["relation"],
-            json.loads(options["queries"]),
+            options["select"],
+            json.loads(options["row_filters"]),
+            [(first, end) for first, end in json.loads(options["ranges"])],
             [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
             json.loads(options["types"]),
             options["unrepresentable"],
+            json.loads(options["key"]),
         )
 
 
@@ -97,53 +123,50 @@ class CopySource(DataSource):
 
 
 class CopyReader(DataSourceReader):
-    """Reads each of a spec's queries as one partition."""
+    """Reads each of a spec's ranges as one partition."""
 
     def __init__(self, spec: CopySpec) -> None:
         self._spec = spec
 
     def partitions(self) -> list[InputPartition]:
-        """One for each query."""
-        return [InputPartition(query) for query in self._spec.queries]
+        """One for each range."""
+        spec = self._spec
+        return [
+            InputPartition(copy_statement(spec.select, spec.row_filters, BlockRange(*blocks))) for blocks in spec.ranges
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Copy one partition's rows."""
         spec = self._spec
         connection = connect(spec.connection_secret, application_name=spec.application_name)
         try:
+            # what the progress goes by, also where the connection string has a name of its own
+            connection.execute("SELECT set_config('application_name', %s, false)", (spec.application_name,))
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(spec.snapshot)))
-            # Row security may not thin out a copy silently: it fails instead, as with pg_dump.
-            connection.execute("SET LOCAL row_security = off")
+            for setting, value in _SETTINGS.items():
+                connection.execute(f"SET LOCAL {setting} = {value}".encode())
             yield from self._rows(connection, partition.value)
         except psycopg.Error as error:
             raise translated(error, f'cannot copy table "{spec.relation}"') from error
         finally:
             connection.close()
 
-    def _rows(self, connection: psycopg.Connection[Any], query: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
         spec = self._spec
         catalog = _catalog({info["oid"]: TypeInfo(**info) for info in spec.types})
         types = [resolve(oid, typmod, catalog) for _, oid, typmod in spec.columns]
         names = [name for name, _, _ in spec.columns]
         policy: Any = spec.unrepresentable
-        decoder = CopyDecoder(types, names, unrepresentable=policy)
-        messages: list[bytes | memoryview] = []
-        size = 0
+        decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
         try:
-            with connection.cursor().copy(query.encode()) as copy:
-                for data in copy:
-                    messages.append(bytes(data))
-                    size += len(data)
-                    if len(messages) >= _ROWS_PER_BATCH or size >= _BYTES_PER_BATCH:
-                        yield from decoder.decode(messages).to_batches()
-                        messages, size = [], 0
-            yield from decoder.decode(messages).to_batches()
+            for messages in copy_out(connection, statement, len(types)):
+                yield from decoder.decode(messages).to_batches()
             decoder.finish()
         except UnrepresentableValue as error:
             raise TargetError(
                 f'table "{spec.relation}": {error}',
-                hint='set unrepresentable = "null" to store NULL for such values',
+                hint=unrepresentable_hint(in_key=error.column in spec.key),
             ) from error
 
 
@@ -156,8 +179,19 @@ def read_table(
     application_name: str,
     snapshot: str,
     unrepresentable: str,
+    ranges: Sequence[BlockRange] = (BlockRange(),),
 ) -> DataFrame:
     """A published table's rows under a snapshot, as the publications restrict them.
+
+    Args:
+        spark: The session.
+        table: What is published.
+        types: Of the columns.
+        conninfo: The publisher, as the executors reach it.
+        application_name: For pg_stat_activity, whatever the connection string says.
+        snapshot: The exported snapshot's name.
+        unrepresentable: What becomes of a value the target's type cannot hold.
+        ranges: A partition each. Several need the table to be held (`bridge.sync.held`).
 
     Returns:
         A DataFrame with the published columns under their names, in the target's types.
@@ -169,27 +203,45 @@ def read_table(
         application_name,
         snapshot,
         table.qualified_name,
-        [copy_query(table, types)],
+        copy_select(table, types),
+        list(table.row_filters),
+        [(blocks.first, blocks.end) for blocks in ranges],
         [(column.name, column.type_oid, column.typmod) for column in table.columns],
         [asdict(info) for info in own],
         unrepresentable,
+        _key(table),
     )
-    return spark.read.format("pgbridge_copy").options(**spec.options()).load()
+    rows = spark.read.format("pgbridge_copy").options(**spec.options()).load()
+    # a task reads its ranges one after the other
+    return rows if len(ranges) <= MOST_CONNECTIONS or _few_cores(spark) else rows.coalesce(MOST_CONNECTIONS)
 
 
-def copy_query(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
-    """The COPY statement that reads what is published of a table, filtered on the server.
+def _few_cores(spark: SparkSession) -> bool:
+    """Whether Spark runs no more tasks at a time than a copy may have connections; a cluster may come to do so."""
+    master = _LOCAL.fullmatch(spark.conf.get("spark.master", "") or "")
+    return master is not None and int(master[1] or os.cpu_count() or 1) <= MOST_CONNECTIONS
 
-    `ONLY`, because children of an inheritance parent are published as tables of their own; not for a
-    partitioned table, whose rows are all in its partitions (`fetch_remote_table_info`, tablesync.c).
-    """
-    expressions = [
-        copy_expression(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
-    ]
-    only = "" if table.relkind == "p" else "ONLY "
-    where = " WHERE " + " OR ".join(f"({text})" for text in table.row_filters) if table.row_filters else ""
-    select = f"SELECT {', '.join(expressions)} FROM {only}{table.identifier.as_string()}{where}"
-    return f"COPY ({select}) TO STDOUT (FORMAT binary)"
+
+def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
+    """What selects a table's published columns in the form in which COPY's values are read."""
+    resolved = {column.name: resolve(column.type_oid, column.typmod, types) for column in table.columns}
+    return select(table, [copy_expression(name, type_) for name, type_ in resolved.items()])
+
+
+def copy_statement(select: str, row_filters: Sequence[str], blocks: BlockRange) -> str:
+    """The COPY statement that reads a range, filtered on the server."""
+    return f"COPY ({select}{where(row_filters, blocks)}) TO STDOUT (FORMAT binary)"
+
+
+def _key(table: PublishedTable) -> list[str]:
+    """The columns by which changes will find rows: those that `key_of` finds in a Relation message."""
+    match table.replica_identity:
+        case "n":
+            return []
+        case "i":
+            return [column.name for column in table.columns if column.in_replica_identity_index]
+        case _:
+            return list(table.primary_key)
 
 
 def _catalog(own: Mapping[int, TypeInfo]) -> dict[int, TypeInfo]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from bridge import faults
 from bridge.errors import PublisherError
 from bridge.receive.options import pgoutput_options
+from bridge.receive.publisher import psql_name
+from bridge.receive.relations import read_publications
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -51,6 +53,7 @@ class Start:
         """
         # before there is a slot: one that nobody streams from holds WAL
         pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)
+        name_without_identity(self._publisher, self._subscription.publications, self._log)
         name = self._subscription.name
         with ReplicationConnection(self._subscription.connection, application_name=name) as replication:
             system_identifier = replication.system_identifier()
@@ -129,3 +132,20 @@ class Start:
             slot_state=state,
             system_identifier=system_identifier,
         )
+
+
+def name_without_identity(publisher: Publisher, publications: Sequence[str], log: FilteringBoundLogger) -> None:
+    """Warn of tables whose UPDATEs and DELETEs are published, and refused by the server for want of an identity.
+
+    No error: it takes INSERTs of them (`CheckCmdReplicaIdentity`), and they are replicated.
+    """
+    found = read_publications(publisher, publications)
+    changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
+    for table in publisher.tables(changing) if changing else ():
+        if table.relkind == "r" and not table.has_identity:
+            name = f"{psql_name(table.namespace)}.{psql_name(table.name)}"
+            log.warning(
+                "the server refuses UPDATE and DELETE of a table that publishes them without a replica identity",
+                relation=table.qualified_name,
+                hint=f"ALTER TABLE {name} ADD PRIMARY KEY (…); or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )

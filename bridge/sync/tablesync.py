@@ -7,6 +7,8 @@ cut short is copied again from the start; its Delta table is empty until one com
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,10 +18,13 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.changes import Subscribed
+from bridge.apply.schemas import columns_of
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
-from bridge.errors import BridgeError, PublisherError, SyncError, TargetError
+from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.copy import read_table
+from bridge.sync.held import HeldTable
+from bridge.sync.progress import CopyMonitor
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.types import resolve
@@ -97,26 +102,35 @@ class TableSync:
         return replace(rel, state="r")
 
     def copy(self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot) -> None:
-        """Copy every table that needs it, under one snapshot; one that cannot be copied keeps back no other.
+        """Copy every table that needs it, under one snapshot, `max_sync_workers` at a time.
 
-        After it, no table is in state i or d; each copied one has the snapshot's consistent point as its LSN.
+        After it, no table is in state i or d; each copied one has the snapshot's consistent point as its LSN. If the
+        copy of a table fails, the others are copied all the same before the error is raised.
 
         Raises:
             PublisherError: The server could not be read.
+            SyncError: A table's copy was cut short.
             TargetError: A target is there already with rows in it, or cannot hold a value.
         """
-        failed: BridgeError | None = None
-        for rel in self._catalog.rels(self._subscription.name):
-            table = tables.get((rel.namespace, rel.name))
-            if table is not None and self.needs_copy(rel):
-                try:
-                    self._copy_table(rel, table, publisher, snapshot)
-                except (SyncError, TargetError) as error:
-                    failed = failed or error
-        if failed is not None:
-            raise failed
+        name, conninfo = self._subscription.name, self._subscription.connection
+        with (
+            CopyMonitor(conninfo, name, self._catalog, self._log) as monitor,
+            ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
+        ):
+            copies = [
+                pool.submit(self._copy_table, rel, tables[rel.namespace, rel.name], publisher, snapshot, monitor)
+                for rel in self._catalog.rels(name)
+                if (rel.namespace, rel.name) in tables and self.needs_copy(rel)
+            ]
+        errors = [error for copy in copies if (error := copy.exception()) is not None]
+        for error in errors[1:]:
+            self._log.error("table copy failed", error=str(error))
+        if errors:
+            raise errors[0]
 
-    def _copy_table(self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot) -> None:
+    def _copy_table(
+        self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
+    ) -> None:
         if snapshot.name is None:
             raise PublisherError("a copy needs an exported snapshot")
         types = publisher.types(column.type_oid for column in table.columns)
@@ -130,29 +144,41 @@ class TableSync:
             fits = False  # its rows are the subscription's and are all replaced: its columns may be, too
         if existed:
             self.check_copied_to(rel)
-        name = self._subscription.name
+        name, started_s = self._subscription.name, time.monotonic()
         self._catalog.put_rel(name, replace(rel, state="d"))
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
-        rows = read_table(
-            self._spark,
-            table,
-            types,
-            conninfo=self._subscription.connection,
-            application_name=f"{name}_sync",
-            snapshot=snapshot.name,
-            unrepresentable=self._subscription.unrepresentable,
-        )
         # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
         row = self._catalog.subscription(name)
         app_id = f"{row.txn_app_id}/copy" if row else ""
         stamp = delta.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
-        try:
-            delta.overwrite(rows, rel.path, stamp, columns_too=not fits)
-        except (PySparkException, Py4JJavaError) as error:
-            raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+        conninfo = self._subscription.connection
+        # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
+        application_name = f"{name[:45]}_sync_{table.relid}"
+        with (
+            HeldTable(conninfo, table, application_name=f"{name}_sync") as held,
+            monitor.watching(application_name, rel.namespace, rel.name, held.size),
+        ):
+            rows = read_table(
+                self._spark,
+                table,
+                types,
+                conninfo=conninfo,
+                application_name=application_name,
+                snapshot=snapshot.name,
+                unrepresentable=self._subscription.unrepresentable,
+                ranges=held.ranges,
+            )
+            try:
+                delta.overwrite(rows, rel.path, stamp, columns_too=not fits, rows_per_file=held.rows_per_file)
+            except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
+                raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+            held.check()
+        self._catalog.put_columns(name, table.relid, columns_of(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
-        self._log.info("table copy finished", relation=rel.qualified_name)
+        self._log.info(
+            "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
+        )
 
     def _target(self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo]) -> Target:
         """The table's Delta table, made if it is not there, and checked."""

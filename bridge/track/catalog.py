@@ -10,10 +10,14 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import astuple
+from itertools import groupby
+from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
-from bridge.track.rows import BatchIntent, ErrorRow, PreparedRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
@@ -208,14 +212,15 @@ class Catalog:
         """Record the batch's intent, before its first commit to Delta."""
         with self._transaction() as db:
             db.execute(
-                "INSERT OR REPLACE INTO batch (subscription, start_lsn, end_lsn, undoing) VALUES (?, ?, ?, 0)",
-                (name, intent.start_lsn, intent.end_lsn),
+                "INSERT OR REPLACE INTO batch (subscription, start_lsn, end_lsn, undoing, alters) "
+                "VALUES (?, ?, ?, 0, ?)",
+                (name, intent.start_lsn, intent.end_lsn, int(intent.alters)),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of a batch that was begun and not finished."""
-        rows = self._rows("SELECT start_lsn, end_lsn, undoing FROM batch WHERE subscription = ?", name)
-        return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1]), bool(rows[0][2])) if rows else None
+        rows = self._rows("SELECT start_lsn, end_lsn, undoing, alters FROM batch WHERE subscription = ?", name)
+        return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1]), bool(rows[0][2]), bool(rows[0][3])) if rows else None
 
     def begin_undo(self, name: str) -> None:
         """Record that the commits of the batch under way are about to be taken back."""
@@ -236,6 +241,7 @@ class Catalog:
         ended: Iterable[str] = (),
         *,
         clear_skip_lsn: Lsn | None = None,
+        columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
     ) -> None:
         """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction.
 
@@ -245,8 +251,11 @@ class Catalog:
             prepared: Transactions that were prepared within it.
             ended: Files of prepared transactions that were committed or rolled back within it.
             clear_skip_lsn: The skip LSN that has done what it can; another one that was set meanwhile stays.
+            columns: Of published tables, by relid, where the batch came to know others than before.
         """
         with self._transaction() as db:
+            for relid, rows in columns.items():
+                self._put_columns(db, name, relid, rows)
             db.executemany(
                 "INSERT OR REPLACE INTO prepared (subscription, file, gid, xid, end_lsn) VALUES (?, ?, ?, ?, ?)",
                 [(name, row.file, row.gid, row.xid, row.end_lsn) for row in prepared],
@@ -282,6 +291,29 @@ class Catalog:
         with self._transaction() as db:
             self._put_rels(db, subscription, [rel])
 
+    def columns(self, name: str) -> dict[int, tuple[ColumnRow, ...]]:
+        """The columns of published tables as of the origin's LSN, by relid, in the order of attnum."""
+        rows = self._rows(
+            "SELECT relid, attnum, name, type_oid, typmod, state FROM rel_column WHERE subscription = ? "
+            "ORDER BY relid, attnum",
+            name,
+        )
+        return {relid: tuple(ColumnRow(*row[1:]) for row in of) for relid, of in groupby(rows, itemgetter(0))}
+
+    def put_columns(self, name: str, relid: int, columns: Iterable[ColumnRow]) -> None:
+        """Write down a published table's columns, in the place of what was there."""
+        with self._transaction() as db:
+            self._put_columns(db, name, relid, columns)
+
+    @staticmethod
+    def _put_columns(db: sqlite3.Connection, name: str, relid: int, columns: Iterable[ColumnRow]) -> None:
+        db.execute("DELETE FROM rel_column WHERE subscription = ? AND relid = ?", (name, relid))
+        db.executemany(
+            "INSERT INTO rel_column (subscription, relid, attnum, name, type_oid, typmod, state) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(name, relid, row.attnum, row.name, row.type_oid, row.typmod, row.state) for row in columns],
+        )
+
     def owner_of(self, path: str, *, but: str) -> str | None:
         """Another subscription that writes to the Delta table at `path`."""
         rows = self._rows("SELECT subscription FROM subscription_rel WHERE path = ? AND subscription <> ?", path, but)
@@ -303,6 +335,21 @@ class Catalog:
             "AND lsn <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
             (name,),
         )
+
+    def put_copies(self, name: str, copies: Iterable[CopyRow]) -> None:
+        """How far all copies of a subscription are that are under way."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM copy_progress WHERE subscription = ?", (name,))
+            rows = [(name, *astuple(copy)) for copy in copies]
+            db.executemany("INSERT INTO copy_progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def copies(self, name: str) -> list[CopyRow]:
+        """What was put last."""
+        columns = "namespace, name, rows, bytes, total_bytes_estimate, rows_per_s, seconds_left"
+        return [
+            CopyRow(*row)
+            for row in self._rows(f"SELECT {columns} FROM copy_progress WHERE subscription = ? ORDER BY 1, 2", name)
+        ]
 
     # --- errors ------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,11 @@ def sync_name(subscription: str) -> str:
     return subscription + SYNC
 
 
+def owner_of(name: str) -> str:
+    """The subscription whose tables are under this name."""
+    return name.removesuffix(SYNC)
+
+
 @dataclass(frozen=True, slots=True)
 class RefreshRow:
     """One thing that was asked for.
@@ -124,6 +129,9 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
                 given.append(replace(rel, lsn=lsn, state="r" if lsn <= remote_lsn else "s"))
         if not given:
             return []
+        moved = "SELECT relid FROM rel_column WHERE subscription = ?2"
+        db.execute(f"DELETE FROM rel_column WHERE subscription = ?1 AND relid IN ({moved})", (subscription, sync))
+        db.execute("UPDATE rel_column SET subscription = ?1 WHERE subscription = ?2", (subscription, sync))
         _delete(db, sync, [(rel.namespace, rel.name) for rel in given])
         _put(db, subscription, given)
         _begin_anew(db, sync)
@@ -149,7 +157,7 @@ def slot_dropped(catalog: Catalog, subscription: str) -> None:
                 "ON CONFLICT (subscription, conflict) DO UPDATE SET count = count + excluded.count",
                 (subscription, sync),
             )
-            for table in ("error", "conflict", "prepared"):
+            for table in ("error", "conflict", "prepared", "copy_progress"):
                 db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
             db.execute("DELETE FROM subscription WHERE name = ?", (sync,))
 
@@ -161,7 +169,7 @@ def count_sync_error(catalog: Catalog, subscription: str) -> None:
 
 
 def _begin_anew(db: sqlite3.Connection, sync: str) -> None:
-    for table in ("origin", "batch", "prepared"):
+    for table in ("origin", "batch", "prepared", "rel_column"):
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("UPDATE subscription SET slot_state = ? WHERE name = ?", (DROPPING, sync))
     db.execute("UPDATE subscription_rel SET state = 'd', lsn = 0 WHERE subscription = ? AND state <> 'i'", (sync,))

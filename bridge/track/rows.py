@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from protocol.lsn import Lsn
@@ -54,6 +54,32 @@ class RelRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRow:
+    """How far a table's copy is.
+
+    Attributes:
+        rows: Rows that were read.
+        bytes: In COPY's binary format.
+        total_bytes_estimate: What `bytes` will be at the end, by the planner's estimate of rows.
+        rows_per_s: Of late; None before it is known, as the next.
+        seconds_left: At that rate.
+    """
+
+    namespace: str
+    name: str
+    rows: int
+    bytes: int
+    total_bytes_estimate: int
+    rows_per_s: float | None
+    seconds_left: float | None
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class BatchIntent:
     """What a batch is about to apply: the transactions that end in (start_lsn, end_lsn].
 
@@ -62,11 +88,31 @@ class BatchIntent:
 
     Attributes:
         undoing: Its commits are being taken back: it must not be applied before that is done.
+        alters: It changes columns of its targets, as the publisher's catalog was when it was formed.
     """
 
     start_lsn: Lsn
     end_lsn: Lsn
     undoing: bool = False
+    alters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRow:
+    """A column of a published table, as the stream had it last.
+
+    Attributes:
+        attnum: `pg_attribute.attnum`: it stays when the column is renamed, and is never given out again. Negative for
+            a column that is gone, and whose number is not known.
+        state: `live`: the stream has it; `hidden`: it has not, because the column is not published; `gone`: it has it
+            no more.
+    """
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    state: Literal["live", "hidden", "gone"] = "live"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _SINCE_1 = (
     """
@@ -89,9 +89,39 @@ _SINCE_3 = (
     """,
 )
 
-_SINCE_4: tuple[str, ...] = ()
+_SINCE_4 = (
+    """
+    CREATE TABLE copy_progress (             -- pg_stat_progress_copy's part, of the copies that are under way
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      rows INTEGER NOT NULL,
+      bytes INTEGER NOT NULL,
+      total_bytes_estimate INTEGER NOT NULL,
+      rows_per_s REAL,
+      seconds_left REAL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+)
 
 _SINCE_5 = (
+    "ALTER TABLE batch ADD COLUMN alters INTEGER NOT NULL DEFAULT 0",  # it changes columns of its targets
+    """
+    CREATE TABLE rel_column (                -- the columns of published tables, as of the origin's LSN
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      relid INTEGER NOT NULL,
+      attnum INTEGER NOT NULL,
+      name TEXT NOT NULL,
+      type_oid INTEGER NOT NULL,
+      typmod INTEGER NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('live','hidden','gone')),
+      PRIMARY KEY (subscription, relid, attnum)
+    ) STRICT
+    """,
+)
+
+_SINCE_6 = (
     """
     CREATE TABLE refresh (                   -- asked for by the command line, taken up by the worker
       id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -113,7 +143,7 @@ def migrate(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-    for since, statements in enumerate((_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5), 1):
+    for since, statements in enumerate((_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6), 1):
         for statement in statements if version < since else ():
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

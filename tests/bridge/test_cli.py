@@ -579,7 +579,8 @@ def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
     started: list[tuple[Path, bool]] = []
 
     class Daemon:
-        def __init__(self, settings: config.Config, *, until_caught_up: bool) -> None:
+        def __init__(self, settings: config.Config, *, until_caught_up: bool, bars: None) -> None:
+            assert bars is None  # standard error is no terminal
             started.append((settings.state_dir, until_caught_up))
 
         def run(self) -> Any:

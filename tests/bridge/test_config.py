@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from bridge.config import NOT_YET, Config, Subscription, load
+from bridge.config import Config, Subscription, load
 from bridge.errors import ConfigError
 
 SHOP = """
@@ -61,6 +60,7 @@ DEFAULTS = {
     "batch_max_rows": 500_000,
     "batch_max_bytes": 256 * 1024 * 1024,
     "batch_max_age_s": 0.5,
+    "max_sync_workers": 2,
     "retry_max_s": 60,
 }
 
@@ -136,6 +136,7 @@ def test_defaults(read, tmp_path):
         ("batch_max_bytes = 1000", 1000),
         ("batch_max_age_s = 0", 0.0),
         ("batch_max_age_s = 2.5", 2.5),
+        ("max_sync_workers = 4", 4),
         ("retry_max_s = 1", 1.0),
     ],
 )
@@ -340,6 +341,7 @@ def test_value_outside_the_allowed_ones(refused, key, value, allowed):
         ("batch_max_rows", "0", "greater than or equal to 1"),
         ("batch_max_bytes", "-1", "greater than or equal to 1"),
         ("batch_max_age_s", "-0.5", "greater than or equal to 0"),
+        ("max_sync_workers", "0", "greater than or equal to 1"),
         ("retry_max_s", "0", "greater than 0"),
         ("retry_max_s", "inf", "a finite number"),
         ("batch_max_age_s", "nan", "a finite number"),
@@ -403,19 +405,6 @@ def test_name_that_is_too_long_for_a_slot(refused):
     assert line.startswith(f"subscription.{name}.slot_name: ")
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ('conflict = "apply_remote"', 'conflict: "apply_remote" is not available in this version: '),
-    ],
-)
-def test_not_in_this_version(refused, line, text):
-    """Refused with the reason, rather than accepted and ignored."""
-    (message,) = refused(with_key(line))
-    assert message.startswith(f"subscription.shop.{text}")
-    assert len(message) > len(f"subscription.shop.{text}") + 20
-
-
 def test_publication_definitions(tmp_path):
     """Beside the configuration file, and read with it."""
     (tmp_path / "f.sql").write_text("CREATE PUBLICATION p FOR TABLE t")
@@ -446,14 +435,6 @@ def test_publication_definitions_with_a_fault(tmp_path):
         load(path)
     place = f"{tmp_path / 'f.sql'}:2:5: invalid publication object list"
     assert str(error.value).startswith(f"{path}: subscription.shop.publication_definitions: {place}")
-
-
-def test_what_is_not_there_yet_is_refused(refused):
-    """An entry that no validator looks at would refuse nothing."""
-    for (key, value), why in NOT_YET.items():
-        (message,) = refused(with_key(f"{key} = {json.dumps(value)}"))
-        assert message.startswith(f"subscription.shop.{key}: ")
-        assert message.endswith(why)
 
 
 def test_spark_settings_without_quotes(refused):

@@ -24,8 +24,8 @@ def wait_until(condition, timeout_s=60):
         time.sleep(0.3)
 
 
-def test_a_daemons_life(publisher, daemon):
-    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM."""
+def test_a_daemons_life(spark, publisher, daemon):
+    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, another run."""
     publisher.execute(SETUP)
     bridge = daemon()
     bridge.start()
@@ -45,6 +45,7 @@ def test_a_daemons_life(publisher, daemon):
     assert "enabled (now)" in command(bridge, "enable", "sub").stdout
     wait_until(lambda: bridge.status()["state"] == "streaming" and bridge.status()["lag_bytes"] == 0)
 
+    publisher.execute("INSERT INTO t SELECT generate_series(3, 5000)")
     assert bridge.stop() == 0
     stopped = bridge.status()
     assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
@@ -52,15 +53,6 @@ def test_a_daemons_life(publisher, daemon):
     events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
     assert events[-1]["event"] == "stopped"
     assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
-
-
-def test_sigterm_under_load_finishes_the_batch(spark, publisher, daemon):
-    publisher.execute(SETUP)
-    bridge = daemon(batch_max_age_s=0.0)
-    bridge.start()
-    bridge.wait_for('"streaming"')
-    publisher.execute("INSERT INTO t SELECT generate_series(2, 5000)")
-    assert bridge.stop() == 0
     assert bridge.run_until_caught_up() == 0
     assert spark.read.format("delta").load(bridge.path("t")).count() == 5000
 

@@ -150,3 +150,16 @@ def test_standard_error_by_default(capsys, monkeypatch):
     assert captured.out == ""
     assert json.loads(captured.err)["event"] == "hello"
     assert not sys.stderr.isatty()
+
+
+def test_standard_error_is_that_of_the_moment(monkeypatch):
+    """Bars on a terminal take its place for a while, so that lines come above them."""
+    first, second = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stderr", first)
+    log.configure()
+    logger = log.get("shop")
+    logger.info("one")
+    monkeypatch.setattr(sys, "stderr", second)
+    logger.info("two")
+    assert ("one" in first.getvalue(), "two" in first.getvalue()) == (True, False)
+    assert ("one" in second.getvalue(), "two" in second.getvalue()) == (False, True)

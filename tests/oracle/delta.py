@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from tests.oracle.native import NativeSubscriber
+    from tests.oracle.native import Row
 
 Values = tuple[Any, ...]
 
@@ -25,9 +25,23 @@ def delta_table(spark: SparkSession, path: str) -> pa.Table:
     return spark.read.format("delta").load(path).toArrow()
 
 
-def differences(spark: SparkSession, path: str, native: NativeSubscriber, table: str) -> list[str]:
-    """What the Delta table has and the native subscriber's has not, and the other way round; empty when equal."""
+class Rows(Protocol):
+    """Who has the rows that are expected."""
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
+        """A table's rows as `text_rows` gives them."""
+
+
+def differences(
+    spark: SparkSession, path: str, native: Rows, table: str, columns: Sequence[str] | None = None
+) -> list[str]:
+    """What the Delta table has and the native subscriber's has not, and the other way round; empty when equal.
+
+    `columns`: which of the Delta table's columns to look at; by default all.
+    """
     found = delta_table(spark, path)
+    if columns is not None:
+        found = found.select(columns)
     expected_rows = native.rows(table, found.column_names)
     readers = [reader(field.type) for field in found.schema]
     expected = Counter(

@@ -47,7 +47,8 @@ COMMIT
 TABLES = ("keyed", "moved", "emptied", "log", "altered")
 
 
-@pytest.mark.parametrize("streaming", [pytest.param("off", marks=pytest.mark.soak), "on"])
+@pytest.mark.soak
+@pytest.mark.parametrize("streaming", ["off", "on"])
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
     from bridge.apply.stage import SparkStage

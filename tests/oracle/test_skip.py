@@ -116,8 +116,14 @@ def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spar
         ("UPDATE", 2),
     ]
     assert pq.read_table(kept / "public.other.parquet").num_rows == 2
-    # the documentation's other way: an origin moved to the next LSN
-    publisher.execute("INSERT INTO test VALUES (200, 200, 'too large'); INSERT INTO test VALUES (201, 1, 'after')")
+
+
+@pytest.mark.soak
+def test_an_origin_that_was_moved_on_leaves_the_transaction_out(both, publisher):
+    """The documentation's other way: pg_replication_origin_advance to the next LSN of the finish LSN."""
+    pair = both()
+    publisher.execute("INSERT INTO test VALUES (200, 200, 'too large')")
+    publisher.execute("INSERT INTO test VALUES (201, 1, 'after')")
     lsn = pair.stopped_at()
     pair.bridge.catalog.set_origin(pair.name, Lsn(Lsn.parse(lsn) + 1))
     pair.native.execute(f"ALTER SUBSCRIPTION {pair.name}_native SKIP (lsn = '{lsn}')")
@@ -125,11 +131,11 @@ def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spar
     pair.catch_up_and_compare()
 
 
-@pytest.mark.parametrize("streaming", ["on"])
-def test_streamed_and_prepared_transactions(both, publisher, streaming):
+@pytest.mark.soak
+def test_streamed_and_prepared_transactions(both, publisher):
     """Each alone, with others before, behind and between."""
     publisher.stream_everything()
-    pair = both(streaming=streaming, two_phase=True)
+    pair = both(streaming="on", two_phase=True)
     bad = "INSERT INTO other VALUES ({0}, 1); SAVEPOINT s; INSERT INTO test VALUES ({0}, 100, 'x')"
     publisher.execute(
         f"INSERT INTO test VALUES (1, 1, 'a'); BEGIN; {bad.format(10)}; COMMIT; DELETE FROM test WHERE c = 1"
@@ -148,6 +154,33 @@ def test_streamed_and_prepared_transactions(both, publisher, streaming):
     assert list((pair.bridge.folder / "state" / "spool" / pair.name).iterdir()) == []
 
 
+@pytest.mark.soak
+def test_the_documentations_conflicts(both, publisher, spark):
+    """A row in the way stops both until somebody removes it; rows that are not there are passed over, and counted."""
+    pair = both()
+    delta = f"delta.`{pair.bridge.path('test')}`"
+    pair.native.execute("INSERT INTO test VALUES (1, 1, 'local'); DELETE FROM test WHERE c = 0")
+    spark.sql(f"INSERT INTO {delta} VALUES (1, 1, 'local')").collect()
+    spark.sql(f"DELETE FROM {delta} WHERE c = 0").collect()
+    publisher.execute("UPDATE test SET n = 1 WHERE c = 0; DELETE FROM test WHERE c = 0")
+    publisher.execute("INSERT INTO test VALUES (1, 1, 'remote')")
+    with pytest.raises(ApplyError) as raised:
+        pair.bridge.catch_up()
+    assert str(raised.value).startswith(
+        'conflict detected on relation "public.test": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (c)=(1).\n"
+        f'CONTEXT:  processing remote data for replication origin "pgbridge_{pair.name}" during message type "INSERT" '
+        'for replication target relation "public.test" in transaction'
+    )
+    pair.native.execute("DELETE FROM test WHERE c = 1")
+    spark.sql(f"DELETE FROM {delta} WHERE c = 1").collect()
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+    counted = pair.bridge.catalog.conflicts(pair.name)
+    assert counted == {"insert_exists": 1, "update_missing": 1, "delete_missing": 1}
+
+
+@pytest.mark.soak
 def test_it_is_cleared_where_it_does_not_match(both, publisher):
     """By the next transaction that is applied, with the warning; on both sides."""
     pair = both()

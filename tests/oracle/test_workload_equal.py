@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -20,15 +21,8 @@ def assert_equal(spark, path_of, native):
         assert differences(spark, path_of(table), native, table) == []
 
 
-@pytest.mark.parametrize(
-    ("streaming", "binary"),
-    [
-        ("off", False),
-        ("on", True),
-        pytest.param("off", True, marks=pytest.mark.soak),
-        pytest.param("on", False, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak  # without it, `test_kill` has the same workload, streamed, in binary form, with kills
+@pytest.mark.parametrize(("streaming", "binary"), list(itertools.product(["off", "on"], [False, True])))
 def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, streaming, binary):
     """Prepared transactions stay open from one life to the next; with streaming, every change is sent at once."""
     publisher.stream_everything()

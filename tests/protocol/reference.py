@@ -155,7 +155,7 @@ def _shifted(epoch: Any, **distance: int) -> Any:
 
 
 def _numeric_text(data: bytes) -> str:
-    count, weight, sign, dscale = struct.unpack_from(">hhHH", data)
+    count, weight, sign, dscale = struct.unpack_from(">HhHH", data)
     if sign in {0xC000, 0xD000, 0xF000}:
         return {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}[sign]
     digits = struct.unpack_from(f">{count}h", data, 8)

@@ -50,7 +50,7 @@ def numeric_send(value: Decimal) -> bytes:
         groups.pop()
     if not groups:
         sign = weight = 0
-    return struct.pack(">hhHH", len(groups), weight, 0x4000 if sign else 0, dscale) + struct.pack(
+    return struct.pack(">HhHH", len(groups), weight, 0x4000 if sign else 0, dscale) + struct.pack(
         f">{len(groups)}h", *groups
     )
 

@@ -75,6 +75,7 @@ def test_lower_bounds_are_lost():
 
 NESTED_TEXT = ["{{1,2},{3,4}}", "[1:1][2:2]={{1}}", "{{{1}}}"]
 NESTED_BINARY = [struct.pack(">iiIiiii", n, 0, 23, 1, 1, 1, 1) + struct.pack(">ii", 4, 7) for n in (2, 6)]
+NESTED_BINARY_SHOWN = [(NESTED_BINARY[0], "{{7}}"), (NESTED_BINARY[1], f"\\x{NESTED_BINARY[1].hex()}")]
 
 
 @pytest.mark.parametrize("nested", NESTED_TEXT)
@@ -86,14 +87,37 @@ def test_more_dimensions_in_text(nested):
     assert caught.value.text == nested
 
 
-@pytest.mark.parametrize("nested", NESTED_BINARY)
-def test_more_dimensions_in_binary(nested):
+@pytest.mark.parametrize(("nested", "text"), NESTED_BINARY_SHOWN)
+def test_more_dimensions_in_binary(nested, text):
+    """The second has six dimensions and a body of fewer, which nobody has to read."""
     one = array_send([struct.pack(">i", 1)], 23)
     assert read_binary(INT4S, one, nested, array_send([], 23), policy="null") == [[1], None, []]
     with pytest.raises(UnheldValue, match="one dimension") as caught:
         read_binary(INT4S, one, nested)
     assert caught.value.index == 1
-    assert caught.value.text == f"\\x{nested.hex()}"
+    assert caught.value.text == text
+
+
+def nested_send(sizes: list[int], elements: list[bytes | None], element_oid: int) -> bytes:
+    head = struct.pack(">iiI", len(sizes), None in elements, element_oid)
+    bounds = b"".join(struct.pack(">ii", size, 1) for size in sizes)
+    return head + bounds + array_send([*elements, None], element_oid)[20:-4]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements", "text"),
+    [
+        ([2, 2], [b"a", b"b c", None, b""], "{{a,b c},{NULL,}}"),
+        ([1, 2, 1], [b"a", b"b"], "{{{a},{b}}}"),
+        ([3, 1], [b"a", b"b", b"c"], "{{a},{b},{c}}"),
+        ([1, 1, 1, 1, 1, 1], [b"a"], "{{{{{{a}}}}}}"),
+        ([2, 7], [b"a"] * 14, "{{a,a,a,a,a,a,a},{a,a,a,..."),
+    ],
+)
+def test_more_dimensions_are_shown_as_text(sizes, elements, text):
+    with pytest.raises(UnheldValue) as caught:
+        read_binary(TEXTS, array_send([b"x"], 25), nested_send(sizes, elements, 25))
+    assert (caught.value.index, caught.value.text) == (1, text)
 
 
 def test_elements_that_the_column_cannot_hold():
@@ -112,10 +136,10 @@ def test_delimiter_of_the_element_type():
     assert read_text(BOXES, "{(1,1),(0,0);(2,2),(1,1)}") == [["(1,1),(0,0)", "(2,2),(1,1)"]]
 
 
-def test_binary_elements_that_were_cast_to_text():
-    """A type without a binary reader is selected as text[], so its elements are text."""
-    assert read_binary(BOXES, array_send([b"(1,1),(0,0)", None], 25)) == [["(1,1),(0,0)", None]]
-    with pytest.raises(MalformedValue, match="expected type 25"):
+def test_arrays_without_a_binary_reader_come_as_text():
+    """In a binary copy, what is selected of them is their text."""
+    assert read_binary(BOXES, b"{(1,1),(0,0);NULL}") == [["(1,1),(0,0)", None]]
+    with pytest.raises(MalformedValue, match="is no array"):
         read_binary(BOXES, array_send([b"(1,1),(0,0)"], 603))
 
 

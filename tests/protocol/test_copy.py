@@ -55,7 +55,7 @@ def copied(connection: psycopg.Connection[Any], query: str) -> list[bytes]:
 
 @pytest.mark.parametrize("declaration", SAMPLES)
 def test_copied_values_are_read_as_the_server_writes_them(samples, declaration):
-    """Types that are not read in binary form come as the text they are cast to."""
+    """Types that are not read in binary form come as their text, which no cast of theirs changes."""
     sent = samples.send(declaration, SAMPLES[declaration])
     expected = [reference.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
     query = f"SELECT id, {copy_expression('v', sent.type)} FROM sample ORDER BY id"
@@ -90,9 +90,7 @@ def test_any_column_name_is_quoted(samples, name):
     [
         (23, '"v"'),
         (1007, '"v"'),
-        (600, '"v"::pg_catalog.text'),
-        (1017, '"v"::pg_catalog.text[]'),
-        (99999, '"v"::pg_catalog.text'),
+        *((oid, 'CASE WHEN "v" IS DISTINCT FROM NULL THEN pg_catalog.concat("v") END') for oid in (600, 1017, 99999)),
     ],
 )
 def test_expression(oid, expression):

@@ -11,7 +11,7 @@ import sql
 from protocol import binary_values, output
 from protocol.types import BUILTIN, RANGE_SUBTYPES, Kind, TypeInfo, resolve
 from tests.protocol.rows import typmod_of
-from tests.protocol.samples import SAMPLES
+from tests.protocol.samples import SAMPLES, TEXT_ONLY
 
 STRING = pa.string()
 UTC = pa.timestamp("us", tz="UTC")
@@ -56,6 +56,7 @@ ARROW = {
     "bigint[]": pa.list_(pa.int64()),
     "real[]": pa.list_(pa.float32()),
     "double precision[]": pa.list_(pa.float64()),
+    "oid[]": pa.list_(pa.int64()),
     "numeric(12,2)[]": pa.list_(pa.decimal128(12, 2)),
     "numeric(30,5)[]": pa.list_(pa.decimal128(30, 5)),
     "bytea[]": pa.list_(pa.binary()),
@@ -65,18 +66,15 @@ ARROW = {
     "price[]": pa.list_(pa.decimal128(10, 2)),
     "tags[]": pa.list_(pa.list_(STRING)),
     "places[]": pa.list_(pa.list_(STRING)),
+    "moods[]": pa.list_(pa.list_(STRING)),
 }
-TEXT_ONLY = {
-    "money", "point", "box", "polygon", "circle", "tsvector", "tsquery", "regclass", "int2vector", "oidvector",
-    "txid_snapshot", "pair", "float_range", "places", "point[]", "box[]", "money[]", "pair[]", "places[]", "regclass[]",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("declaration", SAMPLES)
 def test_declared_types(samples, declaration):
     """A column of each declaration on a server, by the facts of its catalog."""
     type_ = samples.fill(declaration, [])
-    array = declaration.endswith("[]") or declaration in {"tags", "prices", "places"}
+    array = declaration.endswith("[]") or declaration in {"tags", "prices", "places", "moods"}
     assert type_.arrow == ARROW.get(declaration, pa.list_(STRING) if array else STRING)
     assert type_.binary is (declaration not in TEXT_ONLY)
     assert pickle.loads(pickle.dumps(type_)) == type_

@@ -14,8 +14,10 @@ FILES = sorted(Path(sql.__file__).parent.glob("*.sql"))
 NAMES = [path.stem for path in FILES]
 
 ARGUMENTS = {
+    "application_names": ["an application"],
     "oids": [20],
     "publications": ["a publication"],
+    "relid": 1259,
     "relids": [1259],
     "slot_name": "no_such_slot",
 }

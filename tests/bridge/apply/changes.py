@@ -5,6 +5,7 @@ The model is what the net effect must agree with; it shares nothing with it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,42 @@ def merged(before: dict[tuple[int, int], Row], effects: list[dict[str, Any]]) ->
         assert key not in after, f"two rows with the key {key}"
         after[key] = new
     return after
+
+
+class RowAtATime:
+    """PostgreSQL's apply worker on a table with a key: every change against the table as it is by then.
+
+    Args:
+        rows: The table's rows by key.
+        overwrite: A row that is in the way is overwritten; otherwise it stops everything (`stopped`: the conflict and
+            its key).
+    """
+
+    def __init__(self, rows: dict[tuple[int, int], Row], *, overwrite: bool) -> None:
+        self.rows = dict(rows)
+        self.overwrite = overwrite
+        self.conflicts: Counter[str] = Counter()
+        self.stopped: tuple[str, tuple[int, int]] | None = None
+
+    def apply(self, change: dict[str, Any]) -> None:
+        """Make one change, in the columns of `TableChanges.changes`."""
+        new = (change["new_0"], change["new_1"])
+        old = (change["old_0"], change["old_1"]) if change["old"] != NO_OLD else new
+        values = (change["new_2"], change["new_3"])
+        if self.stopped:
+            return
+        if change["op"] != INSERT and old not in self.rows:
+            self.conflicts["update_missing" if change["op"] == UPDATE else "delete_missing"] += 1
+            return
+        if change["op"] != DELETE and new in self.rows and (change["op"] == INSERT or new != old):
+            name = "insert_exists" if change["op"] == INSERT else "update_exists"
+            if not self.overwrite:
+                self.stopped = (name, new)
+                return
+            self.conflicts[name] += 1
+        kept = self.rows.pop(old)[1] if change["op"] != INSERT else None
+        if change["op"] != DELETE:
+            self.rows[new] = (values[0], kept if change["unchanged_3"] else values[1])
 
 
 def before_all(cases: list[Case]) -> dict[tuple[int, int], Row]:

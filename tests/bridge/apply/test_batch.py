@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -10,9 +11,14 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
+from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.filtering import RowFilters
 from bridge.apply.routes import Routes
+from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
+from bridge.receive.publisher import Attribute
+from bridge.track.rows import ColumnRow
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
 from protocol.pgoutput import encode
@@ -190,12 +196,76 @@ def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_
     ]
 
 
-def test_changes_without_any_key_are_refused_with_what_to_run():
-    full = Relation(2, "public", "log", "f", (Column("note", TEXT, -1, is_key=True),))
+def test_an_unchanged_value_of_a_key_is_taken_from_the_keys_tuple():
+    """The server sends the key's old tuple for it even where the key is the same; of other columns it has nothing."""
+    keyed = Relation(
+        1, "public", "t", "d", (Column("id", TEXT, -1, is_key=True), Column("note", TEXT, -1, is_key=False))
+    )
+    update = Update(1, (UNCHANGED, UNCHANGED), key_tuple=(text("large"), NULL))
+    (table,) = former(subscribed(keyed)).form([transaction(100, keyed, update)], Lsn(50)).tables
+    assert table.changes.select(["new_0", "new_1", "unchanged_0", "unchanged_1"]).to_pylist() == [
+        {"new_0": "large", "new_1": None, "unchanged_0": False, "unchanged_1": True}
+    ]
+
+
+def test_changes_without_any_identity_are_refused_with_what_to_run():
+    nothing = Relation(2, "public", "log", "n", (Column("note", TEXT, -1, is_key=False),))
     with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
-        former(subscribed(full)).form([transaction(100, full, Delete(2, old_tuple=(text("x"),)))], Lsn(50))
+        former(subscribed(nothing)).form([transaction(100, nothing, Delete(2, key_tuple=(text("x"),)))], Lsn(50))
     assert "ALTER TABLE public.log ADD PRIMARY KEY" in caught.value.hint
+    assert "ALTER TABLE public.log REPLICA IDENTITY FULL" in caught.value.hint
     assert caught.value.context.relation == "public.log"
+
+
+def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
+    """Also where there is a primary key that is not published."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    for primary_key in ((), ("not_here",)):
+        batch = former(subscribed(full, primary_key=primary_key)).form(
+            [transaction(100, full, Update(1, (text(2), UNCHANGED), old_tuple=(text(1), text("large"))))], Lsn(50)
+        )
+        (table,) = batch.tables
+        assert table.key == ()
+        assert table.changes.select(["new_0", "new_1", "old_0", "old_1", "unchanged_1"]).to_pylist() == [
+            {"new_0": 2, "new_1": "large", "old_0": 1, "old_1": "large", "unchanged_1": False}
+        ]
+
+
+def test_an_identity_that_changes_between_changes_is_refused():
+    """The first have no old values of the columns that the last go by; new rows before them, or a TRUNCATE, do."""
+    by_note = Relation(
+        1, "public", "t", "i", tuple(Column(c.name, c.type_oid, -1, is_key=c.name == "note") for c in T.columns)
+    )
+    after = transaction(200, by_note, Delete(1, key_tuple=(NULL, text("b"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(T)).form([transaction(100, T, Delete(1, key_tuple=(text(1), NULL))), after], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    for before in (
+        transaction(100, T, insert(1, "a")),
+        transaction(100, T, Delete(1, key_tuple=(text(1), NULL)), Truncate((1,))),
+    ):
+        (table,) = former(subscribed(T)).form([before, after], Lsn(50)).tables
+        assert table.key == (1,)
+
+
+def test_a_table_without_a_key_that_is_altered_between_changes_is_refused():
+    """Its rows are found by all their columns: those of before and after have not the same."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    less = replace(full, columns=full.columns[:1])
+    gone = transaction(100, full, Delete(1, old_tuple=(text(1), text("a"))))
+    with pytest.raises(ApplyError, match='the replica identity of table "public.t" became another') as caught:
+        former(subscribed(full)).form([gone, transaction(200, less, Insert(1, (text(2),)))], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+    after = transaction(200, less, Delete(1, old_tuple=(text(1),)))
+    with pytest.raises(ApplyError, match="became another"):
+        former(subscribed(full)).form([transaction(100, full, insert(1, "a")), after], Lsn(50))
+    former(subscribed(full)).form([after], Lsn(50))
+    (table,) = (
+        former(subscribed(full))
+        .form([transaction(100, full, insert(1, "a")), transaction(200, less, Insert(1, (text(2),)))], Lsn(50))
+        .tables
+    )
+    assert table.inserts_only
 
 
 def test_a_missing_target_column_is_postgresqls_error():
@@ -208,6 +278,23 @@ def test_a_missing_target_column_is_postgresqls_error():
 def test_target_columns_that_are_not_published_do_not_matter():
     batch = former(subscribed(T, extra=[("own", LongType())])).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert "new_2" not in batch.tables[0].changes.column_names
+
+
+def test_a_key_that_only_a_filter_looks_at_is_none():
+    """A column list for INSERTs may leave the replica identity out; the filter may still look at it."""
+
+    @dataclass(frozen=True)
+    class Id:
+        columns = frozenset({"id"})
+
+        def to_spark(self, resolve):
+            return resolve("id") > 5
+
+    listed = replace(
+        subscribed(T), actions=frozenset({"insert"}), columns=frozenset({"note"}), filters=RowFilters(insert=Id())
+    )
+    (changes,) = former(listed).form([transaction(100, T, insert(1, "a"))], Lsn(50)).tables
+    assert ([column.name for column in changes.columns], changes.key) == (["id", "note"], ())
 
 
 def test_a_value_that_cannot_be_decoded_names_column_row_and_transaction():
@@ -235,7 +322,173 @@ def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
     assert batch.tables[0].changes["new_1"].null_count == 1
 
 
+@pytest.mark.parametrize(
+    ("identity", "primary_key", "refused"), [("d", (), True), ("f", ("on",), True), ("f", (), False)]
+)
+def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(identity, primary_key, refused):
+    """As NULL it would find no row; where there is no key, only inserts are taken, and it may be NULL."""
+    from pyspark.sql.types import DateType
+
+    date = Relation(1, "public", "t", identity, (Column("on", 1082, -1, is_key=True),))
+    schema = StructType([StructField("on", DateType())])
+    table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, primary_key)
+    history = [transaction(100, date, Insert(1, (text("infinity"),)))]
+    if not refused:
+        batch = former(table, unrepresentable="null").form(history, Lsn(50))
+        assert batch.tables[0].changes["new_0"].null_count == 1
+        return
+    with pytest.raises(ApplyError, match="value 'infinity'") as caught:
+        former(table, unrepresentable="null").form(history, Lsn(50))
+    assert caught.value.context.column == "on"
+    assert "row filter" in caught.value.hint
+
+
+def test_tables_whose_dotted_names_are_alike_are_not_one():
+    one, other = Relation(1, "a.b", "c", "d", T.columns), Relation(2, "a", "b.c", "d", T.columns)
+    first, second = Insert(1, (text(1), text("one"))), Insert(2, (text(2), text("other")))
+    batch = former(subscribed(one), subscribed(other)).form([transaction(100, one, other, first, second)], Lsn(50))
+    found = {tables.target.path: tables.changes["new_1"].to_pylist() for tables in batch.tables}
+    assert found == {"/lake/a.b/c": ["one"], "/lake/a/b.c": ["other"]}
+
+
 def test_binary_values():
     binary = Insert(1, (Value(ValueKind.BINARY, struct.pack(">i", -7)), Value(ValueKind.BINARY, b"b")))
     batch = former(subscribed(T)).form([transaction(100, T, binary)], Lsn(50))
     assert batch.tables[0].changes.select(["new_0", "new_1"]).to_pylist() == [{"new_0": -7, "new_1": "b"}]
+
+
+WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=False)))
+
+
+def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(), **options):
+    """A former whose targets follow the stream; attributes are those of the publisher's catalog."""
+    schemas = Schemas(
+        "shop",
+        known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
+        attributes=lambda _: attributes,
+        types=lambda wanted: [resolve(*item) for item in wanted],
+        schema_of=lambda _: None,
+    )
+    return former(*(tables or [subscribed(T)]), schemas=schemas, **options)
+
+
+ID, NOTE = Attribute(1, "id", INT4, -1), Attribute(2, "note", TEXT, -1)
+C = Attribute(3, "c", INT4, -1, has_missing=True, missing="7")
+
+
+def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
+    """An INSERT from before it has the constant; an UPDATE keeps the target's, which is the constant, too."""
+    bridge = evolving(ID, NOTE, C)
+    batch = bridge.form(
+        [transaction(100, T, insert(1, "a"), Update(1, (text(2), text("b"))), WIDER, Insert(1, (text(3), NULL, NULL)))],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert batch.alters
+    assert table.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
+    assert table.target.schema.fieldNames() == ["id", "note", "c"]
+    rows = table.changes.select(["new_0", "new_2", "unchanged_2"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, 7, False), (2, 7, True), (3, None, False)]
+    assert [row.name for row in batch.columns[1]] == ["id", "note", "c"]
+    # known from then on
+    later = bridge.form([transaction(200, Insert(1, (text(4), NULL, text(1))))], Lsn(108))
+    assert (later.alters, later.columns, later.tables[0].alterations) == (False, {}, ())
+    assert later.tables[0].target.schema.fieldNames() == ["id", "note", "c"]
+
+
+def test_a_renamed_and_a_widened_column_are_one_through_the_batch():
+    """By number, not by name: and values from before have the wider type."""
+    other = Relation(1, "public", "t", "d", (Column("id", 20, -1, is_key=True), Column("text", TEXT, -1, is_key=False)))
+    bridge = evolving(Attribute(1, "id", 20, -1), Attribute(2, "text", TEXT, -1))
+    batch = bridge.form(
+        [transaction(100, T, insert(1, "a"), other, Insert(1, (text(1 << 40), text("b"))), Delete(1, (text(1), NULL)))],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert table.alterations == (RenameColumn("note", "text"), WidenColumn("id", pa.int64()))
+    assert [column.name for column in table.columns] == ["id", "text"]
+    assert table.changes["new_0"].type == table.changes["old_0"].type == pa.int64()
+    assert table.changes["new_0"].to_pylist() == [1, 1 << 40, None]
+    assert table.changes["new_1"].to_pylist() == ["a", "b", None]
+
+
+def test_a_dropped_column_keeps_what_the_batch_had_for_it():
+    """As if the batch had ended before the column went."""
+    narrower = Relation(1, "public", "t", "d", T.columns[:1])
+    batch = evolving(ID).form(
+        [transaction(100, T, insert(1, "a"), narrower, Insert(1, (text(2),)), Update(1, (text(1),)))], Lsn(50)
+    )
+    (table,) = batch.tables
+    assert table.alterations == ()
+    assert [column.name for column in table.columns] == ["id", "note"]
+    rows = table.changes.select(["new_0", "new_1", "unchanged_1"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, "a", False), (2, None, False), (1, None, True)]
+
+
+def test_added_dropped_and_added_again_in_one_transaction():
+    """Each c is a column of its own; what the first one held goes to one that is set aside."""
+    now = (ID, NOTE, Attribute(3, None, 0, -1), Attribute(4, "c", INT4, -1, has_missing=True, missing="8"))
+    bridge = evolving(*now)
+    batch = bridge.form(
+        [
+            transaction(
+                100,
+                *(WIDER, Insert(1, (text(1), NULL, text(5)))),
+                *(T, Insert(1, (text(2), NULL))),
+                *(WIDER, Insert(1, (text(3), NULL, text(6)))),
+            )
+        ],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert [type(step).__name__ for step in table.alterations] == ["AddColumn", "RenameColumn", "AddColumn"]
+    assert [column.name for column in table.columns] == ["id", "note", "c", "c_dropped"]
+    rows = table.changes.select(["new_0", "new_2", "new_3"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, 8, 5), (2, 8, None), (3, 6, None)]
+
+
+def test_a_key_that_changes_takes_along_what_only_the_target_has():
+    bridge = former(subscribed(T, extra=[("own", LongType())]))
+    batch = bridge.form([transaction(100, T, Update(1, (text(2), text("b")), key_tuple=(text(1), NULL)))], Lsn(50))
+    (table,) = batch.tables
+    assert [column.name for column in table.columns] == ["id", "note", "own"]
+    assert table.moves
+    assert table.changes["unchanged_2"].to_pylist() == [True]
+
+
+def test_what_is_not_applied_is_planned_again():
+    """A batch that is divided, and one that is skipped."""
+    bridge = evolving(ID, NOTE, C)
+    history = [transaction(100, T, insert(1, "a")), transaction(200, WIDER, Insert(1, (text(3), NULL, NULL)))]
+    batch = bridge.attempt(history, Lsn(50))
+    bridge.rewind(batch)
+    assert not bridge.attempt(history[:1], Lsn(50)).alters
+    batch = bridge.attempt(history[1:], Lsn(108))
+    assert batch.alters
+    bridge.pass_over(batch)
+    assert bridge.attempt([transaction(300, Insert(1, (text(4), NULL, NULL)))], Lsn(208)).alters
+
+
+def test_a_change_that_cannot_be_followed_names_its_transaction_and_the_remedy():
+    other = Relation(1, "public", "t", "d", (T.columns[0], Column("note", 2950, -1, is_key=False)))
+    with pytest.raises(ApplyError, match="has another type now") as caught:
+        evolving(ID, Attribute(2, "note", 2950, -1)).form(
+            [transaction(100, T, insert(1, "a")), transaction(200, other, insert(1, "b"))], Lsn(50)
+        )
+    assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
+    assert (caught.value.context.finish_lsn, caught.value.context.relation) == (200, "public.t")
+    with pytest.raises(ApplyError, match='during message type "TRUNCATE"') as caught:
+        evolving(ID, Attribute(2, "note", 2950, -1)).form([transaction(200, other, Truncate((1,)))], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+
+
+def test_only_published_columns_follow():
+    """Of definitions with a column list the others are none of the target's business."""
+    only = replace(subscribed(T), columns=frozenset({"id"}))
+    batch = evolving(ID, NOTE, C, tables=[only]).form(
+        [transaction(100, WIDER, Insert(1, (text(3), NULL, NULL)))], Lsn(50)
+    )
+    (table,) = batch.tables
+    assert table.alterations == ()
+    assert [column.name for column in table.columns] == ["id"]
+    assert [row.state for row in batch.columns[1]] == ["live", "hidden", "hidden"]

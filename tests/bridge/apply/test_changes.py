@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from bridge.apply import changes as c
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.renaming import renamed
+from bridge.apply.target import Target, TargetColumn, spark_schema
 from protocol.lsn import INVALID
 from protocol.types import resolve
 from tests.bridge.apply.changes import changes_table, random_case
@@ -49,7 +52,7 @@ class ArrowStage:
         return table
 
     def union(self, pieces) -> pa.Table:
-        return c._together([c._rename(table, names) for table, names in pieces])
+        return c._together([renamed(table, names) for table, names in pieces])
 
 
 def test_nothing():
@@ -117,3 +120,79 @@ def test_nothing_moves_without_marks():
     changes = changes_table([random_case(0, random.Random(1), moves_keep_toast=False)], random.Random(1))
     assert not c.moves(changes.drop_columns(["unchanged_3"]))
     assert pc.any(changes["unchanged_3"]).as_py() is not None
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_columns_that_became_others(staged):
+    """What came before a change of the target's columns is brought along: names, types, constants."""
+    made = pieces(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, c.UPDATE, new_0=1, new_1=3))
+    stage = ArrowStage()
+    if staged:
+        made.stage(stage)
+    made.alter(
+        [
+            RenameColumn("a", "b"),
+            WidenColumn("b", pa.int64()),
+            AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),
+            AddColumn("d", pa.int32()),
+        ]
+    )
+    made.columns = (*columns("id"), TargetColumn("b", resolve(20, -1, {})), *columns("c", "d"))
+    made.alter([WidenColumn("c", pa.int64())])
+    made.columns = (made.columns[0], made.columns[1], replace(made.columns[1], name="c"), made.columns[3])
+    changes = made.changes(stage)
+    assert changes is not None
+    assert [type(step).__name__ for step in changes.alterations] == [
+        *("RenameColumn", "WidenColumn", "AddColumn", "AddColumn", "WidenColumn")
+    ]
+    rows = changes.changes.frame if isinstance(changes.changes, c.Staged) else changes.changes
+    assert [rows.schema.field(f"new_{i}").type for i in range(4)] == [pa.int32(), pa.int64(), pa.int64(), pa.int32()]
+    assert rows.select([f"new_{i}" for i in range(4)]).to_pylist() == [
+        {"new_0": 1, "new_1": 2, "new_2": 7, "new_3": None},
+        {"new_0": 1, "new_1": 3, "new_2": 7, "new_3": None},
+    ]
+    assert rows["unchanged_2"].to_pylist() == rows["unchanged_3"].to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_key_changes_while_a_column_is_away(staged):
+    """The row has to take along what it has in the column, so it moves; also out of memory."""
+    made = pieces(columns("id", "gone"), table(0, new_0=1, new_1=2))
+    made.columns = columns("id")
+    row = {"seq": 1, "op": c.UPDATE, "old": c.KEY_TUPLE, "new_0": 2, "old_0": 1}
+    schema = pa.schema(
+        {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "new_0": pa.int32(), "old_0": pa.int32()}
+    )
+    made.add(pa.Table.from_pylist([row], schema))
+    stage = ArrowStage()
+    if staged:
+        made.stage(stage)
+    changes = made.changes(stage)
+    assert changes is not None
+    assert changes.moves
+    assert [column.name for column in changes.columns] == ["id", "gone"]
+
+
+def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
+    """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
+    for old, moved in ((1, False), (2, True)):
+        made = c.Pieces(c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",)))
+        made.columns, made.key = columns("id"), (0,)
+        made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
+        changes = made.changes()
+        assert changes is not None
+        assert changes.moves == moved
+        assert len(changes.columns) == (2 if moved else 1)
+
+
+def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
+    made = c.Pieces(c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
+    made.columns, made.key = columns("id", "old", "looked_at"), (0,)
+    made.add(table(0, new_0=1, new_1=2, new_2=3))
+    made.subscribed = c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
+    made.columns = columns("id")
+    made.add(table(1, new_0=1))
+    changes = made.changes()
+    assert changes is not None
+    assert [column.name for column in changes.columns] == ["id", "old"]
+    assert changes.published == frozenset({"id", "old"})

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply import delta
 from bridge.apply.target import quoted
@@ -40,17 +41,26 @@ def test_a_merge_is_left_out_the_second_time(spark, tmp_path):
     frame = session.createDataFrame([(1, 10)], "id long, n long")
     frame.write.format("delta").save(path)
     effects = session.createDataFrame(
-        [(1, "delete", False, 1, None), (2, "put", True, 2, 20), (3, "put", False, 3, 30)],
-        "match_0 long, action string, born boolean, new_0 long, new_1 long",
+        [
+            (1, "delete", False, 1, None, "delete"),
+            (2, "put", True, 2, 20, "insert"),
+            (3, "put", False, 3, 30, "update"),
+        ],
+        "match_0 long, action string, born boolean, new_0 long, new_1 long, first string",
     )
+    merged = []
     for _ in range(2):
         with delta.stamped(session, STAMP):
-            delta.merge(effects, path, ["id", "n"], [0], [])
+            merged.append(delta.merge(effects, path, ["id", "n"], [0], []))
+    assert merged == [delta.Merged(updated=0, deleted=1, inserted=1), None]
     assert rows_at(spark, path) == [(2, 20)], "1 deleted; 2 inserted; 3 is an update of a missing row"
     frame.write.format("delta").mode("append").save(path)  # 1 is there again: a replay would delete it
+    raising = "CAST(raise_error('it was evaluated') AS bigint)"
     with delta.stamped(session, STAMP):
-        delta.merge(effects, path, ["id", "n"], [0], [])
+        assert delta.merge(effects.withColumn("first", F.lit("insert")), path, ["id", "n"], [0], [], raising) is None
     assert rows_at(spark, path) == [(1, 10), (2, 20)]
+    assert sorted(map(tuple, delta.before_merge(spark, path).collect())) == [(1, 10)]
+    assert delta.version(spark, path) == 2
 
 
 def test_names_of_any_kind(spark, tmp_path):
@@ -59,8 +69,9 @@ def test_names_of_any_kind(spark, tmp_path):
     delta.create(spark, path, frame.schema)
     delta.append(frame, path)
     effects = spark.createDataFrame(
-        [(1, "put", False, 1, "y", None, True)],
-        "match_0 long, action string, born boolean, new_0 long, new_1 string, new_2 long, unchanged_2 boolean",
+        [(1, "put", False, 1, "y", None, True, "update")],
+        "match_0 long, action string, born boolean, new_0 long, new_1 string, new_2 long, unchanged_2 boolean, "
+        "first string",
     )
     delta.merge(effects, path, frame.columns, [0], [2])
     assert rows_at(spark, path) == [(1, "y", 2)]
@@ -86,9 +97,10 @@ def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
 
 
 def test_merge_statement_has_each_clause_once():
-    statement = delta.merge_statement("v", "/l/p", ["id", "note"], [0], [1])
+    statement = delta.merge_statement("v", "/l/p", ["id", "note"], [0], [1], "raise_error('x')")
     assert statement == (
         "MERGE INTO delta.`/l/p` AS t USING v AS s ON t.`id` = s.match_0 "
+        "WHEN MATCHED AND s.first IN ('insert', 'arrive') THEN UPDATE SET t.`id` = raise_error('x') "
         "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
         "WHEN MATCHED THEN UPDATE SET t.`id` = s.new_0, "
         "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "

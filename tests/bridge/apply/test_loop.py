@@ -38,6 +38,9 @@ class Parts:
         self.undecodable = set()  # by the ends of transactions
         self.unappliable = set()
         self.without_changes = set()
+        self.altering = set()
+        self.passed_over = []
+        self.opened_again = 0
         self.asked = 0
         self.in_a_hurry = hurry
         self.until = Lsn(0)
@@ -78,12 +81,19 @@ class Parts:
             rows=len(ends),
             tables=[end for end in ends if end not in self.without_changes],
             committed=len(ends) == 1,
+            alters=any(end in self.altering for end in ends),
             xid=None,
             error=bad and ApplyError("undecodable", ApplyContext("o", bad.commit_lsn, bad.xid)),
         )
 
     def rewind(self, batch):
         self.rewound.append(int(batch.start_lsn))
+
+    def pass_over(self, batch):
+        self.passed_over.append(int(batch.start_lsn))
+
+    def open_again(self):
+        self.opened_again += 1
 
     def apply(self, batch, *, clear_skip_lsn=None):
         self.apply_gate.wait(10)
@@ -104,7 +114,8 @@ class Parts:
         self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=skip_lsn)
         return folder
 
-    def undo(self):
+    def undo(self, *, fence=False):
+        del fence
         if self.catalog.batch("sub") is not None:
             self.undone += 1
             self.catalog.begin_undo("sub")
@@ -311,7 +322,25 @@ def test_an_undo_that_was_begun_is_ended_first(parts):
         parts.put(end_lsn)
     parts.run(until=130)
     assert parts.undone == 1
+    assert parts.opened_again == 1
     assert parts.applied == [(100, 130, [110, 120, 130])]
+
+
+def test_a_batch_that_changes_columns_is_undone_and_formed_anew(parts):
+    """Whether it did when it was begun, or only does now."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120), alters=True))
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn)
+    parts.run(until=130)
+    assert (parts.undone, parts.opened_again) == (1, 1)
+    assert parts.applied == [(100, 130, [110, 120, 130])]
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(130), Lsn(150)))
+    parts.altering.add(150)
+    for end_lsn in (140, 150):
+        parts.put(end_lsn)
+    parts.run(until=150)
+    assert (parts.undone, parts.opened_again) == (2, 1)
+    assert parts.applied[1:] == [(130, 150, [140, 150])]
 
 
 # --- SKIP -------------------------------------------------------------------------------------------------------------
@@ -327,6 +356,7 @@ def test_the_transaction_that_finishes_there_is_skipped(parts, kind):
         parts.put(end_lsn)
     parts.run(until=ENDS[-1])
     assert parts.skipped == [[120]]
+    assert parts.passed_over == [110]
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, *ENDS[2:]]
     assert parts.catalog.skip_lsn("sub") is None
 

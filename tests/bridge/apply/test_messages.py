@@ -42,6 +42,7 @@ def test_table_is_made_once_and_another_is_refused(spark, tmp_path):
         messages.ensure(spark, other)
 
 
+@pytest.mark.soak
 def test_from_the_server_to_the_table(spark, publisher, pipeline):
     """In the order of the log, each once, also where nothing else happens; over two lives."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")

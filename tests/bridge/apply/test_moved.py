@@ -1,13 +1,31 @@
 """The fold agrees with a row-at-a-time model, also where a key change carries an unchanged TOAST value."""
 
+import math
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.apply import moved
-from tests.bridge.apply.changes import KEY, TYPES, after_all, before_all, changes_table, merged, random_case
+from bridge.apply.conflicts import Tally
+from tests.bridge.apply.changes import (
+    KEY,
+    TYPES,
+    RowAtATime,
+    after_all,
+    before_all,
+    changes_table,
+    merged,
+    random_case,
+)
+
+
+def folded(changes, before, *, overwrite=False):
+    """Effects and conflicts of changes to a table."""
+    tally = Tally()
+    return moved.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite).to_pylist(), tally
 
 
 @settings(max_examples=300, deadline=None)
@@ -15,8 +33,33 @@ from tests.bridge.apply.changes import KEY, TYPES, after_all, before_all, change
 def test_fold_has_the_net_effect_of_the_changes(seed, moves_keep_toast):
     rng = random.Random(seed)
     cases = [random_case(number, rng, moves_keep_toast=moves_keep_toast) for number in range(4)]
-    effects = moved.fold(changes_table(cases, rng), KEY, TYPES).to_pylist()
+    effects, tally = folded(changes_table(cases, rng), before_all(cases))
     assert merged(before_all(cases), effects) == after_all(cases)
+    assert tally.counts == {}
+
+
+@settings(max_examples=500, deadline=None)
+@given(seed=st.integers(0, 2**32), overwrite=st.booleans(), gaps=st.booleans())
+def test_fold_agrees_with_row_at_a_time_whatever_the_target_has(seed, overwrite, gaps):
+    """The target lacks rows and has others; `gaps`: some changes are not published."""
+    rng = random.Random(seed)
+    cases = [random_case(number, rng, moves_keep_toast=True) for number in range(2)]
+    before = {key: row for key, row in before_all(cases).items() if rng.random() < 0.8}
+    before |= {(rng.randrange(2), rng.randrange(5)): (7, "own") for _ in range(rng.randrange(3))}
+    for case in cases:
+        case.changes = [change for change in case.changes if not gaps or rng.random() < 0.7]
+    changes = changes_table(cases, rng)
+    model = RowAtATime(before, overwrite=overwrite)
+    for change in changes.to_pylist():
+        model.apply(change)
+    if model.stopped is not None:
+        with pytest.raises(moved.Exists) as caught:
+            folded(changes, before, overwrite=overwrite)
+        assert (caught.value.name, caught.value.key) == model.stopped
+        return
+    effects, tally = folded(changes, before, overwrite=overwrite)
+    assert merged(before, effects) == model.rows
+    assert tally.counts == model.conflicts
 
 
 def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
@@ -29,5 +72,12 @@ def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
     ]  # fmt: skip
     case = random_case(0, random.Random(0), moves_keep_toast=False)
     case.changes = changes
-    effects = moved.fold(changes_table([case], random.Random(0)), KEY, TYPES).to_pylist()
+    effects, _ = folded(changes_table([case], random.Random(0)), {(0, 1): (1, "large")})
     assert merged({(0, 1): (1, "large")}, effects) == {(0, 2): (7, "large"), (0, 1): (8, "new")}
+
+
+def test_keys_that_python_would_not_find():
+    (nan, items, nested) = moved.key_of_values([float("nan"), [1, float("nan")], 1.5])
+    assert (nan, items, nested) == moved.key_of_values([float("nan"), [1, float("nan")], 1.5])
+    assert math.isnan(nan)
+    assert hash(items) is not None

@@ -108,6 +108,18 @@ def test_a_partition_goes_to_its_root(server):
     assert [s.target.name for s in made.truncated([relation(server, "root"), relation(server, "leaf")])] == ["root"]
 
 
+def test_what_is_truncated_goes_on_as_published(server):
+    """Rows that come after the TRUNCATE go through the same filter, list and actions as those before it."""
+    text = (
+        "CREATE PUBLICATION p FOR TABLE t (id, note) WHERE (id > 5);"
+        "CREATE PUBLICATION q FOR TABLE root WHERE (id > 5) WITH (publish_via_partition_root)"
+    )
+    made, _ = routes(server, text, "t", "root")
+    table, leaf = relation(server, "t"), relation(server, "leaf")
+    assert made.truncated([table]) == [made.find(table)]
+    assert made.truncated([leaf]) == [made.find(leaf)]
+
+
 def test_a_partition_that_comes_later_is_looked_for_once(server):
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)", "root")
     server.execute("CREATE TABLE later PARTITION OF root FOR VALUES FROM (10) TO (20)")
@@ -126,11 +138,26 @@ def test_what_was_dropped_is_taken_for_what_its_message_says(server):
 
 
 def test_a_column_that_the_stream_does_not_carry(server):
-    made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
     known = relation(server, "t")
     fewer = Relation(known.relation_id, "public", "t", "d", known.columns[:2])
+    made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t (id, note)", "t")
     with pytest.raises(TargetError, match='does not carry column "note"'):
         made.find(fewer)
+    made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (note = 'a') WITH (publish = 'insert')", "t")
+    with pytest.raises(TargetError, match='does not carry column "note" of table "public.t", which a row filter'):
+        made.find(fewer)
+
+
+def test_without_a_column_list_columns_are_the_streams(server):
+    """The catalog, which is as of now, may be ahead of it, or behind what it was when the stream began."""
+    server.execute("ALTER TABLE t ADD doubled int GENERATED ALWAYS AS (id * 2) STORED")
+    made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
+    known = relation(server, "t")
+    for columns in (known.columns[:2], known.columns, (*known.columns, Column("later", 23, -1, is_key=False))):
+        made.announced_again()
+        found = made.find(Relation(known.relation_id, "public", "t", "d", columns))
+        assert found is not None
+        assert found.columns == frozenset(column.name for column in columns) - {"doubled"}
 
 
 def test_a_filter_that_cannot_be_exact_is_refused_at_once(server):

@@ -9,7 +9,8 @@ import weakref
 
 import pyarrow as pa
 
-from bridge.apply.changes import UPDATE, Renaming
+from bridge.apply.changes import UPDATE
+from bridge.apply.renaming import Renaming
 from bridge.apply.stage import SparkStage
 
 VALUES = {
@@ -58,3 +59,19 @@ def test_union_renames(spark):
         {"seq": 1, "op": UPDATE, "new_0": b"\x00", "new_1": None, "unchanged_1": False},
         {"seq": 2, "op": ord("I"), "new_0": b"", "new_1": None, "unchanged_1": False},
     ]
+
+
+def test_union_gives_constants_and_wider_types(spark):
+    """Constants of columns that came later: what they are in Arrow, they are in Spark."""
+    stage = SparkStage(spark)
+    columns = {name: some()[name].drop_null() for name in VALUES if name.startswith("new_")}
+    constants = {name: column[0] for name, column in columns.items()}
+    names = [
+        Renaming("seq", "seq", pa.int64()),
+        Renaming("op", "op", pa.int64(), widened=True),
+        *(Renaming(name, None, value.type, value) for name, value in constants.items()),
+    ]
+    frame = stage.union([(stage.put(some()), names)])
+    assert frame.dtypes[1] == ("op", "bigint")
+    for row in frame.toArrow().to_pylist():
+        assert {name: row[name] for name in constants} == {name: value.as_py() for name, value in constants.items()}

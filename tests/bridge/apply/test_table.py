@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
-from bridge.apply import delta
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, TableChanges
+from bridge.apply.changes import DELETE, INSERT, UPDATE
 from bridge.apply.table import apply_table
-from bridge.apply.target import Target, TargetColumn
-from protocol.types import resolve
-
-COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
+from tests.bridge.apply.targets import changes, content, empty_target
 
 
 @pytest.fixture
 def target(spark, tmp_path):
-    """An empty table of two columns."""
-    path = str(tmp_path / "t")
-    schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
-    return Target("public", "t", path, schema)
-
-
-def changes(target, *rows, key=(0,), truncated=False):
-    """Changes of (op, old key, id, note)."""
-    table = pa.table(
-        {
-            "seq": pa.array(range(len(rows)), pa.int64()),
-            "op": pa.array([row[0] for row in rows], pa.int16()),
-            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], pa.int64()),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "old_0": pa.array([row[1] for row in rows], pa.int64()),
-        }
-    )
-    return TableChanges(target, COLUMNS, key, table, truncated)
-
-
-def content(spark, target):
-    return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())
+    return empty_target(spark, tmp_path)
 
 
 def operations(spark, target):

@@ -73,6 +73,26 @@ def test_names_that_differ_only_in_case_are_refused():
         target.check_names("public.t", ["Id", "a", "ID"])
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
+        ("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "i"),
+        ("\N{LATIN SMALL LETTER LONG S}", "S"),
+        ("\N{KELVIN SIGN}m", "km"),
+        ("Σ", "ς"),
+    ],
+)
+def test_names_that_java_compares_as_equal_are_refused(one, other):
+    """Letters that share a capital, which `lower()` tells apart."""
+    with pytest.raises(TargetError, match=f'columns "{one}" and "{other}"'):
+        target.check_names("public.t", [one, other])
+
+
+def test_names_that_only_look_alike_are_different():
+    target.check_names("public.t", ["straße", "strasse", "ﬁ", "fi", "a", "á", "a\N{COMBINING ACUTE ACCENT}"])
+
+
 def column(name, oid):
     """A replicated column."""
     return TargetColumn(name, resolve(oid, -1))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -13,45 +18,20 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.batch import Batch
-from bridge.apply.changes import INSERT, KEY_TUPLE, NO_OLD, TableChanges
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.changes import INSERT
+from bridge.apply.target import Target
 from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
-from protocol.types import resolve
-
-COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
+from tests.bridge.apply.targets import changes, content, empty_target
 
 
 @pytest.fixture
 def target(spark, tmp_path):
-    """An empty table of two columns."""
-    path = str(tmp_path / "t")
-    schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
-    return Target("public", "t", path, schema)
-
-
-def changes(target, *rows, key=(0,), truncated=False):
-    """Changes of (op, old key, id, note)."""
-    table = pa.table(
-        {
-            "seq": pa.array(range(len(rows)), pa.int64()),
-            "op": pa.array([row[0] for row in rows], pa.int16()),
-            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], pa.int64()),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "old_0": pa.array([row[1] for row in rows], pa.int64()),
-        }
-    )
-    return TableChanges(target, COLUMNS, key, table, truncated)
-
-
-def content(spark, target):
-    return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())
+    return empty_target(spark, tmp_path)
 
 
 @pytest.fixture
@@ -64,8 +44,8 @@ def catalog(tmp_path):
     catalog.close()
 
 
-def applier(spark, catalog):
-    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+def applier(spark, catalog, **options):
+    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
 
 
 def batch(*tables):
@@ -124,11 +104,9 @@ def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, p
 @pytest.fixture
 def strict(spark, tmp_path):
     """Another table, which takes small ids only."""
-    path = str(tmp_path / "strict")
-    schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
-    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (id < 5)")
-    return Target("public", "strict", path, schema)
+    made = empty_target(spark, tmp_path, "strict")
+    spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
+    return made
 
 
 def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog, target, strict):
@@ -143,6 +121,12 @@ def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog
     assert "\n\tat " not in str(caught.value)
     assert content(spark, target) == [(0, "kept")]
     assert (catalog.batch("sub"), catalog.remote_lsn("sub"), catalog.subscription("sub").epoch) == (None, 0x11, 1)
+    # the next time nothing is committed that would have to be taken back
+    catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
+    commits = len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect())
+    with pytest.raises(ApplyError):
+        bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))))
+    assert len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()) == commits
     bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 4, "a"))))
     assert content(spark, target) == [(0, "kept"), (1, "a")]
     assert content(spark, strict) == [(4, "a")]
@@ -223,6 +207,29 @@ def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_pa
     assert (catalog.remote_lsn("sub"), catalog.skip_lsn("sub")) == (0x20, None)
 
 
+def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
+    delta.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
+    one = batch(changes(target, (INSERT, None, 1, "remote")))
+    with pytest.raises(ApplyError) as caught:
+        applier(spark, catalog).apply(one)
+    assert str(caught.value).startswith(
+        'conflict detected on relation "public.t": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (id)=(1).\n"
+        'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
+    )
+    assert 'during message type "INSERT" for' in str(caught.value)
+    assert catalog.conflicts("sub") == {"insert_exists": 1}
+    found: list[Any] = []
+
+    def report(conflicts, finish_lsn):
+        found.append((dict(conflicts.counts), finish_lsn))
+
+    applier(spark, catalog, conflict="apply_remote", conflicts=report).apply(one)
+    assert found == [({"insert_exists": 1}, 0x18)]
+    assert catalog.conflicts("sub") == {"insert_exists": 2}
+    assert content(spark, target) == [(1, "remote")]
+
+
 def test_summary_keeps_what_was_raised_in_a_python_worker():
     error = Exception(
         "[X] An exception was thrown:\nTraceback (most recent call last):\n  File x, line 1, in read\n"
@@ -231,6 +238,62 @@ def test_summary_keeps_what_was_raised_in_a_python_worker():
     assert summary(error) == "column \"d\": value 'infinity' cannot be represented\nHINT:  do this"
 
 
+def test_summary_finds_what_was_raised_in_a_python_worker_below_java_frames():
+    """The form of a Py4JJavaError, which a write raises."""
+    raised = "column \"d\": value 'infinity' cannot be represented\nHINT:  do this"
+    error = Exception(
+        "An error occurred while calling o12.save.\n: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task\n"
+        "\tat org.x.y(Z.scala:1)\nCaused by: org.apache.spark.api.python.PythonException: Traceback (most recent):\n"
+        f'  File "copy.py", line 1, in read\n    raise TargetError(\nbridge.errors.TargetError: {raised}\n'
+        " SQLSTATE: 38000\n\tat org.x.y(Z.scala:1)\n\t... 1 more\n"
+    )
+    assert summary(error) == raised
+    java = "An error occurred while calling o12.save.\n: java.io.IOException: no space\n\tat org.x.y(Z.scala:1)"
+    assert summary(Exception(java)) == "java.io.IOException: no space"
+
+
 def test_summary_cuts_stack_traces_and_length():
     assert summary(Exception("[CODE] what\n\tat org.apache…\n\tat …")) == "[CODE] what"
     assert len(summary(Exception("x" * 5000))) < 700
+
+
+# --- targets that cannot be written -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def read_only(path):
+    """Nobody may write there within, not even root."""
+    command = ["chattr", "-R", "{}i", path] if os.geteuid() == 0 else ["chmod", "-R", "u{}w", path]
+    lock, unlock = ([part.format(sign) for part in command] for sign in ("+-" if os.geteuid() == 0 else "-+"))
+    if subprocess.run(lock, check=False, capture_output=True).returncode != 0:
+        pytest.skip("the file system has no immutable files")
+    try:
+        yield
+    finally:
+        subprocess.run(unlock, check=True)
+
+
+@pytest.mark.parametrize("key", [(0,), ()], ids=["with a key", "without"])
+def test_a_target_that_is_read_only_or_gone(spark, catalog, target, key):
+    """The error has the place; nothing is made anew where the table was; with the table back, all goes on."""
+    one = batch(changes(target, (INSERT, None, 1, "a"), key=key))
+    with read_only(target.path), pytest.raises(ApplyError, match=re.escape(target.path)):
+        applier(spark, catalog).apply(one)
+    shutil.move(target.path, f"{target.path}.away")
+    with pytest.raises(ApplyError, match=f"(?s){re.escape(target.path)}.*finished at 0/18"):
+        applier(spark, catalog).apply(one)
+    assert not Path(target.path).exists()
+    assert catalog.remote_lsn("sub") == 0x10
+    shutil.move(f"{target.path}.away", target.path)
+    applier(spark, catalog).undo()
+    applier(spark, catalog).apply(one)
+    assert content(spark, target) == [(1, "a")]
+
+
+def test_a_column_that_takes_no_null(spark, catalog, tmp_path):
+    """The column is named."""
+    path = str(tmp_path / "full")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, note STRING NOT NULL) USING delta").collect()
+    full = Target("public", "full", path, spark.read.format("delta").load(path).schema)
+    with pytest.raises(ApplyError, match=r'(?s)note.*for replication target relation "public.full" in transaction 7'):
+        applier(spark, catalog).apply(batch(changes(full, (INSERT, None, 1, None))))

@@ -7,7 +7,7 @@ import pytest
 from bridge.filter.columns import FilterColumn, reference
 from bridge.filter.refusal import Refused, RowFilterError
 from bridge.filter.row_filter import translate
-from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Digits
+from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Digits
 from protocol.types import TypeInfo, resolve
 from tests.bridge.filter.verdicts import columns
 
@@ -31,6 +31,14 @@ def test_domains_are_user_defined():
     domain = resolve(70_000, -1, {70_000: TypeInfo(70_000, "price", "public", "d", basetype=23)})
     with pytest.raises(Refused, match="User-defined types are not allowed"):
         reference("d", FilterColumn(domain), DATABASE_DEFAULT, 0)
+
+
+def test_collations_that_do_not_come_with_postgresql():
+    """Wherever a column has one; PostgreSQL does not even compare it with NULL."""
+    own = FilterColumn(resolve(25, -1), Collation("own", bytewise=True, user_defined=True))
+    for expression in ("t = 'x'", "t IS NULL", "t COLLATE \"C\" = 'x'"):
+        with pytest.raises(RowFilterError, match="User-defined collations are not allowed"):
+            translate(expression, {"t": own})
 
 
 def test_columns_of_other_types_can_be_asked_for_null():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.filter.coverage import gaps
+from bridge.filter.identity import check_identity
 from tests.bridge.filter.servers import routing
 
 TABLES = """
@@ -66,3 +67,18 @@ def test_gaps(publisher, wanted, server, found):
     lines = [("! " if gap.fatal else "- ") + gap.message for gap in missing]
     assert len(lines) == len(found)
     assert all(line.startswith(start) for line, start in zip(lines, found, strict=True))
+
+
+def test_virtual_columns(publisher):
+    """PostgreSQL computes them before it filters; what it sends has none."""
+    if publisher.query("SELECT current_setting('server_version_num')::int")[0][0] < 180000:
+        pytest.skip("virtual generated columns need PostgreSQL 18")
+    publisher.execute("CREATE TABLE g (a int PRIMARY KEY, v int GENERATED ALWAYS AS (a * 2) VIRTUAL)")
+    server = routing(publisher, f"{ALL} WITH (publish_generated_columns = stored)")
+    for options in ("", " WITH (publish = 'insert')"):
+        wanted = routing(publisher, f"CREATE PUBLICATION p FOR TABLE g WHERE (v > 4){options}")
+        check_identity(wanted, 180000)
+        (gap,) = gaps(wanted, server)
+        assert gap.fatal
+        assert gap.message.startswith('a row filter looks at virtual generated column "v" of table "public.g"')
+    assert gaps(routing(publisher, "CREATE PUBLICATION p FOR TABLE g WHERE (v > 4) WITH (publish = '')"), server) == []

@@ -21,6 +21,10 @@ TABLES = """
     CREATE VIEW v AS SELECT 1 AS a;
     CREATE SEQUENCE s;
     CREATE MATERIALIZED VIEW m AS SELECT 1 AS a;
+    CREATE TEMPORARY TABLE passing (a int);
+    CREATE FOREIGN DATA WRAPPER none;
+    CREATE SERVER nowhere FOREIGN DATA WRAPPER none;
+    CREATE FOREIGN TABLE far (a int) SERVER nowhere;
 """
 
 
@@ -31,6 +35,8 @@ TABLES = """
         "CREATE PUBLICATION p FOR TABLE v",
         "CREATE PUBLICATION p FOR TABLE m",
         "CREATE PUBLICATION p FOR TABLE fleeting",
+        "CREATE PUBLICATION p FOR TABLE far",
+        "CREATE PUBLICATION p FOR TABLE pg_temp.passing",
         "CREATE PUBLICATION p FOR TABLE pg_catalog.pg_class",
         "CREATE PUBLICATION p FOR TABLE nowhere.t",
         "CREATE PUBLICATION p FOR TABLES IN SCHEMA nowhere",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from bridge.errors import PublisherError, SlotMoved
+from bridge.receive.publisher import Publisher
+from bridge.sync.start import name_without_identity
 from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
@@ -37,6 +41,29 @@ def test_the_slot_is_made_with_two_phase_where_it_is_asked_for(publisher, pipeli
     pipeline(slot_name="phases", two_phase=two_phase).catch_up()
     slot = publisher.query("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'phases'")
     assert slot == [(two_phase,)]
+
+
+def test_tables_without_an_identity_are_named_with_what_to_run(publisher):
+    publisher.execute("""
+        CREATE TABLE keyed (id int PRIMARY KEY);
+        CREATE TABLE whole (id int); ALTER TABLE whole REPLICA IDENTITY FULL;
+        CREATE TABLE indexed (id int NOT NULL UNIQUE); ALTER TABLE indexed REPLICA IDENTITY USING INDEX indexed_id_key;
+        CREATE TABLE "Bare" (id int);
+        CREATE TABLE index_is_gone (id int NOT NULL UNIQUE);
+        ALTER TABLE index_is_gone REPLICA IDENTITY USING INDEX index_is_gone_id_key;
+        ALTER TABLE index_is_gone DROP CONSTRAINT index_is_gone_id_key;
+        CREATE TABLE nothing (id int PRIMARY KEY); ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+        CREATE TABLE inserts (id int);
+        CREATE PUBLICATION pub FOR TABLE keyed, whole, indexed, "Bare", index_is_gone, nothing;
+        CREATE PUBLICATION insert_only FOR TABLE inserts WITH (publish = insert);
+    """)
+    with Publisher(publisher.conninfo, application_name="test") as server, capture_logs() as logs:
+        name_without_identity(server, ["insert_only"], structlog.get_logger())
+        assert logs == []
+        name_without_identity(server, ["pub", "insert_only"], structlog.get_logger())
+    assert [log["relation"] for log in logs] == ["public.Bare", "public.index_is_gone", "public.nothing"]
+    assert {log["log_level"] for log in logs} == {"warning"}
+    assert 'ALTER TABLE "public"."Bare" REPLICA IDENTITY FULL;' in logs[0]["hint"]
 
 
 def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):

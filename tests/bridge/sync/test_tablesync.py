@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
+from bridge.apply import delta
 from bridge.errors import BridgeError, TargetError
+from bridge.sync import copy, ranges
 from bridge.track.rows import RelRow
 from protocol.lsn import Lsn
 
@@ -45,6 +48,72 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
     publisher.execute("INSERT INTO t VALUES (5, 'after it')")
     bridge.catch_up()
     assert ids(bridge) == [1, 2, 3, 4, 5]
+
+
+def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
+    """From a root that is published, in more tasks than it may have connections, and from leaves."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
+    publisher.execute(
+        """CREATE TABLE root (id int PRIMARY KEY, pad text) PARTITION BY RANGE (id);
+        CREATE TABLE one PARTITION OF root FOR VALUES FROM (0) TO (30000);
+        CREATE TABLE two PARTITION OF root FOR VALUES FROM (30000) TO (60000);
+        INSERT INTO root SELECT g, repeat('x', 100) FROM generate_series(1, 40000) g;
+        CREATE PUBLICATION pub FOR TABLE root WITH (publish_via_partition_root = true);
+        CREATE PUBLICATION leaves FOR TABLE root"""
+    )
+    bridge = pipeline()
+    bridge.catch_up()
+    assert ids(bridge, "root") == list(range(1, 40001))
+    assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
+    monkeypatch.undo()
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    bridge = pipeline(publications=("leaves",))
+    bridge.catch_up()
+    assert ids(bridge, "one") == list(range(1, 30000))
+    assert ids(bridge, "two") == list(range(30000, 40001))
+
+
+def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch):
+    """The ranges that were read do not count; the next try reads all of them."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 256 * 8192)
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"
+        "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 200000) g"
+    )
+    bridge = pipeline(retry_max_s=0.1)
+    worker = bridge.worker()
+    worker.thread.start()
+    ending = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND query LIKE 'COPY%' AND application_name LIKE '%_sync_%'"
+    )
+    while not publisher.query(ending):
+        assert worker.thread.is_alive()
+    worker.thread.join(240)
+    assert worker.error is None
+    assert ids(bridge) == list(range(1, 200001))
+    assert bridge.catalog.subscription(bridge.subscription.name).sync_error_count == 1
+    assert [("add" in commit) for commit in bridge.commits("t")] == [False, True]
+
+
+def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publisher, pipeline, monkeypatch):
+    publisher.execute(SETUP + "CREATE TABLE bad (d date); INSERT INTO bad VALUES ('infinity');")
+    publisher.execute("ALTER PUBLICATION pub ADD TABLE bad")
+    both = threading.Barrier(2, timeout=60)
+    overwrite = delta.overwrite
+
+    def meet(rows, path, stamp=None, **options):
+        if not path.endswith("/bad"):
+            both.wait()
+        overwrite(rows, path, stamp, **options)
+
+    monkeypatch.setattr(delta, "overwrite", meet)
+    bridge = pipeline(max_sync_workers=3, disable_on_error=True)
+    with pytest.raises(BridgeError, match='cannot copy table "public.bad"'):
+        bridge.catch_up()
+    assert (ids(bridge), bridge.state("t"), bridge.state("empty"), bridge.state("bad")) == ([1, 2, 3], "f", "f", "d")
 
 
 def test_a_target_with_rows_is_not_copied_into(spark, publisher, pipeline):

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.errors import StateError
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, RelRow, SubscriptionRow
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
@@ -469,3 +469,30 @@ def test_writer_waits_for_another_process(started, path):
         started.advance_origin("shop", Lsn(0x180))
         timer.join()
     assert started.remote_lsn("shop") == 0x180
+
+
+def test_columns_of_published_tables_move_with_the_origin(catalog):
+    """Written with a copy; later with the batch that came to know others."""
+    catalog.register("shop", enabled=True)
+    catalog.create_origin("shop", Lsn(10), "inc", [])
+    one, two = ColumnRow(1, "id", 23, -1), ColumnRow(2, "c", 25, -1, "hidden")
+    catalog.put_columns("shop", 7, [two, one])
+    catalog.put_columns("shop", 8, [one])
+    assert catalog.columns("shop") == {7: (one, two), 8: (one,)}
+    gone = ColumnRow(2, "c", 25, -1, "gone")
+    catalog.begin_batch("shop", BatchIntent(Lsn(10), Lsn(20), alters=True))
+    assert catalog.batch("shop") == BatchIntent(Lsn(10), Lsn(20), alters=True)
+    catalog.finish_batch("shop", Lsn(20), columns={7: (one, gone)})
+    assert catalog.columns("shop") == {7: (one, gone), 8: (one,)}
+    assert catalog.columns("other") == {}
+
+
+def test_copies_are_those_that_were_put_last(started):
+    one = CopyRow("public", "t1", 1, 2, 3, None, None)
+    two = CopyRow("public", "t2", 10, 20, 30, 1.5, 2.5)
+    started.put_copies("shop", [two, one])
+    assert started.copies("shop") == [one, two]
+    assert started.copies("other") == []
+    started.put_copies("shop", [two])
+    assert started.copies("shop") == [two]
+    assert two.qualified_name == "public.t2"

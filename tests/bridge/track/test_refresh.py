@@ -8,7 +8,7 @@ import pytest
 
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, PreparedRow, RelRow
+from bridge.track.rows import BatchIntent, ColumnRow, PreparedRow, RelRow
 from protocol.lsn import Lsn
 
 OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")
@@ -95,6 +95,22 @@ def test_a_copy_that_is_ahead_of_its_own_stream(catalog):
     catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0x200), NEW.path))
     (given,) = refresh.hand_over(catalog, "shop")
     assert (given.state, given.lsn) == ("s", 0x200)
+
+
+def test_what_is_known_of_columns_goes_along(catalog):
+    """In the place of what was known before a table was copied afresh; and not once its copy is void."""
+    before, after, other = (ColumnRow(number, "id", 23, -1) for number in (1, 2, 3))
+    catalog.put_columns("shop", 7, [before])
+    catalog.put_columns("shop", 8, [other])
+    bring_in(catalog, NEW, at=0x100)
+    catalog.put_columns(SYNC, 7, [after])
+    refresh.hand_over(catalog, "shop")
+    assert catalog.columns("shop") == {7: (after,), 8: (other,)}
+    assert catalog.columns(SYNC) == {}
+    catalog.put_columns(SYNC, 7, [before])
+    refresh.begin_anew(catalog, "shop")
+    assert catalog.columns(SYNC) == {}
+    assert refresh.owner_of(SYNC) == refresh.owner_of("shop") == "shop"
 
 
 def test_no_hand_over_while_changes_are_missing(catalog):

@@ -17,7 +17,7 @@ from protocol.lsn import Lsn
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
 def test_an_earlier_versions_catalog(tmp_path, version):
     path = tmp_path / "catalog.sqlite"
-    steps = [schema._SINCE_1, schema._SINCE_2, schema._SINCE_3, schema._SINCE_4, schema._SINCE_5]
+    steps = [getattr(schema, f"_SINCE_{number}") for number in range(1, SCHEMA_VERSION + 1)]
     assert len(steps) == SCHEMA_VERSION
     with closing(sqlite3.connect(path)) as db:
         for statement in (statement for step in steps[:version] for statement in step):
@@ -33,3 +33,5 @@ def test_an_earlier_versions_catalog(tmp_path, version):
             assert catalog.batch("shop") == BatchIntent(Lsn(100), Lsn(120))
             assert catalog.prepared("shop") == []
             assert catalog.conflicts("shop") == {}
+            assert catalog.columns("shop") == {}
+            assert catalog.copies("shop") == []

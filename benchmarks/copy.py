@@ -1,0 +1,205 @@
+"""The initial copy of W1's table, beside what can hardly be done without: PostgreSQL's COPY, and Spark's write.
+
+`python -m benchmarks.copy` fills the table on a private server and copies it with the bridge's own `TableSync`, in turn
+with `psql -c "COPY … TO STDOUT (FORMAT binary)"` to /dev/null and with Spark writing the same rows from Parquet to a
+Delta table. Spark runs on two cores, is started once, and has done each way before anything is measured.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import psycopg
+import structlog
+import typer
+
+from benchmarks import report
+from benchmarks.workloads import INSERT_W1, SETTINGS, TABLE_W1
+from bridge import session
+from bridge.config import Subscription
+from bridge.demo.server import EmbeddedPostgres
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot import ReplicationConnection
+from bridge.sync.tablesync import TableSync
+from bridge.track.catalog import Catalog, catalog_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+LIMIT: Final = 1.5
+PSQL, WRITE, COPY = "psql COPY to /dev/null", "Spark, Parquet to Delta", "pgbridge's copy"
+
+_MASTER: Final = "local[2]"
+_MEMORY: Final = "3g"
+_ROWS_AT_ONCE: Final = 1_000_000
+_WARM_ROWS: Final = 300_000
+_REPORTS: Final = Path(__file__).with_name("reports")
+
+_METHOD: Final = f"""\
+A round runs each way once; they take turns in being first. **{PSQL}** is psql's `COPY w1 TO STDOUT (FORMAT binary)`.
+**{WRITE}** is `read.parquet(…).write.format("delta").save(…)` of the same rows. **{COPY}** is the daemon's own, from
+the making of a slot with a snapshot to the commit, on the same session ({_MASTER}). The ratio is the copy's time over
+the sum of the other two in the same round: its median, and from the best to the worst. The goal: at most {LIMIT:g}."""
+
+
+class Bench:
+    """One database with the table, one Spark session, and the ways to be measured.
+
+    Args:
+        server: The private server.
+        spark: The session.
+        folder: For Delta tables, Parquet files and catalogs.
+        rows: How many the table gets.
+    """
+
+    def __init__(self, server: EmbeddedPostgres, spark: SparkSession, folder: Path, rows: int) -> None:
+        self._server, self._spark, self._folder, self._rows = server, spark, folder, rows
+        self._dbname = f"copy_{rows}"
+        with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {self._dbname} TEMPLATE template0".encode())
+        with psycopg.connect(self._conninfo, autocommit=True) as connection:
+            connection.execute(TABLE_W1.encode())
+            for first in range(1, rows + 1, _ROWS_AT_ONCE):
+                last = min(first + _ROWS_AT_ONCE - 1, rows)
+                connection.execute(
+                    INSERT_W1.replace("$1", f"{first}::bigint").replace("$2", f"{last}::bigint").encode()
+                )
+            connection.execute("VACUUM (FREEZE, ANALYZE) w1")
+            connection.execute("CREATE PUBLICATION bench FOR TABLE w1")
+            row = connection.execute("SELECT sum(amount), pg_table_size('w1') FROM w1").fetchone()
+            assert row is not None
+            self._sum, self.table_bytes = row
+            connection.execute("CHECKPOINT")
+        path = self._copy_to("source")
+        self._parquet = str(folder / f"parquet{rows}")
+        spark.read.format("delta").load(path).write.parquet(self._parquet)
+        shutil.rmtree(Path(path).parents[1])
+
+    @property
+    def _conninfo(self) -> str:
+        return self._server.conninfo(self._dbname)
+
+    def ways(self) -> dict[str, Callable[[], float]]:
+        """By name; each returns its seconds."""
+        return {PSQL: self._psql, WRITE: self._write, COPY: self._copy}
+
+    def _psql(self) -> float:
+        program = str(self._server.programs.bindir / "psql")
+        command = [program, "-X", "-c", "COPY w1 TO STDOUT (FORMAT binary)", self._conninfo]
+        started_s = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started_s
+
+    def _write(self) -> float:
+        path = self._folder / "written"
+        started_s = time.perf_counter()
+        self._spark.read.parquet(self._parquet).write.format("delta").save(str(path))
+        seconds = time.perf_counter() - started_s
+        shutil.rmtree(path)
+        return seconds
+
+    def _copy(self) -> float:
+        started_s = time.perf_counter()
+        path = self._copy_to("copied")
+        seconds = time.perf_counter() - started_s
+        found = self._spark.read.format("delta").load(path).selectExpr("count(*) AS n", "sum(amount) AS s").first()
+        assert found is not None
+        if (found.n, found.s) != (self._rows, self._sum):
+            sys.exit(f"benchmarks: copied {found.n} rows with sum {found.s}, not {self._rows} with {self._sum}")
+        shutil.rmtree(Path(path).parents[1])
+        return seconds
+
+    def _copy_to(self, name: str) -> str:
+        """What a daemon does of a table that is to be copied; its path."""
+        lake = self._folder / name
+        settings = Subscription(
+            name="bench", connection=self._conninfo, publications=("bench",), warehouse=str(lake / "lake")
+        )
+        catalog = Catalog(catalog_path(lake / "state"))
+        catalog.register("bench", enabled=True)
+        sync = TableSync(self._spark, settings, catalog, structlog.get_logger())
+        with (
+            Publisher(self._conninfo, application_name="bench") as publisher,
+            ReplicationConnection(self._conninfo, application_name="bench") as replication,
+        ):
+            published = {(table.namespace, table.name): table for table in publisher.tables(["bench"])}
+            snapshot = replication.create_slot("bench_copy", temporary=True)
+            catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values()))
+            sync.copy(published, publisher, snapshot)
+        (rel,) = catalog.rels("bench")
+        catalog.close()
+        return rel.path
+
+
+def main(
+    rows: Annotated[int, typer.Option(min=1, help="How many the table has.")] = 10_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each way runs.")] = 3,
+    to: Annotated[Path | None, typer.Option("--report", help="Where the report goes.", metavar="FILE")] = None,
+) -> None:
+    """Measure, print, and write a report."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    today = dt.datetime.now(dt.UTC).date()
+    measured: list[dict[str, float]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="pgbridge-copy-") as folder,
+        EmbeddedPostgres(settings=SETTINGS, fsync=False) as server,
+    ):
+        spark = session.start(_MASTER, {"spark.driver.memory": _MEMORY})
+        for way in Bench(server, spark, Path(folder), min(rows, _WARM_ROWS)).ways().values():
+            way()
+        started_s = time.perf_counter()
+        bench = Bench(server, spark, Path(folder), rows + (rows <= _WARM_ROWS))
+        typer.echo(
+            f"{rows} rows, {bench.table_bytes >> 20} MiB, ready in {time.perf_counter() - started_s:.0f} s", err=True
+        )
+        ways = bench.ways()
+        for number in range(rounds):
+            first = number % len(ways)
+            names = [*list(ways)[first:], *list(ways)[:first]]
+            measured.append({name: ways[name]() for name in names})
+            told = ", ".join(f"{name} {measured[-1][name]:.1f} s" for name in names)
+            typer.echo(f"round {number + 1}: {told}; ratio {_ratio(measured[-1]):.2f}", err=True)
+        facts = {"date": str(today), **report.facts(server.version, {"fsync": "off", **SETTINGS})}
+        spark.stop()
+    typer.echo(f"\n{table(measured, rows)}\n")
+    path = to or _REPORTS / f"{today}-copy.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(measured, rows, bench.table_bytes, facts), encoding="utf-8")
+    typer.echo(f"wrote {os.path.relpath(path)}")
+
+
+def _ratio(one: dict[str, float]) -> float:
+    return one[COPY] / (one[PSQL] + one[WRITE])
+
+
+def table(measured: list[dict[str, float]], rows: int) -> str:
+    """A row for each way: median seconds, rows a second, the ratio."""
+    lines = ["| way | seconds | rows/s | ratio |", "|---|---:|---:|---:|"]
+    ratios = sorted(map(_ratio, measured))
+    for name in (PSQL, WRITE, COPY):
+        seconds = statistics.median(one[name] for one in measured)
+        ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})" if name == COPY else ""
+        lines.append(f"| {name} | {seconds:.1f} | {rows / seconds:,.0f} | {ratio} |".replace(",", " "))
+    return "\n".join(lines)
+
+
+def render(measured: list[dict[str, float]], rows: int, table_bytes: int, facts: dict[str, str]) -> str:
+    """The whole report."""
+    lines = "\n".join(f"- {key}: {value}" for key, value in facts.items())
+    size = f"{rows:,} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds.".replace(",", " ")
+    return f"# The initial copy\n\n{lines}\n\n{_METHOD}\n\n{size}\n\n{table(measured, rows)}\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)

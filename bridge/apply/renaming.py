@@ -1,0 +1,86 @@
+"""How changes under an earlier definition of a table stand under its last one: column for column, by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bridge.apply.target import TargetColumn
+
+_UPDATE = ord("U")
+
+
+class Renaming(NamedTuple):
+    """How a column of changes comes from one under an earlier definition.
+
+    Attributes:
+        name: The column, under the last definition.
+        source: The column it was; None when the definition did not have it.
+        type: Its Arrow type.
+        value: What it is without a source; None for NULL.
+        widened: The source has another type, and is cast.
+    """
+
+    name: str
+    source: str | None
+    type: pa.DataType
+    value: pa.Scalar | None = None
+    widened: bool = False
+
+    @property
+    def keeps(self) -> bool:
+        """It marks values that the target keeps."""
+        return self.source is None and self.name.startswith("unchanged_")
+
+
+def renaming(
+    names: Sequence[str],
+    columns: tuple[TargetColumn, ...],
+    wanted: tuple[TargetColumn, ...],
+    fills: Mapping[str, pa.Scalar] = MappingProxyType({}),
+) -> list[Renaming]:
+    """The columns of changes under the last definition, from those (`names`) under an earlier one.
+
+    A `new_<i>` without a source is the constant of its column in `fills`, or NULL; an `unchanged_<i>` without one is
+    true in updates.
+    """
+    positions = {column.name: i for i, column in enumerate(columns)}
+    found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
+    for i, column in enumerate(wanted):
+        here = positions.get(column.name)
+        if here is None:
+            value = fills.get(column.name)
+            found += [
+                Renaming(f"new_{i}", None, column.type.arrow, value),
+                Renaming(f"unchanged_{i}", None, pa.bool_()),
+            ]
+            continue
+        widened = not columns[here].type.arrow.equals(column.type.arrow)
+        types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
+        found += [
+            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind != "unchanged" and widened)
+            for kind, type_ in types.items()
+            if f"{kind}_{here}" in names
+        ]
+    return found
+
+
+def renamed(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:
+    """Changes in their columns under the last definition."""
+    columns: dict[str, Any] = {}
+    for name, source, arrow, value, widened in names:
+        if source is not None:
+            columns[name] = table[source].cast(arrow) if widened else table[source]
+        elif name.startswith("unchanged_"):
+            columns[name] = pc.equal(table["op"], _UPDATE)
+        elif value is not None:
+            columns[name] = pa.repeat(value.cast(arrow), len(table))
+        else:
+            columns[name] = pa.nulls(len(table), arrow)
+    return pa.table(columns)

@@ -1,0 +1,61 @@
+"""Bars for the copies under way, where somebody looks at a terminal; the log goes on above them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from bridge.status import copy_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from bridge.track.rows import CopyRow
+
+
+class CopyBars:
+    """A bar for each table that is being copied; nothing is on the screen while there is none.
+
+    Args:
+        console: The terminal. What is written to sys.stderr meanwhile is shown above the bars.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, copies: Mapping[str, Sequence[CopyRow]]) -> None:
+        """Bring the bars to where the copies are, given by subscription."""
+        rows = {f"{name}: {row.qualified_name}": row for name, some in copies.items() for row in some}
+        if not rows:
+            self.close()
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.fields[known]}", markup=False),
+                console=self._console,
+            )
+            self._progress.start()
+        for name in self._tasks.keys() - rows.keys():
+            self._progress.remove_task(self._tasks.pop(name))
+        for name, row in rows.items():
+            task = self._tasks.get(name)
+            if task is None:
+                task = self._tasks[name] = self._progress.add_task(name, known="")
+            total = row.total_bytes_estimate or None
+            self._progress.update(task, completed=row.bytes, total=total, known=copy_text(row))
+
+    def close(self) -> None:
+        """Take them from the screen."""
+        if self._progress is not None:
+            for task in self._tasks.values():
+                self._progress.remove_task(task)
+            self._tasks.clear()
+            self._progress.stop()
+            self._progress = None

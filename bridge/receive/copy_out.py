@@ -1,0 +1,191 @@
+"""COPY … TO STDOUT (FORMAT binary): its CopyData messages, many at a time, by libpq or from the connection's socket.
+
+A row is a message. libpq hands them out one by one, which in Python costs more than all that is done with them; so
+where nothing encrypts, they are taken from the socket as they lie there, as in `copy_both`.
+
+Source: the documentation's "COPY Operations" and "Message Formats".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import psycopg
+from psycopg import errors, pq
+
+from bridge.receive.responses import fields_of, server_error
+from protocol.copy_frames import COPY_DATA, PREFIX_BYTES, row_frames
+from protocol.slices import PADDING
+from protocol.stretches import STRETCH_BYTES, Joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from protocol.slices import Bytes, Ints
+
+_AT_ONCE_BYTES: Final = STRETCH_BYTES
+_LENGTH: Final = struct.Struct(">I")
+_ERROR, _READY = b"EZ"
+_READY_PREFIX: Final = b"Z\0\0\0\5"
+_READY_BYTES: Final = len(_READY_PREFIX) + 1  # and the transaction's status
+
+
+def copy_out(connection: psycopg.Connection[tuple[object, ...]], statement: str, columns: int) -> Iterator[Joined]:
+    """Run a COPY within the connection's transaction, in the faster way that the connection allows.
+
+    Args:
+        connection: Of no use afterwards but to be closed.
+        statement: COPY … TO STDOUT (FORMAT binary).
+        columns: How many a row has.
+
+    Yields:
+        Messages in order, some megabytes at a time. What was yielded is overwritten when the next is asked for.
+
+    Raises:
+        psycopg.Error: The server refuses the statement, or ends it.
+    """
+    opened = socket.socket(fileno=os.dup(connection.pgconn.socket))
+    with opened:
+        if _encrypted(connection, opened):
+            yield from _by_libpq(connection.pgconn, statement)
+        else:
+            yield from _by_socket(opened, statement, columns)
+
+
+def _encrypted(connection: psycopg.Connection[tuple[object, ...]], opened: socket.socket) -> bool:
+    """Whether what is on the socket is not for us: by TLS, which libpq tells, or GSSAPI, which only the server does."""
+    if opened.family == socket.AF_UNIX or connection.pgconn.ssl_in_use:
+        return bool(connection.pgconn.ssl_in_use)
+    row = connection.execute("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()").fetchone()
+    return row is None or bool(row[0])
+
+
+def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
+    pgconn.send_query(statement.encode())
+    while pgconn.flush():
+        select.select([], [pgconn.socket], [])
+    if (result := _result(pgconn)).status != pq.ExecStatus.COPY_OUT:
+        raise errors.error_from_result(result)
+    messages: list[bytes] = []
+    append = messages.append
+    get_copy_data = pgconn.get_copy_data
+    size_bytes = 0
+    while True:
+        size, data = get_copy_data(1)
+        if size > 0:
+            # libpq's view of its own allocation costs more than the copy: the collector follows it
+            append(bytes(data))
+            size_bytes += size
+            if size_bytes >= _AT_ONCE_BYTES:
+                yield Joined.of(messages)
+                messages.clear()
+                size_bytes = 0
+        elif size == 0:
+            select.select([pgconn.socket], [], [])
+            pgconn.consume_input()
+        else:
+            break
+    if (result := _result(pgconn)).status != pq.ExecStatus.COMMAND_OK:
+        raise errors.error_from_result(result)
+    if messages:
+        yield Joined.of(messages)
+
+
+def _result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+    while pgconn.is_busy():
+        select.select([pgconn.socket], [], [])
+        pgconn.consume_input()
+    result = pgconn.get_result()
+    if result is None:
+        raise psycopg.OperationalError("the server gave no answer to COPY")
+    return result
+
+
+def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[Joined]:
+    opened.setblocking(True)
+    query = statement.encode() + b"\0"
+    opened.sendall(b"Q" + _LENGTH.pack(len(query) + 4) + query)
+    incoming = _Incoming(opened)
+    over = False
+    while not over:
+        incoming.fill()
+        found: list[tuple[Ints, Ints]] = []
+        at = 0
+        while (end := incoming.message_end(at)) is not None:
+            frames = row_frames(incoming.data, at, incoming.filled, columns)
+            if len(frames.starts):
+                found.append(frames)
+                at = int(frames.ends[-1])
+                continue
+            start, tag = at + PREFIX_BYTES, int(incoming.data[at])
+            if tag == COPY_DATA:
+                found.append((np.array([start]), np.array([end])))
+            elif tag == _ERROR:
+                raise server_error(fields_of(incoming.data[start:end].tobytes()))
+            over = over or tag == _READY
+            at = end
+        if found:
+            starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            yield Joined(incoming.data, starts, ends)
+        incoming.drop(at)
+
+
+class _Incoming:
+    """The bytes of a socket, in a buffer that is filled again and again.
+
+    Attributes:
+        data: The buffer, with PADDING bytes behind what is filled.
+        filled: How many bytes are in it.
+    """
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self.filled = 0
+        self._closed = False
+        self._make(_AT_ONCE_BYTES)
+
+    def _make(self, size: int) -> None:
+        self._buffer = bytearray(size + PADDING)
+        self.data: Bytes = np.frombuffer(self._buffer, np.uint8)
+
+    def fill(self) -> None:
+        """Take bytes until the buffer is full or may hold the end.
+
+        Raises:
+            psycopg.OperationalError: There will be no more.
+        """
+        view = memoryview(self._buffer)[:-PADDING]
+        while self.filled < len(view):
+            size = self._socket.recv_into(view[self.filled :])
+            if size == 0 and self._closed:
+                raise psycopg.OperationalError("server closed the connection unexpectedly")
+            self._closed = size == 0
+            self.filled += size
+            # the last word may be why it was closed
+            if self._closed or self._buffer.startswith(_READY_PREFIX, max(0, self.filled - _READY_BYTES), self.filled):
+                return
+
+    def message_end(self, at: int) -> int | None:
+        """Where the message at a place ends; None while it is not whole."""
+        end = at + self._size(at)
+        return end if end <= self.filled else None
+
+    def _size(self, at: int) -> int:
+        """Of the message at a place; what is needed to know it, while that is not there."""
+        if self.filled < at + PREFIX_BYTES:
+            return PREFIX_BYTES
+        return 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
+
+    def drop(self, size: int) -> None:
+        """Forget the first bytes; there is room for the message that is next then."""
+        rest = self._buffer[size : self.filled]
+        room = max(_AT_ONCE_BYTES, self._size(size))
+        if room != len(self._buffer) - PADDING:
+            self._make(room)
+        self.filled = len(rest)
+        self._buffer[: self.filled] = rest

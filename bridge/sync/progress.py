@@ -1,0 +1,181 @@
+"""How far the copies under way are: asked of the server, which knows what it has sent to whom.
+
+The readers run on Spark's executors; pg_stat_progress_copy has each of their COPY statements while it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from bridge.errors import BridgeError
+from bridge.receive.publisher import Publisher
+from bridge.track.rows import CopyRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.sync.held import CopySize
+    from bridge.track.catalog import Catalog
+
+_POLL_S = 1.0
+_LOGGED_S = 10.0
+_RATE_S = 30.0
+
+
+class Sent(NamedTuple):
+    """What one COPY has sent."""
+
+    rows: int
+    bytes: int
+
+
+_NOTHING = Sent(0, 0)
+
+
+class CopyProgress:
+    """Adds up what a table's COPY statements send, as seen from time to time.
+
+    What a statement sent after it was last seen is not known: half of what it sent in the last interval is a guess
+    that is right on average.
+    """
+
+    def __init__(self, namespace: str, name: str, size: CopySize, now_s: float) -> None:
+        self._namespace, self._name, self._size = namespace, name, size
+        self._ended = Sent(0, 0)
+        self._running: dict[int, tuple[Sent, Sent]] = {}  # by pid: when last seen, and since the time before
+        self._seen: deque[tuple[float, int]] = deque([(now_s, 0)])
+
+    def see(self, running: Mapping[int, Sent], now_s: float) -> None:
+        """What the statements that run now have sent, by their processes' ids."""
+        rows, size = self._ended
+        now: dict[int, tuple[Sent, Sent]] = {}
+        for pid, sent in running.items():
+            before = self._running.get(pid, (_NOTHING, _NOTHING))[0]
+            if sent.rows >= before.rows:  # otherwise another process has got the id
+                now[pid] = sent, Sent(sent.rows - before.rows, sent.bytes - before.bytes)
+        for pid in self._running.keys() - now.keys():
+            last, lately = self._running[pid]
+            rows, size = rows + last.rows + lately.rows // 2, size + last.bytes + lately.bytes // 2
+        for pid in running.keys() - now.keys():
+            now[pid] = running[pid], running[pid]
+        self._ended, self._running = Sent(rows, size), now
+        self._seen.append((now_s, self._sent.rows))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _RATE_S:
+            self._seen.popleft()
+
+    @property
+    def _sent(self) -> Sent:
+        sent = [self._ended, *(last for last, _ in self._running.values())]
+        return Sent(sum(one.rows for one in sent), sum(one.bytes for one in sent))
+
+    @property
+    def row(self) -> CopyRow:
+        """As it is shown."""
+        rows, size = self._sent
+        row_bytes = size / rows if rows else self._size.row_bytes
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        rate = (last - first) / (last_s - first_s) if last > first else None
+        return CopyRow(
+            self._namespace,
+            self._name,
+            rows,
+            size,
+            max(size, round(self._size.rows * row_bytes)),
+            rate,
+            max(0.0, self._size.rows - rows) / rate if rate else None,
+        )
+
+
+class CopyMonitor:
+    """A thread that looks how far the copies of a subscription are, and writes it to the catalog and the log.
+
+    Args:
+        conninfo: The publisher.
+        subscription: Its name.
+        catalog: Where `status` finds it; nothing is left there at the end.
+        log: Gets an event for each copy now and then.
+
+    It never fails a copy: where the server does not answer, the numbers stand still.
+    """
+
+    def __init__(self, conninfo: str, subscription: str, catalog: Catalog, log: FilteringBoundLogger) -> None:
+        self._conninfo, self._subscription, self._catalog, self._log = conninfo, subscription, catalog, log
+        self._lock = threading.Lock()
+        self._copies: dict[str, CopyProgress] = {}
+        self._logged_s: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"copies of {subscription}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._catalog.put_copies(self._subscription, [])
+
+    @contextmanager
+    def watching(self, application_name: str, namespace: str, name: str, size: CopySize) -> Iterator[None]:
+        """While a table is copied by connections of that name."""
+        now_s = time.monotonic()
+        with self._lock:
+            self._copies[application_name] = CopyProgress(namespace, name, size, now_s)
+            self._logged_s[application_name] = now_s
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._copies[application_name]
+
+    def _run(self) -> None:
+        publisher: Publisher | None = None
+        while not self._stop.wait(_POLL_S):
+            try:
+                publisher = publisher or Publisher(self._conninfo, application_name=f"{self._subscription}_progress")
+                self._look(publisher)
+            except BridgeError as error:
+                self._log.debug("the progress of copies is not known", error=str(error))
+                if publisher is not None:
+                    publisher.close()
+                publisher = None
+        if publisher is not None:
+            publisher.close()
+
+    def _look(self, publisher: Publisher) -> None:
+        with self._lock:
+            names = list(self._copies)
+        running: dict[str, dict[int, Sent]] = {name: {} for name in names}
+        for found in publisher.rows("copy_progress", {"application_names": names}) if names else ():
+            running[found["application_name"]][found["pid"]] = Sent(found["rows"], found["bytes"])
+        now_s = time.monotonic()
+        with self._lock:
+            for name, sent in running.items():
+                if name in self._copies:
+                    self._copies[name].see(sent, now_s)
+            rows = {name: copy.row for name, copy in self._copies.items()}
+        self._catalog.put_copies(self._subscription, rows.values())
+        for name, row in rows.items():
+            if now_s - self._logged_s[name] >= _LOGGED_S:
+                self._logged_s[name] = now_s
+                self._tell(row)
+
+    def _tell(self, row: CopyRow) -> None:
+        self._log.info(
+            "table copy progress",
+            relation=row.qualified_name,
+            rows=row.rows,
+            bytes=row.bytes,
+            total_bytes_estimate=row.total_bytes_estimate,
+            rows_per_s=round(row.rows_per_s or 0),
+            seconds_left=None if row.seconds_left is None else round(row.seconds_left),
+        )

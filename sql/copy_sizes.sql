@@ -1,0 +1,12 @@
+-- What a copy of a table reads: the table itself and, of a partitioned one, its leaf partitions.
+-- Parameters: relid oid
+-- Returns: blocks int8 (of the main fork; 0 where the rows have no ctid to divide a copy by: another access method than
+--          heap, a foreign table), block_bytes int8; a row for each
+-- Lowest version: 14
+SELECT CASE WHEN am.amname = 'heap' THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END
+         AS blocks,
+       current_setting('block_size')::int8 AS block_bytes
+  FROM pg_class c
+       LEFT JOIN pg_am am ON am.oid = c.relam
+ WHERE c.relkind <> 'p'
+   AND c.oid IN (SELECT %(relid)s::oid UNION SELECT relid FROM pg_partition_tree(%(relid)s::oid) WHERE isleaf)

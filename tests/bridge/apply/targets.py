@@ -1,0 +1,52 @@
+"""A Delta table of an id and a note, and changes to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bridge.apply import delta
+from bridge.apply.changes import KEY_TUPLE, NO_OLD, TableChanges
+from bridge.apply.target import Target, TargetColumn
+from protocol.types import resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
+
+
+def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
+    """An empty table."""
+    path = str(folder / name)
+    schema = spark.createDataFrame([], "id long, note string").schema
+    delta.create(spark, path, schema)
+    return Target("public", name, path, schema)
+
+
+def changes(
+    target: Target,
+    *rows: tuple[int, int | None, int | None, str | None],
+    key: tuple[int, ...] = (0,),
+    truncated: bool = False,
+) -> TableChanges:
+    """Changes of (op, old key, id, note)."""
+    table = pa.table(
+        {
+            "seq": pa.array(range(len(rows)), pa.int64()),
+            "op": pa.array([row[0] for row in rows], pa.int16()),
+            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
+            "new_0": pa.array([row[2] for row in rows], pa.int64()),
+            "new_1": pa.array([row[3] for row in rows], pa.string()),
+            "old_0": pa.array([row[1] for row in rows], pa.int64()),
+        }
+    )
+    return TableChanges(target, COLUMNS, key, table, truncated)
+
+
+def content(spark: SparkSession, target: Target) -> list[tuple[Any, ...]]:
+    """Its rows, sorted."""
+    return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())

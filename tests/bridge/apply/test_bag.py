@@ -1,0 +1,238 @@
+"""Bags, committed by Spark, agree with a row-at-a-time model, whatever the target has or lacks."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.apply import delta
+from bridge.apply.bag import Bag, identity, merge_statement, settle
+from bridge.apply.changes import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE, Staged, TableChanges
+from bridge.apply.conflicts import DELETE_MISSING, UPDATE_MISSING
+from bridge.apply.stage import SparkStage, as_frame
+from bridge.apply.table import apply_table
+from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.session import fork
+from protocol.lsn import Lsn
+from protocol.types import resolve
+
+COLUMNS = tuple(
+    TargetColumn(name, resolve(oid, typmod))
+    for name, oid, typmod in [
+        ("case", 23, -1), ("k_0", 23, -1), ("the.float", 701, -1), ("note", 25, -1), ("raw", 17, -1),
+        ("amount", 1700, (9 << 16 | 2) + 4), ("floats", 1022, -1),
+    ]
+)  # fmt: skip
+Row = tuple[Any, ...]
+NUMBERS = [0.0, -0.0, math.nan, 1.5, None]
+
+
+def random_row(case: int, rng: random.Random) -> Row:
+    """One of few rows, so that many are equal, or differ in one value only."""
+    row: list[Any] = [case, 1, 0.0, "a", b"\x00", Decimal("1.00"), [0.0, None]]
+    other: list[list[Any]] = [
+        [None, 2], NUMBERS, [None, "", "b"], [None, b""], [None, Decimal("-1.00")],
+        [None, [], [-0.0, None], [math.nan], [None]],
+    ]  # fmt: skip
+    if rng.random() < 0.7:
+        column = rng.randrange(len(other))
+        row[column + 1] = rng.choice(other[column])
+    return tuple(row)
+
+
+class Model:
+    """PostgreSQL's apply worker on a bag, a change at a time."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = Counter(map(repr, rows))
+        self.conflicts: Counter[str] = Counter()
+
+    def apply(self, op: int, old: Row | None, new: Row | None) -> None:
+        """Make one change."""
+        if op != INSERT:
+            if not self.rows[repr(old)]:
+                self.conflicts[UPDATE_MISSING if op == UPDATE else DELETE_MISSING] += 1
+                return
+            self.rows[repr(old)] -= 1
+        if op != DELETE:
+            self.rows[repr(new)] += 1
+
+
+def random_changes(
+    cases: int, rng: random.Random, *, held: list[Row], missing: bool
+) -> tuple[list[tuple[int, Any, Any]], list[Row]]:
+    """Changes of (op, old row, new row) of a publisher with the rows `held`, and its rows after them.
+
+    With `missing` some are of any row.
+    """
+    there: dict[int, list[Row]] = {case: [row for row in held if row[0] == case] for case in range(cases)}
+    changes: list[tuple[int, Any, Any]] = []
+    for _ in range(cases * 8):
+        case = rng.randrange(cases)
+        rows = there[case]
+        op = rng.choice([INSERT, INSERT, UPDATE, UPDATE, DELETE])
+        new = None if op == DELETE else random_row(case, rng)
+        old = None
+        if op != INSERT:
+            if missing and rng.random() < 0.3:
+                old = random_row(case, rng)
+            elif rows:
+                old = rows.pop(rng.randrange(len(rows)))
+            else:
+                continue
+        if new is not None:
+            rows.append(new)
+        changes.append((op, old, new))
+    return changes, [row for rows in there.values() for row in rows]
+
+
+def table_of(changes: list[tuple[int, Any, Any]], rng: random.Random) -> pa.Table:
+    """In the columns of `TableChanges.changes`; where a value stays, it is now and then only in the old tuple."""
+    columns: dict[str, list[Any]] = {"seq": [], "op": [], "old": [], "unchanged_3": []}
+    columns |= {f"{kind}_{i}": [] for kind in ("new", "old") for i in range(len(COLUMNS))}
+    for seq, (op, old, new) in enumerate(changes):
+        unchanged = op == UPDATE and old[3] == new[3] and rng.random() < 0.5
+        columns["seq"].append(seq)
+        columns["op"].append(op)
+        columns["old"].append(NO_OLD if old is None else OLD_TUPLE)
+        columns["unchanged_3"].append(unchanged)
+        for i in range(len(COLUMNS)):
+            columns[f"old_{i}"].append(None if old is None else old[i])
+            columns[f"new_{i}"].append(None if new is None or (i == 3 and unchanged) else new[i])
+    types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "unchanged_3": pa.bool_()}
+    types |= {f"{kind}_{i}": column.type.arrow for kind in ("new", "old") for i, column in enumerate(COLUMNS)}
+    return pa.table(columns, schema=pa.schema(types))
+
+
+@pytest.fixture
+def target(spark, tmp_path):
+    """An empty table with a column of its own."""
+    fields = [(column.name, column.type.arrow) for column in COLUMNS]
+    schema = spark_schema([fields[0], ("own `col", pa.string()), *fields[1:]])
+    path = str(tmp_path / "t")
+    delta.create(spark, path, schema)
+    return Target("public", "t", path, schema)
+
+
+def fill(spark, target, rows, own=None):
+    table = pa.table(
+        {
+            **{c.name: pa.array([row[i] for row in rows], c.type.arrow) for i, c in enumerate(COLUMNS)},
+            "own `col": pa.array([own] * len(rows), pa.string()),
+        }
+    )
+    delta.append(as_frame(spark, table), target.path)
+
+
+def content(spark, target):
+    rows = spark.read.format("delta").load(target.path).toArrow().to_pylist()
+    return Counter(repr(tuple(row[column.name] for column in COLUMNS)) for row in rows)
+
+
+@pytest.mark.parametrize(("seed", "missing"), [pytest.param(1, False, marks=pytest.mark.soak), (2, True)])
+def test_random_histories(spark, target, seed, missing):
+    """Many bags in one table, by two batches; in the second run the target lacks rows and has others."""
+    rng = random.Random(seed)
+    held = [random_row(case, rng) for case in range(40) for _ in range(rng.randrange(4))]
+    here = [row for row in held if not missing or rng.random() < 0.7]
+    here += [random_row(rng.randrange(40), rng) for _ in range(40 * missing)]
+    fill(spark, target, here)
+    model = Model(here)
+    found: list[Any] = []
+    session = fork(spark)
+    for number in range(2):
+        changes, held = random_changes(40, rng, held=held, missing=missing)
+        table: Any = table_of(changes, rng)
+        if number:
+            table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, moves=False)
+        for change in changes:
+            model.apply(*change)
+        batch = TableChanges(target, COLUMNS, (), table)
+        for _ in range(1 + number):  # the second time Delta has it already
+            with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(2 + number))):
+                apply_table(session, batch, conflicts=found.append)
+        assert content(spark, target) == +model.rows
+    counts: Counter[str] = Counter()
+    for conflicts in found:
+        counts.update(conflicts.counts)
+        assert conflicts.relation == "public.t"
+        assert all(0 < len(examples) <= 10 for examples in conflicts.examples.values())
+    assert counts == model.conflicts
+    assert bool(counts) is missing
+
+
+def test_after_a_truncate_only_what_came_after_it_counts(spark, target):
+    rng = random.Random(3)
+    for missing in (False, True):
+        fill(spark, target, [random_row(case, rng) for case in range(5)])
+        changes, _ = random_changes(20, rng, held=[], missing=missing)
+        model = Model([])
+        found: list[Any] = []
+        for change in changes:
+            model.apply(*change)
+        batch = TableChanges(target, COLUMNS, (), table_of(changes, rng), truncated=True)
+        apply_table(spark, batch, conflicts=found.append)
+        assert content(spark, target) == +model.rows
+        assert [dict(conflicts.counts) for conflicts in found] == ([dict(model.conflicts)] if missing else [])
+
+
+def test_rows_that_remain_keep_their_own_columns_and_what_is_missing_is_told(spark, target):
+    row = (1, 1, -0.0, None, None, None, None)
+    fill(spark, target, [row] * 3, own="mine")
+    other = (1, 1, 0.0, None, b"\xff", None, None)
+    found: list[Any] = []
+    changes = [(UPDATE, row, other), (DELETE, other, None), (DELETE, other, None)]
+    batch = TableChanges(target, COLUMNS, (), table_of(changes, random.Random(0)))
+    apply_table(spark, batch, conflicts=found.append)
+    assert content(spark, target) == {repr(row): 2}
+    left = spark.read.format("delta").load(target.path).select("`own ``col`").collect()
+    assert [value for (value,) in left] == ["mine", "mine"]
+    ((example,),) = found[0].examples.values()
+    assert example.message == 'conflict detected on relation "public.t": conflict=delete_missing'
+    assert example.detail == (
+        "Could not find the row to be deleted: replica identity full "
+        "(case, k_0, the.float, note, raw, amount, floats)=(1, 1, 0.0, null, \\xff, null, null)."
+    )
+
+
+@given(
+    before=st.dictionaries(st.integers(0, 4), st.integers(0, 3), min_size=5, max_size=5),
+    changes=st.lists(st.tuples(st.sampled_from([INSERT, UPDATE, DELETE]), st.integers(0, 4), st.integers(0, 4))),
+)
+def test_settle_makes_changes_in_their_turn(before, changes):
+    turns: dict[str, list[int]] = {"ord": [], "op": [], "id": []}
+    model = Model([(row,) for row, copies in before.items() for _ in range(copies)])
+    for seq, (op, old, new) in enumerate(changes):
+        for half, row in ((0, old), (1, new)):
+            if (op, half) not in {(INSERT, 0), (DELETE, 1)}:
+                turns["ord"].append(2 * seq + half)
+                turns["op"].append(op)
+                turns["id"].append(row)
+        model.apply(op, (old,), (new,))
+    after, missing = settle(before, pa.table(turns))
+    assert {repr((row,)): copies for row, copies in after.items() if copies} == +model.rows
+    assert {name: found.total() for name, found in missing.items()} == model.conflicts
+
+
+def test_identity_tells_zeros_apart_also_within_arrays():
+    assert identity("t.`a`", pa.int32()) == "t.`a`"
+    assert identity("t.`a`", pa.float32()) == "CAST(t.`a` AS STRING)"
+    assert identity("t.`a`", pa.list_(pa.float64())) == "transform(t.`a`, x -> CAST(x AS STRING))"
+
+
+def test_merge_statement_deletes_equal_rows_and_inserts_the_others():
+    columns = (TargetColumn("a", resolve(23, -1)), TargetColumn("f", resolve(701, -1)))
+    assert merge_statement("v", Bag("/l/p", columns), {2: "own"}) == (
+        "MERGE INTO delta.`/l/p` AS t USING v AS s ON s.action = 'delete' "
+        "AND t.`a` <=> s.v_0 AND CAST(t.`f` AS STRING) <=> CAST(s.v_1 AS STRING) "
+        "WHEN MATCHED THEN DELETE "
+        "WHEN NOT MATCHED AND s.action = 'put' THEN INSERT (`a`, `f`, `own`) VALUES (s.v_0, s.v_1, s.c_2)"
+    )

@@ -1,0 +1,96 @@
+"""Conflicts keep PostgreSQL's words, and come back out of Spark's errors whatever the values hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from bridge.apply.conflicts import (
+    DELETE_MISSING,
+    EXAMPLES,
+    INSERT_EXISTS,
+    UPDATE_EXISTS,
+    UPDATE_MISSING,
+    Conflict,
+    Conflicts,
+    Tally,
+    as_text,
+    conflict_of,
+    literal,
+    raised,
+)
+
+NASTY = 'a\'b"c\\d\\n\n\t{"pgbridge_conflict": 1} <errorMessage> ${x} $1 %s `é\u2028 😀'
+
+
+def test_words_are_postgresqls():
+    conflict = Conflict("public.t", INSERT_EXISTS, ("a", "b"), ("1", None))
+    assert str(conflict) == (
+        'conflict detected on relation "public.t": conflict=insert_exists\n'
+        "DETAIL:  Key already exists in the target: key (a, b)=(1, null)."
+    )
+    assert Conflict("t", UPDATE_MISSING, ("a",), ("1",)).detail == (
+        "Could not find the row to be updated: replica identity (a)=(1)."
+    )
+    assert Conflict("t", DELETE_MISSING, ("a",), ("1",), full=True).detail == (
+        "Could not find the row to be deleted: replica identity full (a)=(1)."
+    )
+
+
+def test_a_raised_conflict_is_read_back(spark):
+    """In one job for all: the first row raises, the others are not reached."""
+    relation, column = f"s {NASTY}.t", f"c {NASTY}"
+    columns = [
+        (column, "note", pa.string()),
+        ("raw", "raw", pa.binary()),
+        ("flag", "flag", pa.bool_()),
+        ("long", "repeat('é', 500)", pa.string()),
+    ]
+    frame = spark.createDataFrame([(NASTY, b"\x00\xff", True)], "note string, raw binary, flag boolean")
+    with pytest.raises(PySparkException) as caught:
+        frame.selectExpr(raised(f"'{UPDATE_EXISTS}'", relation, columns)).collect()
+    assert conflict_of(caught.value) == Conflict(
+        relation, UPDATE_EXISTS, (column, "raw", "flag", "long"), (NASTY, "\\x00ff", "t", "é" * 200)
+    )
+
+
+@pytest.mark.parametrize("text", ["something else", '{"pgbridge_conflict": broken', '{"pgbridge_conflict": "x"}'])
+def test_other_errors_are_none(text):
+    assert conflict_of(Exception(text)) is None
+
+
+def test_literals_hold_any_text(spark):
+    assert spark.sql(f"SELECT {literal(NASTY)}").collect() == [(NASTY,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        (True, "t"),
+        (b"\x01", "\\x01"),
+        (dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "2024-01-02 03:04:05+00:00"),
+        ([1, None], "{1,NULL}"),
+        (7, "7"),
+        ("x" * 300, "x" * 200),
+    ],
+)
+def test_values_for_people(value, text):
+    assert as_text(value) == text
+
+
+def test_a_tally_reports_counts_and_some_examples():
+    tally, reports = Tally(), list[Conflicts]()
+    tally.report("public.t", ["id"], reports.append)
+    assert reports == []
+    for key in range(25):
+        tally.add(UPDATE_MISSING, (key,), 2)
+    tally.add(DELETE_MISSING, (1,))
+    tally.report("public.t", ["id"], reports.append)
+    (report,) = reports
+    assert report.counts == {UPDATE_MISSING: 50, DELETE_MISSING: 1}
+    assert len(report.examples[UPDATE_MISSING]) == EXAMPLES
+    assert report.examples[DELETE_MISSING] == (Conflict("public.t", DELETE_MISSING, ("id",), ("1",)),)

@@ -1,0 +1,288 @@
+"""Plans: what a definition makes of a target, step by step, without a server and without Spark."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from bridge.apply.evolution import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
+from bridge.apply.schemas import value_of
+from bridge.apply.target import spark_schema
+from bridge.errors import TargetError
+from bridge.receive.publisher import Attribute
+from bridge.track.rows import ColumnRow
+from protocol.messages import Column
+from protocol.types import resolve
+from tests.bridge.apply.test_attnums import INT, TEXT, Server, catalog, known, message
+
+SMALLINT, BIGINT, FLOAT4, FLOAT8, DATE, TIMESTAMP, NUMERIC, CHAR, UUID = 21, 20, 700, 701, 1082, 1114, 1700, 1042, 2950
+
+
+def types_of(wanted):
+    return [resolve(*item) for item in wanted]
+
+
+def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), own=True):
+    """A plan; the target's columns are those that were known, unless they are given."""
+    types = types_of([(column.type_oid, column.typmod) for column in columns])
+    if schema is None:
+        rows = [row for row in was if row.state != "hidden"]
+        schema = spark_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
+    definition = Definition("public.t", columns, types, wanted, key, was, now, own, types_of, value_of)
+    return plan(definition, schema)
+
+
+def after(schema: StructType, changes) -> StructType:
+    """What Delta makes of a schema, by its own rules for names."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    for change in changes:
+        if isinstance(change, AddColumn):
+            assert change.name.lower() not in {name.lower() for name in fields}
+            fields[change.name] = spark_schema([("x", change.type)])[0].dataType
+        elif isinstance(change, RenameColumn):
+            assert change.name in fields
+            assert change.new_name.lower() not in {name.lower() for name in fields}
+            fields = {change.new_name if name == change.name else name: kind for name, kind in fields.items()}
+        else:
+            assert change.name in fields
+            fields[change.name] = spark_schema([("x", change.type)])[0].dataType
+    return StructType([spark_schema([("x", pa.int32())])[0].__class__(name, kind) for name, kind in fields.items()])
+
+
+def changes(*arguments, **options):
+    return planned(*arguments, **options).changes
+
+
+def test_nothing_to_do():
+    found = planned(known("id", "a"), message("id", "a"), catalog("id", "a"))
+    assert (found.changes, found.warnings) == ((), ())
+    assert found.known == tuple(known("id", "a"))
+    assert [column.name for column in found.columns] == ["id", "a"]
+
+
+def test_a_column_with_a_constant_default():
+    now = [*catalog("id"), Attribute(2, "c", INT, -1, has_missing=True, missing="7")]
+    found = planned(known("id"), message("id", "c"), now)
+    assert found.changes == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
+    assert found.warnings == ()
+    assert found.schema.fieldNames() == ["id", "c"]
+    assert fills(found.changes) == {"c": pa.scalar(7, pa.int32())}
+
+
+@pytest.mark.parametrize(
+    ("now", "warned"),
+    [
+        (Attribute(2, "c", INT, -1), False),
+        (Attribute(2, "c", INT, -1, has_missing=True, missing=None), False),
+        (Attribute(2, "c", INT, -1, filled=True), True),
+        (Attribute(2, None, 0, -1), True),
+        (Attribute(2, "c", INT, -1, has_missing=True, missing="seven"), True),
+    ],
+)
+def test_a_column_whose_rows_have_null(now, warned):
+    found = planned(known("id"), message("id", "c"), [*catalog("id"), now])
+    assert found.changes == (AddColumn("c", pa.int32()),)
+    assert bool(found.warnings) == warned
+    if warned:
+        assert 'rows that exist have NULL in the new column "c"' in found.warnings[0]
+
+
+def test_a_column_that_was_not_published_before_has_values_that_never_came():
+    was = known("id", "{a}", "b")
+    found = planned(was, message("id", "a", "b"), [replace(c, has_missing=True, missing="1") for c in catalog(*"iab")])
+    assert found.changes == (AddColumn("a", pa.int32()),)
+    assert "not published before" in found.warnings[0]
+
+
+def test_a_key_of_values_that_are_not_known_is_refused():
+    now = [*catalog("a"), Attribute(2, "id", INT, -1, filled=True)]
+    with pytest.raises(TargetError, match='column "id" of table "public.t" identifies rows now'):
+        planned(known("a"), message("a", "id"), now)
+
+
+def test_a_column_that_is_dropped_stays():
+    found = planned(known("id", "a", "b"), message("id", "b"), catalog("id", None, "b"))
+    assert (found.changes, found.warnings) == ((), ())
+    assert found.schema.fieldNames() == ["id", "a", "b"]
+    assert [row.state for row in found.known] == ["live", "gone", "live"]
+
+
+def test_renames():
+    assert changes(known("id", "a"), message("id", "b"), catalog("id", "b")) == (RenameColumn("a", "b"),)
+    # one takes the name that another leaves
+    assert changes(known("id", "a", "b"), message("id", "b", "c"), catalog("id", "b", "c")) == (
+        RenameColumn("b", "c"),
+        RenameColumn("a", "b"),
+    )
+    # a ring
+    found = planned(known("id", "a", "b"), message("id", "b", "a"), catalog("id", "b", "a"))
+    assert len(found.changes) == 3
+    assert found.schema.fieldNames() == ["id", "b", "a"]
+    # in other letters, which Delta takes for the same name
+    found = planned(known("id", "a"), message("id", "A"), catalog("id", "A"))
+    assert len(found.changes) == 2
+    assert found.schema.fieldNames() == ["id", "A"]
+
+
+def test_a_new_column_with_the_name_of_a_dropped_one():
+    was = known("id", "[c]")
+    now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, has_missing=True, missing="x")]
+    found = planned(was, [*message("id"), *message("c", type_oid=TEXT)], now)
+    assert found.changes == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.string(), pa.scalar("x")))
+    assert found.warnings == ()
+    assert [(row.attnum, row.name, row.state) for row in found.known] == [
+        (1, "id", "live"),
+        (2, "c_dropped", "gone"),
+        (3, "c", "live"),
+    ]
+    again = planned(
+        [replace(row, state="gone") if row.attnum == 3 else row for row in found.known],
+        message("id", "c"),
+        [*catalog("id", None, None), Attribute(4, "c", INT, -1)],
+        found.schema,
+    )
+    assert again.changes == (RenameColumn("c", "c_dropped_2"), AddColumn("c", pa.int32()))
+
+
+def test_dropped_and_added_again_between_two_messages_is_warned_of():
+    found = planned(known("id", "c"), message("id", "c"), catalog("id", None, "c"))
+    assert found.changes == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.int32()))
+    assert "a new one in the place of one that was dropped" in found.warnings[0]
+
+
+def test_a_column_that_was_left_out_for_a_while():
+    """Between others it is the same, with old values; behind all, where a new one would be, it is a new one."""
+    found = planned(known("id", "[a]", "b"), message("id", "a", "b"), catalog("id", "a", "b"))
+    assert found.changes == ()
+    assert "not published for a while" in found.warnings[0]
+    found = planned(known("id", "[a]"), message("id", "a"), catalog("id", "a"))
+    assert found.changes == (RenameColumn("a", "a_dropped"), AddColumn("a", pa.int32()))
+    assert len(found.warnings) == 1
+
+
+def test_columns_that_are_not_wanted():
+    found = planned(known("id", "{a}"), message("id", "b", "c"), catalog("id", "b", "c"), wanted={"id"})
+    assert (found.changes, found.warnings) == ((), ())
+    assert [row.state for row in found.known] == ["live", "hidden", "hidden"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wide"),
+    [
+        ((SMALLINT, -1), (INT, -1), pa.int32()),
+        ((INT, -1), (BIGINT, -1), pa.int64()),
+        ((FLOAT4, -1), (FLOAT8, -1), pa.float64()),
+        ((DATE, -1), (TIMESTAMP, -1), pa.timestamp("us")),
+        ((NUMERIC, (10 << 16 | 2) + 4), (NUMERIC, (12 << 16 | 2) + 4), pa.decimal128(12, 2)),
+        ((INT, -1), (NUMERIC, (8 << 16 | 2) + 4), pa.decimal128(12, 2)),
+    ],
+)
+def test_wider_types(old, new, wide):
+    columns = [*message("id"), Column("v", new[0], new[1], is_key=False)]
+    was = [*known("id"), ColumnRow(2, "v", *old)]
+    found = planned(was, columns, [*catalog("id"), Attribute(2, "v", *new)])
+    assert found.changes == (WidenColumn("v", wide),)
+    assert found.columns[1].type.arrow == wide
+
+
+def test_a_narrower_type_leaves_the_target_as_it_is():
+    was = [*known("id"), ColumnRow(2, "v", BIGINT, -1)]
+    found = planned(was, message("id", "v"), catalog("id", "v"))
+    assert found.changes == ()
+    assert found.columns[1].type.arrow == pa.int64()
+    assert found.columns[1].type.oid == INT
+
+
+def test_values_that_were_converted_are_refused():
+    was = [*known("id"), ColumnRow(2, "v", TEXT, -1)]
+    with pytest.raises(TargetError, match='column "v" of table "public.t" has another type now .text before, uuid now'):
+        planned(was, [*message("id"), *message("v", type_oid=UUID)], [*catalog("id"), Attribute(2, "v", UUID, -1)])
+
+
+def test_padding_is_warned_of():
+    was = [*known("id"), ColumnRow(2, "v", CHAR, 9)]
+    columns = [*message("id"), Column("v", CHAR, 14, is_key=False)]
+    found = planned(was, columns, [*catalog("id"), Attribute(2, "v", CHAR, 14)])
+    assert found.changes == ()
+    assert "padding" in found.warnings[0]
+
+
+def test_a_renamed_column_may_be_widened_at_once():
+    was = [*known("id"), ColumnRow(2, "v", INT, -1)]
+    found = planned(was, [*message("id"), *message("w", type_oid=BIGINT)], [*catalog("id"), Attribute(2, "w", 20, -1)])
+    assert found.changes == (RenameColumn("v", "w"), WidenColumn("w", pa.int64()))
+
+
+def test_nothing_known_goes_by_the_targets_names():
+    schema = spark_schema([("id", pa.int32()), ("a", pa.int64()), ("own", pa.string())])
+    found = planned((), message("id", "a", "b"), catalog("id", "a", "b"), schema)
+    assert found.changes == (AddColumn("b", pa.int32()),)
+    assert found.columns[1].type.arrow == pa.int64()
+    assert [row.attnum for row in found.known] == [1, 2, 3]
+
+
+def test_a_column_that_somebody_added_by_hand_is_taken():
+    schema = spark_schema([("id", pa.int32()), ("b", pa.int64())])
+    found = planned(known("id"), message("id", "b"), catalog("id", "b"), schema)
+    assert found.changes == ()
+    with pytest.raises(TargetError, match='column "b" of target "public.t" is string'):
+        planned(known("id"), message("id", "b"), catalog("id", "b"), spark_schema([("b", pa.string())]))
+
+
+def test_a_column_of_somebody_else_is_not_moved_away():
+    schema = spark_schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
+    with pytest.raises(TargetError, match='column "b" of the Delta table is in the way'):
+        planned(known("id", "a"), message("id", "b"), catalog("id", "b"), schema)
+
+
+def test_of_partitions_of_one_root_only_the_first_would_know_the_dropped_column():
+    with pytest.raises(TargetError, match="in the way"):
+        planned(known("id", "[c]"), message("id", "c"), catalog("id", None, "c"), own=False)
+
+
+def test_fills_have_the_last_names_and_types():
+    value = pa.scalar(1, pa.int32())
+    steps: list[Change] = [
+        AddColumn("c", pa.int32(), value),
+        RenameColumn("c", "c_dropped"),
+        AddColumn("c", pa.int32()),
+        WidenColumn("c_dropped", pa.int64()),
+    ]
+    assert fills(steps) == {"c_dropped": pa.scalar(1, pa.int64())}
+
+
+def test_whatever_is_done_to_a_table_its_target_has_its_columns():
+    """Every step is one that Delta takes; at the end each column of the server has one of its name."""
+    followed = sum(_follows(seed) for seed in range(200))
+    assert followed > 50, "most are stopped by a type, the others go all the way"
+
+
+def _follows(seed) -> bool:
+    """Whether a random history can be followed to its end."""
+    server = Server(random.Random(seed))
+    schema = spark_schema([("id", pa.int32())])
+    was = tuple(known("id"))
+    origins = {"id": 1}
+    for _ in range(8):
+        for _ in range(server.rng.randrange(4)):
+            server.alter()
+        try:
+            found = planned(was, server.message(), server.columns, schema)
+        except TargetError as error:
+            if "another type" in error.message or "but the published values are" in error.message:
+                return False
+            raise
+        made = after(schema, found.changes)
+        assert made.simpleString() == found.schema.simpleString()
+        for change in found.changes:
+            if isinstance(change, RenameColumn) and change.name in origins:
+                origins[change.new_name] = origins.pop(change.name)
+            elif isinstance(change, AddColumn):
+                origins[change.name] = next(c.attnum for c in server.alive() if c.name == change.name)
+        assert {str(c.name): c.attnum for c in server.alive()}.items() <= origins.items(), seed
+        schema, was = found.schema, found.known
+    return True

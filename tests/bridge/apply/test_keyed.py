@@ -1,0 +1,209 @@
+"""Keyed tables, committed by Spark, agree with a row-at-a-time model, conflicts included."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from bridge.apply import delta
+from bridge.apply.changes import Staged, TableChanges, moves
+from bridge.apply.conflicts import Conflict, Conflicts, conflict_of
+from bridge.apply.keyed import NewKeys, new_keys
+from bridge.apply.stage import SparkStage, as_frame
+from bridge.apply.table import apply_table
+from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.session import fork
+from protocol.lsn import Lsn
+from protocol.types import resolve
+from tests.bridge.apply.changes import (
+    KEY,
+    TYPES,
+    Case,
+    RowAtATime,
+    after_all,
+    before_all,
+    changes_table,
+    random_case,
+)
+
+COLUMNS = tuple(
+    TargetColumn(name, resolve(oid, -1)) for name, oid in [("case", 20), ("the key", 20), ("n", 20), ("large", 25)]
+)
+
+
+@pytest.fixture
+def made(spark, tmp_path):
+    """Makes tables with rows by key."""
+
+    def make(rows):
+        path = str(tmp_path / f"t{len(list(tmp_path.iterdir()))}")
+        schema = spark_schema([(c.name, arrow) for c, arrow in zip(COLUMNS, TYPES, strict=True)])
+        delta.create(spark, path, schema)
+        columns = list(zip(*((*key, *row) for key, row in rows.items()), strict=True)) or [()] * 4
+        arrays = [pa.array(column, arrow) for column, arrow in zip(columns, TYPES, strict=True)]
+        delta.append(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
+        return Target("public", "t", path, schema)
+
+    return make
+
+
+def content(spark, target):
+    rows = [tuple(row.values()) for row in spark.read.format("delta").load(target.path).toArrow().to_pylist()]
+    found = {(case, key): (n, large) for case, key, n, large in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+def apply(session, target, table, lsn=2, **options):
+    """Apply changes as a batch that ends at an LSN; returns the conflicts it reported."""
+    found: list[Conflicts] = []
+    truncated = options.pop("truncated", False)
+    with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(lsn))):
+        changes = TableChanges(target, COLUMNS, KEY, table, truncated)
+        apply_table(session, changes, conflicts=found.append, **options)
+    return {name: count for conflicts in found for name, count in conflicts.counts.items()}
+
+
+def spoilt(cases, rng):
+    """Rows of which some are missing and some are the target's own."""
+    before = {key: row for key, row in before_all(cases).items() if rng.random() < 0.7}
+    return before | {(case.number, rng.randrange(5)): (7, "own") for case in cases if rng.random() < 0.3}
+
+
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [
+        (1, "clear"),
+        pytest.param(2, "key changes", marks=pytest.mark.soak),
+        (3, "large values move"),
+        pytest.param(4, "gaps", marks=pytest.mark.soak),
+        pytest.param(5, "truncated", marks=pytest.mark.soak),
+    ],
+)
+def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, kind):
+    """Overwriting; and a second time, when Delta has it. `clear` takes the way of sums only, the others may not."""
+    rng = random.Random(seed)
+    cases = [random_case(number, rng, moves_keep_toast=kind == "large values move") for number in range(150)]
+    for case in cases:
+        if kind == "clear":
+            case.changes = [change for change in case.changes if change["op"] != ord("U") or change["old"] == 0]
+            case.changes = without_gaps(case)
+        elif kind == "gaps":
+            case.changes = [change for change in case.changes if rng.random() < 0.7]
+    before = spoilt(cases, rng)
+    table = changes_table(cases, rng)
+    model = RowAtATime({} if kind == "truncated" else before, overwrite=True)
+    for change in table.to_pylist():
+        model.apply(change)
+    target, session = made(before), fork(spark)
+    options: dict[str, Any] = {"conflict": "apply_remote", "truncated": kind == "truncated"}
+    assert apply(session, target, table, **options) == model.conflicts
+    assert content(spark, target) == model.rows
+    assert set(model.conflicts) >= {"update_missing", "delete_missing"}
+    assert apply(session, target, table, **options) == {}
+    assert content(spark, target) == model.rows
+
+
+def without_gaps(case: Case) -> list[dict[str, Any]]:
+    """The changes of a history that still follow from each other when its key changes are left out."""
+    there = set(case.before)
+    kept = []
+    for change in case.changes:
+        key = change["old_1"] if change["op"] == ord("D") else change["new_1"]
+        if (change["op"] == ord("I")) is (key not in there):
+            kept.append(change)
+            (there.discard if change["op"] == ord("D") else there.add)(key)
+    return kept
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_target_that_is_equal_has_no_conflicts(spark, made, staged):
+    rng = random.Random(6)
+    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(150)]
+    table: Any = changes_table(cases, rng)
+    target, session = made(before_all(cases)), fork(spark)
+    if staged:
+        table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, moves=moves(table))
+    assert apply(session, target, table) == {}
+    assert content(spark, target) == after_all(cases)
+
+
+def change(op: str, new=None, old=None, large="x"):
+    """One change of key 0, `new` or `old`."""
+    return {
+        "op": ord(op),
+        "old": ord("K") if old is not None else 0,
+        "new_0": None if new is None else 0,
+        "new_1": new,
+        "new_2": None,
+        "new_3": large,
+        "old_0": None if old is None else 0,
+        "old_1": old,
+        "unchanged_3": large is None,
+    }
+
+
+def one(*changes):
+    return changes_table([Case(0, {}, list(changes))], random.Random(0))
+
+
+STOPPING = {
+    "an INSERT among other changes": ([change("U", 2), change("I", 1)], "insert_exists", "1"),
+    "an INSERT whose row is deleted again": ([change("I", 1), change("D", old=1)], "insert_exists", "1"),
+    "a key change onto a row": ([change("U", 1, old=2)], "update_exists", "1"),
+    "a key change that keeps its large value": ([change("U", 1, old=2, large=None)], "update_exists", "1"),
+    "a second INSERT, where DELETE is not published": ([change("I", 8), change("I", 8)], "insert_exists", "8"),
+    "a key change onto a new row": ([change("I", 8), change("U", 8, old=2)], "update_exists", "8"),
+    "new rows only": ([change("I", 7), change("I", 1)], "insert_exists", "1"),
+}
+
+
+def test_a_row_in_the_way_stops_the_commit_and_is_told(spark, made):
+    rows = {(0, 1): (1, "one"), (0, 2): (2, "two")}
+    target, session = made(rows), fork(spark)
+    for changes, name, key in STOPPING.values():
+        with pytest.raises((PySparkException, Py4JError)) as caught:
+            apply(session, target, one(*changes))
+        assert conflict_of(caught.value) == Conflict("public.t", name, ("case", "the key"), ("0", key))
+        assert content(spark, target) == rows
+    assert apply(session, target, one(change("D", old=1), change("I", 1, large="again"))) == {}
+    assert content(spark, target)[0, 1] == (None, "again"), "a DELETE before it makes way"
+
+
+def test_new_rows_are_appended_once_and_a_repeated_batch_is_not_held_against_its_own_rows(spark, made):
+    target, session = made({(0, 1): (1, "one")}), fork(spark)
+    inserts = one(change("I", 7), change("I", 8))
+    staged = Staged(SparkStage(session).put(inserts), inserts.column_names, inserts_only=True, moves=False)
+    for lsn, table in ((2, inserts), (2, inserts), (2, staged)):
+        assert apply(session, target, table, lsn) == {}
+    merging = one(change("I", 9), change("U", 1))
+    for _ in range(2):
+        assert apply(session, target, merging, lsn=3) == {}
+    assert sorted(content(spark, target)) == [(0, 1), (0, 7), (0, 8), (0, 9)]
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()
+    assert [row.operation for row in history][:2] == ["MERGE", "WRITE"]
+    for table in (inserts, staged):
+        with pytest.raises((PySparkException, Py4JError)) as caught:
+            apply(session, target, table, lsn=4)
+        conflict = conflict_of(caught.value)
+        assert conflict is not None
+        assert conflict.name == "insert_exists"
+    assert apply(session, target, inserts, lsn=5, conflict="apply_remote") == {"insert_exists": 2}
+
+
+def test_keys_of_new_rows():
+    def keys(*values, key=(0,), **columns):
+        table = pa.table({"new_0": pa.array(values), **columns})
+        columns_ = tuple(TargetColumn(f"c{i}", resolve(20, -1)) for i in range(2))
+        target = Target("public", "t", "/lake/public/t", spark_schema([]))
+        return new_keys(TableChanges(target, columns_, key, table))
+
+    assert keys(3, 1, 2) == NewKeys(3, unique=True, bounds=((1, 3),))
+    assert not keys(3, 3).unique
+    two = keys(3, 3, key=(0, 1), new_1=pa.array(["b", "a"]))
+    assert two == NewKeys(2, unique=True, bounds=((3, 3), ("a", "b")))

@@ -1,0 +1,147 @@
+"""What is known of columns as the stream goes on: planned ahead, forgotten with a batch that is not applied."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from bridge.apply.evolution import AddColumn
+from bridge.apply.schemas import Schemas, State, columns_of, learned, resync_command, value_of
+from bridge.apply.target import Target, spark_schema
+from bridge.errors import TargetError
+from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
+from bridge.track.rows import ColumnRow
+from protocol.errors import ProtocolError
+from protocol.messages import Column, Relation
+from protocol.types import resolve
+
+INT = 23
+TARGET = Target("public", "t", "/lake/public/t", spark_schema([("id", pa.int32())]))
+KNOWN = (ColumnRow(1, "id", INT, -1),)
+
+
+class World:
+    """What `Schemas` asks."""
+
+    def __init__(self) -> None:
+        self.known = {7: KNOWN}
+        self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", INT, -1, filled=True)]
+        self.delta = TARGET.schema
+        self.warned: list[tuple[str, ...]] = []
+        self.schemas = Schemas(
+            "shop",
+            known=lambda: self.known,
+            attributes=lambda _: self.attributes,
+            types=lambda wanted: [resolve(*item) for item in wanted],
+            schema_of=lambda _: self.delta,
+            warn=lambda *words: self.warned.append(words),
+        )
+
+    def plan(self, *names: str):
+        columns = tuple(Column(name, INT, -1, is_key=name == "id") for name in names)
+        relation = Relation(7, "public", "t", "d", columns)
+        return self.schemas.plan(relation, [resolve(INT, -1)] * len(names), TARGET, wanted=None, key={"id"})
+
+
+def test_what_is_planned_counts_from_then_on():
+    world = World()
+    before = world.schemas.state
+    assert world.plan("id", "c").changes == (AddColumn("c", pa.int32()),)
+    assert world.plan("id", "c").changes == ()
+    assert world.schemas.opened(TARGET).schema.fieldNames() == ["id", "c"]
+    ((relation, text, remedy),) = world.warned
+    assert (relation, remedy) == ("public.t", "pgbridge refresh shop --resync public.t")
+    assert text.startswith('rows that exist have NULL in the new column "c"')
+    assert learned(before, world.schemas.state) == {7: (*KNOWN, ColumnRow(2, "c", INT, -1))}
+    assert learned(world.schemas.state, world.schemas.state) == {}
+
+
+def test_a_batch_that_is_not_applied_is_forgotten():
+    world = World()
+    before = world.schemas.state
+    world.plan("id", "c")
+    world.schemas.back_to(before)
+    assert world.schemas.state.known == {7: KNOWN}
+    assert world.plan("id", "c").changes == (AddColumn("c", pa.int32()),)
+
+
+def test_after_targets_were_taken_back_they_are_read_again():
+    """The one that was opened had columns of a batch that is no more."""
+    world = World()
+    world.schemas.open_again()
+    world.delta = spark_schema([("id", pa.int32()), ("c", pa.int32())])
+    assert world.plan("id", "c").changes == ()
+
+
+def test_what_cannot_be_followed_has_its_remedy():
+    world = World()
+    world.plan("id", "c")
+    world.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", 25, -1)]
+    columns = (Column("id", INT, -1, is_key=True), Column("c", 25, -1, is_key=False))
+    with pytest.raises(TargetError, match='column "c" of table "public.t" has another type now') as caught:
+        world.schemas.plan(
+            Relation(7, "public", "t", "d", columns),
+            [resolve(INT, -1), resolve(25, -1)],
+            TARGET,
+            wanted=None,
+            key={"id"},
+        )
+    assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
+
+
+def test_a_state_of_nothing():
+    assert State() == ({}, {})
+
+
+def published(*columns):
+    made = (
+        PublishedColumn(name, oid, typmod, in_primary_key=False, in_replica_identity_index=False)
+        for name, oid, typmod in columns
+    )
+    return PublishedTable(7, "public", "t", "r", "d", tuple(made), ())
+
+
+def test_a_copied_tables_columns():
+    attributes = [
+        Attribute(1, "id", INT, -1),
+        Attribute(2, None, 0, -1),
+        Attribute(3, "own", INT, -1),
+        Attribute(4, "c", 25, -1),
+    ]
+    assert columns_of(published(("id", INT, -1), ("c", 25, -1)), attributes) == [
+        ColumnRow(1, "id", INT, -1, "live"),
+        ColumnRow(3, "own", INT, -1, "hidden"),
+        ColumnRow(4, "c", 25, -1, "live"),
+    ]
+    # altered between the two looks at the catalog: the stream will tell
+    assert columns_of(published(("id", INT, -1), ("was", 25, -1)), attributes) == []
+    assert columns_of(published(("id", 20, -1)), attributes) == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "value"),
+    [
+        ((INT, -1), "-7", -7),
+        ((25, -1), "", ""),
+        ((1700, (10 << 16 | 2) + 4), "1.50", Decimal("1.50")),
+        ((1082, -1), "2024-02-29", dt.date(2024, 2, 29)),
+        ((1184, -1), "2024-02-29 01:02:03.5+00", dt.datetime(2024, 2, 29, 1, 2, 3, 500000, dt.UTC)),
+        ((1007, -1), "{1,NULL}", [1, None]),
+        ((17, -1), "\\x00ff", b"\x00\xff"),
+        ((16, -1), "t", True),
+    ],
+)
+def test_values_from_their_text(type_, text, value):
+    assert value_of(resolve(*type_), text).as_py() == value
+
+
+def test_a_value_that_is_none():
+    with pytest.raises(ProtocolError):
+        value_of(resolve(INT, -1), "seven")
+
+
+def test_the_remedy():
+    assert resync_command("shop", "public.t") == "pgbridge refresh shop --resync public.t"

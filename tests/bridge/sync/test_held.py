@@ -1,0 +1,103 @@
+"""A table that is held: how large it is, that nobody rewrites it meanwhile, and who may."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bridge.errors import PublisherError
+from bridge.receive.publisher import Publisher
+from bridge.sync import ranges
+from bridge.sync.held import CopySize, HeldTable
+from bridge.sync.ranges import BlockRange
+
+SETUP = """
+CREATE TABLE t (id int, pad text STORAGE EXTERNAL, secret text) WITH (autovacuum_enabled = off);
+CREATE TABLE root (id int) PARTITION BY RANGE (id);
+CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10);
+CREATE TABLE inner_root PARTITION OF root FOR VALUES FROM (10) TO (1000000) PARTITION BY RANGE (id);
+CREATE TABLE inner_leaf PARTITION OF inner_root FOR VALUES FROM (10) TO (1000000) WITH (autovacuum_enabled = off);
+CREATE TABLE empty (id int);
+CREATE PUBLICATION pub FOR TABLE t (id, pad) WHERE (id <= 1000), TABLE root, TABLE empty
+    WITH (publish_via_partition_root = true, publish = 'insert');
+"""
+
+
+@pytest.fixture
+def hold(publisher):
+    """Holds a published table: `hold(name)`."""
+    publisher.execute(SETUP)
+
+    def hold(name, conninfo=publisher.conninfo):
+        with Publisher(publisher.conninfo, application_name="test") as catalog:
+            published = next(table for table in catalog.tables(["pub"]) if table.name == name)
+        return HeldTable(conninfo, published, application_name="test")
+
+    return hold
+
+
+def test_size_and_ranges(publisher, hold, monkeypatch):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    publisher.execute(
+        "INSERT INTO t SELECT g, repeat('x', 3000), repeat('y', 300) FROM generate_series(1, 2000) g; ANALYZE t;"
+        "INSERT INTO root SELECT generate_series(0, 60000); ANALYZE root"
+    )
+    with hold("t") as held:
+        assert held.size.rows == pytest.approx(1000, rel=0.1), "those that the row filter passes"
+        assert held.size.row_bytes < 300, "without the column that is not published; what lies in TOAST is a pointer"
+        assert len(held.ranges) == 1
+    with hold("root") as held:
+        assert len(held.ranges) > 3
+        assert held.size.rows == pytest.approx(60001, rel=0.01)
+        assert held.size.row_bytes == 2 + 4 + 4
+        assert held.rows_per_file == 1_000_000
+        held.size = CopySize(3_000_000 * len(held.ranges), 10)
+        assert held.rows_per_file == 6_000_000
+    with hold("empty") as held:
+        assert held.ranges == [BlockRange()]
+
+
+@pytest.mark.parametrize(
+    ("name", "rewriting"),
+    [
+        ("t", "VACUUM FULL t"),
+        ("t", "ALTER TABLE t ALTER secret TYPE varchar(9)"),
+        ("root", "VACUUM FULL inner_leaf"),
+        ("root", "ALTER TABLE root DETACH PARTITION leaf"),
+        ("root", "DROP TABLE leaf"),
+    ],
+)
+def test_nobody_rewrites_it_meanwhile(publisher, hold, name, rewriting):
+    publisher.execute("SET lock_timeout = '50ms'")
+    with hold(name):
+        for harmless in ("INSERT INTO t VALUES (1)", "INSERT INTO root VALUES (1)", "VACUUM t", "VACUUM leaf"):
+            publisher.execute(harmless)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            publisher.execute(rewriting)
+    publisher.execute(rewriting)
+
+
+def test_a_lock_that_was_lost_is_noticed(publisher, hold):
+    with hold("t") as held:
+        held.check()
+        publisher.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE relation = 't'::regclass")
+        with pytest.raises(PublisherError, match="was not held until its copy was done") as caught:
+            held.check()
+        assert caught.value.retry
+
+
+def test_privileges_on_what_is_published_are_enough(publisher, hold):
+    """On the columns, and on a root without its partitions: as for PostgreSQL's own copy."""
+    role = f"{publisher.name}_reader"
+    publisher.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'p'; GRANT SELECT ON root TO {role}")
+    conninfo = make_conninfo(publisher.conninfo, user=role, password="p")
+    try:
+        hold("root", conninfo).close()
+        with pytest.raises(PublisherError, match='cannot copy table "public.t": permission denied') as caught:
+            hold("t", conninfo)
+        assert "GRANT SELECT" in caught.value.hint
+        publisher.execute(f"GRANT SELECT (id, pad) ON t TO {role}")
+        hold("t", conninfo).close()
+    finally:
+        publisher.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -1,0 +1,97 @@
+"""How far a copy is, of what is seen of its statements from time to time, and where that goes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+from bridge import log
+from bridge.receive.connection import connect
+from bridge.sync import progress as module
+from bridge.sync.held import CopySize
+from bridge.sync.progress import CopyMonitor, CopyProgress, Sent
+from bridge.track.catalog import Catalog, catalog_path
+
+
+def seen(*looks, size=None):
+    """The row after looks of a second each, each with (rows, bytes) by process."""
+    copy = CopyProgress("public", "t", size or CopySize(10_000, 50), 100.0)
+    for second, look in enumerate(looks, 101):
+        copy.see({pid: Sent(*sent) for pid, sent in look.items()}, float(second))
+    return copy.row
+
+
+def test_nothing_is_known_at_first():
+    row = seen()
+    assert (row.qualified_name, row.rows, row.bytes, row.total_bytes_estimate) == ("public.t", 0, 0, 500_000)
+    assert (row.rows_per_s, row.seconds_left) == (None, None)
+
+
+def test_statements_add_up():
+    row = seen({1: (500, 20_000)}, {1: (1000, 40_000), 2: (1000, 40_000)})
+    assert (row.rows, row.bytes) == (2000, 80_000)
+    assert row.total_bytes_estimate == 400_000, "by the size that rows have, not the planner's"
+    assert (row.rows_per_s, row.seconds_left) == (1000, 8)
+
+
+@pytest.mark.parametrize("next_pid", [1, 2], ids=["the same process id", "another"])
+def test_what_ended_counts_with_half_an_interval_more(next_pid):
+    row = seen({1: (500, 5000)}, {1: (900, 9000)}, {next_pid: (100, 1000)}, {next_pid: (150, 1500)})
+    assert (row.rows, row.bytes) == (900 + 200 + 150, 9000 + 2000 + 1500)
+
+
+def test_a_copy_that_is_larger_than_estimated():
+    row = seen({1: (20_000, 60)})
+    assert (row.total_bytes_estimate, row.seconds_left) == (60, 0)
+
+
+def test_the_rate_is_the_last_half_minutes():
+    slow = [{1: (n, n)} for n in range(100)]
+    fast = [{1: (100 * n, n)} for n in range(1, 41)]
+    assert seen(*slow, *fast).rows_per_s == pytest.approx(100)
+
+
+def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_POLL_S", 0.05)
+    monkeypatch.setattr(module, "_LOGGED_S", 0.3)
+    publisher.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 100000) g")
+    with (
+        closing(Catalog(catalog_path(tmp_path))) as catalog,
+        closing(connect(publisher.conninfo, application_name="it")) as connection,
+        capture_logs() as events,
+    ):
+        catalog.register("sub", enabled=True)
+        with CopyMonitor(publisher.conninfo, "sub", catalog, log.get("sub")) as monitor:
+            with monitor.watching("it", "public", "t", CopySize(100_000, 10)):
+                statement = "COPY (SELECT id, pg_sleep(0.0001) FROM public.t) TO STDOUT (FORMAT binary)"
+                with connection.cursor().copy(statement) as copy:
+                    deadline = time.monotonic() + 20
+                    while not (events and any(row.rows_per_s for row in catalog.copies("sub"))):
+                        assert time.monotonic() < deadline
+                        copy.read()
+                    (found,) = catalog.copies("sub")
+                    assert found.qualified_name == "public.t"
+                    assert found.bytes > found.rows * 10 > 0
+                    connection.cancel()
+                    with pytest.raises(psycopg.errors.QueryCanceled):
+                        list(copy)
+            time.sleep(0.2)
+            assert catalog.copies("sub") == []
+    assert events[0]["event"] == "table copy progress"
+    assert (events[0]["relation"], events[0]["rows"] > 0) == ("public.t", True)
+
+
+def test_a_server_that_does_not_answer_fails_no_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_POLL_S", 0.02)
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        with (
+            CopyMonitor("host=/nonexistent dbname=x", "sub", catalog, log.get("sub")) as monitor,
+            monitor.watching("it", "public", "t", CopySize(1, 1)),
+        ):
+            time.sleep(0.1)
+        assert catalog.copies("sub") == []

@@ -1,0 +1,397 @@
+"""Schema changes on the publisher: at the end the Delta tables have its columns and rows, without anybody's help.
+
+The oracle is the publisher's own tables: a native subscriber would have to be altered by hand, in step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from bridge.apply.batch import BatchFormer
+from bridge.apply.changes import INSERT, UPDATE, Subscribed
+from bridge.apply.evolution import AddColumn, RenameColumn
+from bridge.apply.routes import Routes
+from bridge.apply.schemas import Schemas
+from bridge.apply.target import Target, spark_schema
+from bridge.errors import ApplyError
+from bridge.receive.publisher import Publisher
+from protocol.lsn import INVALID, Lsn
+from protocol.messages import Begin, Commit, Relation, Type
+from protocol.pgoutput import decode
+from protocol.transactions import Transaction
+from protocol.types import resolve
+from protocol.walsender import XLogData, encode_xlog_data
+from tests.oracle.delta import differences
+from tests.oracle.native import text_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = """
+CREATE TABLE t (
+    id int PRIMARY KEY, a text, n smallint, f real, d date, m numeric(6,2), gone text, v varchar(10), padded char(4)
+);
+INSERT INTO t SELECT i, 'a' || i, i, i + 0.1, '2024-01-01', i + 0.25, 'g' || i, 'v', 'p'
+    FROM generate_series(1, 4) AS i;
+"""
+U = """
+CREATE TABLE u (id int PRIMARY KEY, x int, old text);
+INSERT INTO u SELECT i, i, 'old' FROM generate_series(1, 3) AS i;
+"""
+
+BEFORE = (
+    "INSERT INTO t (id, a) VALUES (10, 'before'); UPDATE t SET a = 'updated before' WHERE id = 1",
+    "INSERT INTO u VALUES (10, 10, 'before')",
+)
+IN_ONE_TRANSACTION = """
+BEGIN;
+INSERT INTO t (id, a, gone) VALUES (20, 'in the transaction', 'still there');
+ALTER TABLE t ALTER n TYPE int, ALTER f TYPE double precision, ALTER d TYPE timestamp, ALTER m TYPE numeric(12,3),
+    ALTER v TYPE varchar(80), ALTER id TYPE bigint;
+INSERT INTO t (id, n, f, m, d, v) VALUES (3000000000, 70000, 0.1, 123456.125, '2024-01-01 12:00', repeat('v', 60));
+UPDATE t SET id = id + 4000000000 WHERE id IN (4, 20);
+ALTER TABLE t ADD c int DEFAULT 7, ADD at timestamp DEFAULT '2024-05-06 07:08:09.5', ADD list int[] DEFAULT '{1,NULL}';
+UPDATE t SET c = NULL WHERE id = 2;
+INSERT INTO t (id, c) VALUES (21, 1), (22, NULL);
+ALTER TABLE t RENAME a TO b;
+UPDATE t SET b = 'by its new name' WHERE id = 3;
+INSERT INTO t (id, b) VALUES (23, 'by its new name');
+ALTER TABLE t DROP gone;
+INSERT INTO t (id) VALUES (24);
+UPDATE t SET id = 25 WHERE id = 24;
+DELETE FROM t WHERE id = 21;
+COMMIT
+"""
+"""Types first: the server rewrites the table for them, and its catalog forgets constant defaults from before."""
+COMES_AND_GOES = """
+BEGIN;
+ALTER TABLE u ADD c int DEFAULT 1;
+INSERT INTO u VALUES (20, 20, 'o', 5);
+ALTER TABLE u DROP c;
+INSERT INTO u VALUES (21, 21, 'o');
+ALTER TABLE u ADD c text DEFAULT 'two';
+INSERT INTO u VALUES (22, 22, 'o', 'three');
+ALTER TABLE u DROP old, ADD "with space, and Ä" text DEFAULT '';
+INSERT INTO u VALUES (23, 23, 'c', NULL);
+UPDATE u SET id = 30 WHERE id = 1;
+COMMIT
+"""
+IN_LATER_BATCHES = (
+    # names go round, one in other letters
+    "ALTER TABLE t RENAME b TO w; ALTER TABLE t RENAME v TO b; ALTER TABLE t RENAME w TO v",
+    'ALTER TABLE t RENAME m TO "M"',
+    "INSERT INTO t (id, b, v, \"M\") VALUES (40, 'b', 'v', 1.125)",
+    "UPDATE u SET id = 31 WHERE id = 30; ALTER TABLE u ALTER x TYPE numeric(20,2)",
+    "INSERT INTO u VALUES (41, 0.25, 'c', '')",
+)
+"""Two of the columns that were dropped are still in the targets: keys change with them."""
+
+
+@pytest.fixture
+def equal(spark, publisher):
+    """Whether a table is the publisher's, in the publisher's columns."""
+
+    class Publisher:
+        def rows(self, table, columns=None):
+            return text_rows(publisher.conninfo, table, columns)
+
+    def compare(bridge, table):
+        query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+        columns = [name for (name,) in publisher.query(query, (table,))]
+        assert differences(spark, bridge.path(table), Publisher(), table, columns) == []
+
+    return compare
+
+
+def test_every_kind_of_change(publisher, pipeline, equal):
+    """In one batch and in one transaction; then in later lives, which know the columns from before."""
+    publisher.execute(T + U + "CREATE PUBLICATION pub FOR ALL TABLES")
+    bridge = pipeline()
+    bridge.catch_up()
+    for statements in (*BEFORE, IN_ONE_TRANSACTION, COMES_AND_GOES):
+        publisher.execute(statements)
+    bridge.catch_up()
+    equal(bridge, "t")
+    equal(bridge, "u")
+    rows = {row["id"]: row for row in bridge.rows("t")}
+    assert {id_: rows[id_]["gone"] for id_ in (1, 4000000004, 4000000020, 25)} == {
+        1: "g1",
+        4000000004: "g4",
+        4000000020: "still there",
+        25: None,
+    }
+    others = {row["id"]: (row["old"], row["c_dropped"]) for row in bridge.rows("u")}
+    assert (others[30], others[20], others[23]) == (("old", 1), ("o", 5), (None, None))
+    for statements in IN_LATER_BATCHES:
+        publisher.execute(statements)
+    bridge.catch_up()
+    equal(bridge, "t")
+    equal(bridge, "u")
+    others = {row["id"]: (row["old"], row["c_dropped"]) for row in bridge.rows("u")}
+    assert others[31] == ("old", 1)
+    # what cannot be followed stops the subscription with the remedy; what came before it is applied
+    publisher.execute("INSERT INTO u VALUES (50, 0, 'c', ''); ALTER TABLE u ALTER c TYPE int USING length(c)")
+    publisher.execute("INSERT INTO u VALUES (51, 0, 1, '')")
+    with pytest.raises(ApplyError, match='column "c" of table "public.u" has another type now') as caught:
+        bridge.catch_up()
+    assert caught.value.hint == f"copy the table afresh: pgbridge refresh {publisher.name} --resync public.u"
+    assert 50 in {row["id"] for row in bridge.rows("u")}
+
+
+def test_strict_is_postgresqls_own_rule(publisher, pipeline):
+    """A column that the target lacks is an error; one that the publisher lacks is left alone."""
+    publisher.execute(U + "CREATE PUBLICATION pub FOR ALL TABLES")
+    bridge = pipeline(schema_evolution="strict")
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE u DROP old")
+    publisher.execute("INSERT INTO u VALUES (5, 5); UPDATE u SET id = 6 WHERE id = 1")
+    bridge.catch_up()
+    assert {row["id"]: row["old"] for row in bridge.rows("u")} == {2: "old", 3: "old", 5: None, 6: "old"}
+    publisher.execute('ALTER TABLE u ADD c int, ADD "D" int')
+    publisher.execute("INSERT INTO u VALUES (7)")
+    with pytest.raises(
+        ApplyError, match='logical replication target relation "public.u" is missing replicated columns: "c", "D"'
+    ):
+        bridge.catch_up()
+
+
+class Altered:
+    """A table `r` whose rows and columns change at random; the same seed makes the same statements.
+
+    Some things are left out, because they leave their mark in warnings instead of in values: while the stream lags, a
+    name that several columns have, and a new column that is renamed; and a type for which the server rewrites the
+    table before the stream has told of a new column's default.
+    """
+
+    TYPES = ("int", "text", "numeric(10,2)", "date")
+    VALUES: ClassVar = {
+        "bigint": "{0}0000000000",
+        "text": "'t{0}'",
+        "date": "'2024-01-01'::date + {0}",
+        "timestamp": "'2024-01-01 12:00'::timestamp + {0} * interval '1 hour'",
+    }
+    WIDER: ClassVar = {
+        "int": "bigint",
+        "bigint": "numeric(30,0)",
+        "numeric(10,2)": "numeric(16,4)",
+        "date": "timestamp",
+    }
+
+    def __init__(self, publisher, seed):
+        self.random = random.Random(seed)
+        self.publisher = publisher
+        self.columns: dict[str, str] = {}
+        self.names: set[str] = set()
+        self.new: set[str] = set()
+        self.keys: set[int] = set()
+        self.next_key = 0
+        self.rewrites = False
+        publisher.execute("CREATE TABLE r (id int PRIMARY KEY)")
+
+    def value(self, type_):
+        if self.random.random() < 0.2:
+            return "NULL"
+        return self.VALUES.get(type_, "{0}").format(self.random.randrange(99))
+
+    def next_life(self, number):
+        """All so far has been streamed."""
+        self.rewrites = number % 2 == 1
+        self.names = set(self.columns)
+        self.new.clear()
+
+    def transaction(self):
+        steps = [self.random.choice((self.change, self.change, self.change, self.alter)) for _ in range(4)]
+        self.publisher.execute("; ".join(["BEGIN", *filter(None, (step() for step in steps)), "COMMIT"]))
+
+    def change(self):
+        some = self.random.sample(sorted(self.columns), self.random.randrange(len(self.columns) + 1))
+        kind = self.random.choice(["insert", "insert", "update", "delete", "key"])
+        if kind == "insert" or not self.keys:
+            self.next_key += 1
+            self.keys.add(self.next_key)
+            values = [str(self.next_key), *(self.value(self.columns[name]) for name in some)]
+            return f"INSERT INTO r ({', '.join(['id', *some])}) VALUES ({', '.join(values)})"
+        key = self.random.choice(sorted(self.keys))
+        if kind == "update" and some:
+            assignments = ", ".join(f"{name} = {self.value(self.columns[name])}" for name in some)
+            return f"UPDATE r SET {assignments} WHERE id = {key}"
+        self.keys.remove(key)
+        if kind == "key":
+            self.next_key += 1
+            self.keys.add(self.next_key)
+            return f"UPDATE r SET id = {self.next_key} WHERE id = {key}"
+        return f"DELETE FROM r WHERE id = {key}"
+
+    def alter(self):
+        names = sorted(self.columns)
+        kind = self.random.choice(["add", "add", "drop", "rename", "type"])
+        name = self.random.choice("abcdefghij")
+        if kind == "add" or not names:
+            type_ = self.random.choice(self.TYPES)
+            if name in self.names:
+                return ""
+            self.columns[name] = type_
+            self.names.add(name)
+            self.new.add(name)
+            default = f" DEFAULT {self.value(type_)}" if self.random.random() < 0.5 and not self.rewrites else ""
+            return f"ALTER TABLE r ADD {name} {type_}{default}"
+        old = self.random.choice(names)
+        if kind == "rename" and name not in self.names and old not in self.new:
+            self.columns[name] = self.columns.pop(old)
+            self.names.add(name)
+            return f"ALTER TABLE r RENAME {old} TO {name}"
+        if kind == "type" and self.rewrites and self.columns[old] in self.WIDER:
+            type_ = self.columns[old] = self.WIDER[self.columns[old]]
+            return f"ALTER TABLE r ALTER {old} TYPE {type_}"
+        if kind == "drop":
+            del self.columns[old]
+            return f"ALTER TABLE r DROP {old}"
+        return ""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 12))
+def test_random_changes(publisher, pipeline, equal, seed):
+    """Several lives; in each the catalog is ahead of what is streamed."""
+    table = Altered(publisher, seed)
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    bridge = pipeline()
+    for life in range(4):
+        bridge.catch_up()
+        equal(bridge, "r")
+        table.next_life(life)
+        for _ in range(15):
+            table.transaction()
+        publisher.execute("INSERT INTO r (id) VALUES (-1); DELETE FROM r WHERE id = -1")  # tells of the last columns
+    bridge.catch_up()
+    equal(bridge, "r")
+
+
+class Model:
+    """A target as Delta would have it, in a dictionary by key: for many histories, where Spark would take minutes."""
+
+    def __init__(self):
+        self.rows: dict[int, dict[str, object]] = {}
+        self.columns = ["id"]
+
+    def apply(self, changes):
+        for step in changes.alterations:
+            if isinstance(step, RenameColumn):
+                assert step.new_name.lower() not in {name.lower() for name in self.columns}
+                self.columns[self.columns.index(step.name)] = step.new_name
+                for row in self.rows.values():
+                    row[step.new_name] = row.pop(step.name)
+            elif isinstance(step, AddColumn):
+                assert step.name.lower() not in {name.lower() for name in self.columns}
+                self.columns.append(step.name)
+                for row in self.rows.values():
+                    row[step.name] = None if step.value is None else step.value.as_py()
+            else:
+                for row in self.rows.values():
+                    row[step.name] = _widened(row[step.name], step.type)
+        assert sorted(changes.target.schema.fieldNames()) == sorted(self.columns)
+        names = [column.name for column in changes.columns]
+        (key,) = changes.key
+        for change in changes.changes.to_pylist():
+            new = {name: change[f"new_{i}"] for i, name in enumerate(names) if not change.get(f"unchanged_{i}", False)}
+            if change["op"] == INSERT:
+                self.rows[new["id"]] = dict.fromkeys(self.columns) | new
+                continue
+            old = change[f"old_{key}"] if change["old"] else change[f"new_{key}"]
+            row = self.rows.pop(old)
+            if change["op"] == UPDATE:
+                self.rows[new["id"]] = row | new
+
+    def texts(self, columns):
+        """As `text_rows` gives them, as far as values of the workload go."""
+        return sorted(repr([row[name] for name in columns]) for row in self.rows.values())
+
+
+def _widened(value, type_):
+    """What Delta makes of a value when its column is widened."""
+    if isinstance(value, dt.date):
+        return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 - of a column without a zone
+    return pa.array([value]).cast(type_)[0].as_py()
+
+
+def transactions(publisher, slot):
+    """What a slot has, as the receiver would hand it on."""
+    query = (
+        "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, "
+        "'proto_version', '1', 'publication_names', 'pub')"
+    )
+    made = []
+    for (data,) in publisher.query(query, (slot,)):
+        message = decode(bytes(data))
+        if isinstance(message, Begin):
+            made.append(Transaction(message.xid, message.final_lsn, 0, message.final_lsn))
+        elif isinstance(message, Relation):
+            made[-1].events.append((len(made[-1].rows), message))
+        elif isinstance(message, Commit):
+            made[-1].end_lsn = message.end_lsn
+        elif not isinstance(message, Type):
+            made[-1].rows.append(encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, bytes(data))))
+    return made
+
+
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 60), marks=pytest.mark.soak)], ids=["few", "many"])
+def test_random_changes_without_spark(publisher, seeds):
+    """Batches of a few transactions, of which one in four is formed twice, as after a batch that was divided."""
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    with Publisher(publisher.conninfo, application_name="test") as catalog:
+        for seed in seeds:
+            publisher.execute("DROP TABLE IF EXISTS r")
+            table, model, slot = Altered(publisher, seed), Model(), f"{publisher.name}_{seed}"
+            publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+            former = _former(catalog)
+            for life in range(6 if seed % 2 else 50):
+                table.next_life(life)
+                for _ in range(12 if seed % 2 else 1):
+                    table.transaction()
+                publisher.execute("INSERT INTO r (id) VALUES (-1); DELETE FROM r WHERE id = -1")
+                waiting = transactions(publisher, slot)
+                while waiting:
+                    some = waiting[: table.random.randrange(1, 7)]
+                    waiting = waiting[len(some) :]
+                    batch = former.form(some, Lsn(1))
+                    if table.random.random() < 0.25:
+                        former.rewind(batch)
+                        batch = former.form(some, Lsn(1))
+                    for changes in batch.tables:
+                        model.apply(changes)
+                columns = ["id", *table.columns]
+                expected = text_rows(publisher.conninfo, "r", columns)
+                readers = [_READERS.get(table.columns.get(name, "int"), Decimal) for name in columns]
+                assert model.texts(columns) == sorted(
+                    repr([None if text is None else read(text) for read, text in zip(readers, row, strict=True)])
+                    for row in expected
+                ), (seed, life)
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "bigint": int,
+    "text": str,
+    "date": dt.date.fromisoformat,
+    "timestamp": dt.datetime.fromisoformat,
+}
+
+
+def _former(catalog):
+    """Of the table `r`, which has one column so far."""
+    target = Target("public", "r", "/lake/public/r", spark_schema([("id", pa.int32())]))
+    schemas = Schemas(
+        "shop", known=dict, attributes=catalog.attributes, types=_resolved, schema_of=lambda _: target.schema
+    )
+    routes = Routes({("public", "r"): Subscribed(target, INVALID, ("id",))})
+    return BatchFormer("pgbridge_shop", routes, _resolved, schemas=schemas)
+
+
+def _resolved(wanted):
+    return [resolve(*item) for item in wanted]
