@@ -336,13 +336,13 @@ class Pieces:
 
 def inserts_only(changes: pa.Table) -> bool:
     """There is nothing but new rows."""
-    return bool(pc.all(pc.equal(changes["op"], INSERT), min_count=0).as_py())
+    return bool((changes["op"].to_numpy() == INSERT).all())
 
 
 def moves(changes: pa.Table, key: Sequence[int] = ()) -> bool:
     """Whether a key change carries an unchanged TOAST value, or one of a column that the stream has not."""
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
-    if not marks:
+    if not marks or not _has_old_rows(changes):
         return False
     keyed = _keyed(changes, key)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
@@ -350,7 +350,12 @@ def moves(changes: pa.Table, key: Sequence[int] = ()) -> bool:
 
 def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
     """Whether there are UPDATEs of the key, at these positions."""
-    return bool(pc.any(_keyed(changes, key), min_count=0).as_py())
+    return _has_old_rows(changes) and bool(pc.any(_keyed(changes, key), min_count=0).as_py())
+
+
+def _has_old_rows(changes: pa.Table) -> bool:
+    """Whether there are old tuples at all: mostly not, and that is soon known."""
+    return bool(changes["old"].to_numpy().any())
 
 
 def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
