@@ -40,12 +40,7 @@ class Crash(BaseException):
 
 
 KINDS = {"crash": Crash(), "error": PySparkException("a fault"), "no answer": Py4JNetworkError("a fault")}
-WORST = (
-    ("schema_changed", 2, "crash"),
-    ("column_filled", 1, "no answer"),
-    ("table_committed", 1, "crash"),
-    ("schema_changed", 3, "error"),
-)
+WORST = (("schema_changed", 2, "crash"), ("column_filled", 1, "no answer"))
 POINTS = ("batch_begun", "schema_changed", "column_filled", "table_begun", "table_committed", "batch_committed")
 ALL = tuple(
     (point, number, kind)
