@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, session
-from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError
+from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError
 from bridge.receive.publisher import Publisher
 from bridge.status import refresh_command
 from bridge.streaming import Published, stream
@@ -128,6 +128,8 @@ class SubscriptionWorker:
         """Record an error; whether to try again."""
         if not isinstance(error, Exception):
             return False  # the end of the process, not of an attempt
+        if self._stop.is_set() and isinstance(error, SyncError):
+            return False  # cut short, and begun again at the next start
         self._failures += 1
         context = error.context if isinstance(error, ApplyError) else None
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
@@ -169,7 +171,7 @@ class SubscriptionWorker:
                 self._target_lsn = publisher.flush_lsn()
             asked = self._asked()  # before what is published is read, which must not be older
             published = Published.read(self.subscription, publisher, self._log)
-            sync = TableSync(self._spark, self.subscription, self._catalog, self._log)
+            sync = TableSync(self._spark, self.subscription, self._catalog, self._log, stopping=self._stop.is_set)
             if asked:
                 self._sync = None  # of one that has ended
                 Refresh(self._name, self._catalog, sync, self._log).take_up(asked, published.tables, publisher)

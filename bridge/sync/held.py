@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 
 import sql
+from bridge.errors import SyncError
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.sync.ranges import BlockRange, block_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from bridge.receive.publisher import PublishedTable
 
+_LOOK_INTERVAL_S = 1
 _LEAST_ROWS = 1_000_000  # of a file: the planner may know little
 
 
@@ -48,29 +50,48 @@ class HeldTable:
 
     Raises:
         PublisherError: On opening, when it cannot be read, for want of privileges above all.
+        SyncError: On opening, when `stopping` said so while somebody else's lock was in the way.
     """
 
-    def __init__(self, conninfo: str, table: PublishedTable, *, application_name: str) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        table: PublishedTable,
+        *,
+        application_name: str,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._connection = connect(conninfo, application_name=application_name)
         try:
-            self._connection.execute("BEGIN READ ONLY")
             plan = self._plan(table)
+            while plan is None:
+                _give_up_if(stopping(), table)
+                plan = self._plan(table)
             sizes = list(dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": table.relid})))
         except psycopg.Error as error:
             self.close()
             raise translated(error, f'cannot copy table "{table.qualified_name}"') from error
+        except BaseException:
+            self.close()
+            raise
         blocks = [row["blocks"] for row in sizes]
         self.ranges: list[BlockRange] = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
         # a row's fields, their number and lengths before them
         self.size = CopySize(plan["Plan Rows"], plan["Plan Width"] + 4 * len(table.columns) + 2)
 
-    def _plan(self, table: PublishedTable) -> dict[str, Any]:
+    def _plan(self, table: PublishedTable) -> dict[str, Any] | None:
         """Planning a statement locks what it reads, the leaves of a partitioned table too, and checks privileges.
 
-        Not LOCK TABLE, which wants a privilege on all of a table's columns.
+        Not LOCK TABLE, which wants a privilege on all of a table's columns. None while another lock is in the way.
         """
         statement = f"EXPLAIN (FORMAT JSON) {select(table)}{where(table.row_filters)}"
-        ((found,),) = self._connection.execute(statement.encode())
+        self._connection.execute("BEGIN READ ONLY")
+        self._connection.execute(f"SET LOCAL lock_timeout = '{_LOOK_INTERVAL_S}s'".encode())
+        try:
+            ((found,),) = self._connection.execute(statement.encode())
+        except psycopg.errors.LockNotAvailable:
+            self._connection.execute("ROLLBACK")
+            return None
         plan: dict[str, Any] = found[0]["Plan"]
         return plan
 
@@ -101,6 +122,11 @@ class HeldTable:
     def close(self) -> None:
         """Let go of it."""
         self._connection.close()
+
+
+def _give_up_if(stopping: bool, table: PublishedTable) -> None:
+    if stopping:
+        raise SyncError(f'the copy of table "{table.qualified_name}" was stopped while it waited for a lock')
 
 
 def select(table: PublishedTable, expressions: list[str] | None = None) -> str:

@@ -138,18 +138,14 @@ class CopyMonitor:
                 del self._copies[application_name]
 
     def _run(self) -> None:
-        publisher: Publisher | None = None
-        while not self._stop.wait(_POLL_S):
+        while not self._stop.is_set():
             try:
-                publisher = publisher or Publisher(self._conninfo, application_name=f"{self._subscription}_progress")
-                self._look(publisher)
+                with Publisher(self._conninfo, application_name=f"{self._subscription}_progress") as publisher:
+                    while not self._stop.wait(_POLL_S):
+                        self._look(publisher)
             except BridgeError as error:
                 self._log.debug("the progress of copies is not known", error=str(error))
-                if publisher is not None:
-                    publisher.close()
-                publisher = None
-        if publisher is not None:
-            publisher.close()
+                self._stop.wait(_POLL_S)
 
     def _look(self, publisher: Publisher) -> None:
         with self._lock:

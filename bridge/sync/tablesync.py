@@ -30,7 +30,7 @@ from protocol.lsn import INVALID
 from protocol.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -45,15 +45,25 @@ FOLLOWS_STREAM = frozenset("sr")
 
 
 class TableSync:
-    """Brings a subscription's tables to where they follow the stream."""
+    """Brings a subscription's tables to where they follow the stream.
+
+    `stopping` is asked while a copy waits for a lock that somebody else holds.
+    """
 
     def __init__(
-        self, spark: SparkSession, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger
+        self,
+        spark: SparkSession,
+        subscription: Subscription,
+        catalog: Catalog,
+        log: FilteringBoundLogger,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._spark = spark
         self._subscription = subscription
         self._catalog = catalog
         self._log = log
+        self._stopping = stopping
 
     def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
         """The rows of tables that the subscription has just taken up.
@@ -155,7 +165,7 @@ class TableSync:
         # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
         with (
-            HeldTable(conninfo, table, application_name=f"{name}_sync") as held,
+            HeldTable(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as held,
             monitor.watching(application_name, rel.namespace, rel.name, held.size),
         ):
             rows = read_table(

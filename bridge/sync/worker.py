@@ -197,7 +197,7 @@ class TableSyncWorker:
                 return
             published = Published.read(self._subscription, publisher, self._log)
             tables = {name: table for name, table in published.tables.items() if name in wanted}
-            sync = TableSync(self._spark, self._subscription, self._catalog, self._log)
+            sync = TableSync(self._spark, self._subscription, self._catalog, self._log, stopping=self._stop.is_set)
             error = self._copy(sync, publisher, tables, missing=sorted(wanted - tables.keys()))
             if error is not None:
                 if not self._any_copied():
@@ -245,8 +245,14 @@ class TableSyncWorker:
         """Drop a slot that has done its work, or from which one cannot go on."""
         slot = self._subscription.slot_name
         status = publisher.slot(slot)
+        row = self._catalog.subscription(self._name)
         remote_lsn = self._catalog.remote_lsn(self._name)
-        if remote_lsn is not None:
+        if not self._catalog.rels(self._name):  # a refresh took back what was to come
+            if row is None or row.slot_state is None:  # there is no slot, or it is not ours
+                refresh.slot_dropped(self._catalog, self._main.name)
+                return
+            refresh.begin_anew(self._catalog, self._main.name)
+        elif remote_lsn is not None:
             anew = not self._any_copied()
             try:
                 check_slot(slot, status, database=publisher.database, durable_lsn=remote_lsn)

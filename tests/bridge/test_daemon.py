@@ -25,7 +25,7 @@ def wait_until(condition, timeout_s=60):
 
 
 def test_a_daemons_life(spark, publisher, daemon):
-    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, another run."""
+    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, kill -9, another run."""
     publisher.execute(SETUP)
     bridge = daemon()
     bridge.start()
@@ -53,8 +53,11 @@ def test_a_daemons_life(spark, publisher, daemon):
     events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
     assert events[-1]["event"] == "stopped"
     assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
+
+    publisher.execute("INSERT INTO t VALUES (5001)")
+    assert bridge.run_until_caught_up(fault="table_committed") == -signal.SIGKILL
     assert bridge.run_until_caught_up() == 0
-    assert spark.read.format("delta").load(bridge.path("t")).count() == 5000
+    assert spark.read.format("delta").load(bridge.path("t")).count() == 5001
 
 
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):

@@ -16,15 +16,12 @@ from tests.oracle.workload_prepared import PreparedWorkload
 POINTS = tuple("table_copied:2" if point == "table_copied" else point for point in FAULT_POINTS)
 
 
-WORST = ("table_committed",)
-"""A batch half done: without `soak` this is enough, because `test_apply` has a fault at each step of a batch."""
-
 MAKE_SLOTS = frozenset({"slot_created", "table_copied:2"})
 """After a kill at one of these a slot is made again, for which the server waits until prepared transactions end."""
 
 
-@pytest.mark.parametrize("points", [WORST, pytest.param(POINTS, marks=pytest.mark.soak)], ids=["worst", "all"])
-def test_kill_at_fault_points(spark, publisher, daemon, points):
+@pytest.mark.soak  # `test_a_daemons_life` has one of them, `test_apply` a fault at each step of a batch
+def test_kill_at_fault_points(spark, publisher, daemon):
     """Each life recovers from the kill before it, and is killed at the next point: one after the other.
 
     Everything is streamed, and transactions are prepared in one life and committed or rolled back in another.
@@ -40,14 +37,8 @@ def test_kill_at_fault_points(spark, publisher, daemon, points):
         with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
             native.wait_caught_up()
             bridge = daemon(batch_max_age_s=0.0, batch_max_rows=500, **options)
-            for number, point in enumerate(points):
-                if number or point in MAKE_SLOTS:
-                    code = bridge.run_until_caught_up(fault=point)
-                else:  # the life that copies has to meet changes, too
-                    bridge.start(fault=point)
-                    bridge.wait_for("created replication slot")
-                    workload.step(25)
-                    code = bridge.wait()
+            for point in POINTS:
+                code = bridge.run_until_caught_up(fault=point)
                 assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
                 workload.step(25)
                 if point in MAKE_SLOTS:

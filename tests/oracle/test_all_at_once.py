@@ -23,7 +23,7 @@ SCHEMA = "".join(
     f"INSERT INTO {table} SELECT g, 0, repeat(g::text, 9) FROM generate_series(1, 3000) g;"
     for table in TABLES
 )
-OPERATIONS = (
+OPERATIONS: tuple[tuple[list[str], list[str] | None], ...] = (
     (["ALTER PUBLICATION pub ADD TABLE later"], []),
     (["TRUNCATE emptied"], None),
     (

@@ -65,7 +65,11 @@ def test_missing_rows_are_passed_over(spark, publisher, both):
     ("statements", "name"),
     [
         ("INSERT INTO t VALUES (10, 'remote'), (11, 'remote')", "insert_exists"),
-        ("BEGIN; UPDATE t SET v = 'second' WHERE id = 1; UPDATE t SET id = 10 WHERE id = 2; COMMIT", "update_exists"),
+        pytest.param(
+            "BEGIN; UPDATE t SET v = 'second' WHERE id = 1; UPDATE t SET id = 10 WHERE id = 2; COMMIT",
+            "update_exists",
+            marks=pytest.mark.soak,  # `test_keyed` has it, too
+        ),
     ],
 )
 def test_a_row_in_the_way_stops_both_until_it_is_removed(spark, publisher, both, statements, name):

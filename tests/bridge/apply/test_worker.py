@@ -152,7 +152,9 @@ def test_without_spark_the_outcome_is_unknown_and_the_intent_stands(spark, catal
 
 
 @pytest.mark.parametrize("point", ["undo_begun", "table_restored"])
-@pytest.mark.parametrize("error", [Cut(), PySparkException("again")], ids=["crash", "error"])
+@pytest.mark.parametrize(
+    "error", [Cut(), pytest.param(PySparkException("again"), marks=pytest.mark.soak)], ids=["crash", "error"]
+)
 def test_an_undo_that_is_cut_short_is_ended_before_anything_else(spark, catalog, target, strict, point, error):
     """By a crash, or by an error of its own, which is told beside the one it was for."""
     catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
