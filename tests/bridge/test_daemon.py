@@ -25,7 +25,7 @@ def wait_until(condition, timeout_s=60):
 
 
 def test_a_daemons_life(spark, publisher, daemon):
-    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, kill -9, another run."""
+    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, kill -9."""
     publisher.execute(SETUP)
     bridge = daemon()
     bridge.start()
