@@ -1,7 +1,8 @@
 """Crashes, errors and lost answers at every step of a batch, of its undo, of its division, and of skipping.
 
-The steps are not chosen: the test asserts that it has gone through all points, and with `soak` there is a fault at each
-passing of each, as counted in a life without. A crash is an exception that nothing handles; `test_kill` has real ones.
+The steps are not chosen: the test asserts that it has gone through all points. With `soak` there is each kind of fault
+at the first passing of each, and at every one, as counted in a life without. A crash is an exception that nothing
+handles; `test_kill` has real ones.
 """
 
 from __future__ import annotations
@@ -140,13 +141,14 @@ def test_a_fault_at_every_step(lives):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_at_every_passing_of_every_step(lives, kind):
-    """Of a life with a batch that is divided, and of one that skips."""
+@pytest.mark.parametrize("passings", [1, 1000], ids=["first", "every"])
+def test_a_fault_at_passings_of_every_step(lives, passings, kind):
+    """Of a life with a batch that is divided, and of one that skips; each kind of fault at each step."""
     lives.write(GOOD, GOOD, BAD, GOOD)
     counted = lives.end()
     assert counted.keys() >= {*faults.UNDO_POINTS, *OF_A_BATCH}
     for point, times in sorted(counted.items()):
-        for number in range(1, times + 1):
+        for number in range(1, min(times, passings) + 1):
             lives.write(GOOD, GOOD, BAD, GOOD)
             lives.live(point, number, FAULTS[kind])
             while (error := lives.bridge.catalog.last_error(lives.name)) is None or error.finish_lsn is None:
