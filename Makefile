@@ -25,8 +25,9 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
 
+# Two processes: what needs Spark, most of the time that it takes, goes to one of them.
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)

@@ -110,10 +110,11 @@ def test_every_identity_as_the_native_subscriber(spark, publisher, pipeline):
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
         bridge = pipeline()
         bridge.catch_up()
-        for step in STEPS:
+        for number, step in enumerate(STEPS):
             publisher.execute(step)
             random_changes(publisher, rng, 40)
-            bridge.catch_up()
+            if number:  # the first two are one batch
+                bridge.catch_up()
         native.wait_caught_up()
         for table in TABLES:
             assert differences(spark, bridge.path(table), native, table) == [], table

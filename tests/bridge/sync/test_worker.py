@@ -98,6 +98,7 @@ def test_others_go_on_and_a_copy_is_cut_short(publisher, pipeline):
 WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = 'later'::regclass"
 
 
+@pytest.mark.soak
 def test_a_table_that_cannot_be_copied_keeps_back_no_other(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(retry_max_s=0.2)
