@@ -25,7 +25,7 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
 
-# Two processes: what needs Spark, most of the time that it takes, goes to one of them.
+# Two processes, each with a server and a Spark session of its own: with one the tests take half an hour on two cores.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 

@@ -213,16 +213,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes.
-
-    With two processes (`-n 2 --dist loadgroup`) one of them has the Spark session, and what needs it.
-    """
+    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes."""
 
     def rank(item: pytest.Item) -> int:
         fixtures = set(getattr(item, "fixturenames", ()))
         return 2 if fixtures & SPARK_FIXTURES else 1 if fixtures & POSTGRES_FIXTURES else 0
 
     items.sort(key=rank)
-    for item in items:
-        if rank(item) == 2:
-            item.add_marker(pytest.mark.xdist_group("spark"))
