@@ -27,7 +27,7 @@ demo: $(VENV)/.demo
 
 # Two processes, each with a server and a Spark session of its own: with one the tests take half an hour on two cores.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)

@@ -39,8 +39,6 @@ TOGETHER = Run(
 )
 FOR_ALL_TABLES = Run("for_all_tables", (publications.ALL_TABLES, documentation_partitions.ALL_TABLES))
 ROOT = Path(__file__).parents[2]
-
-pytestmark = pytest.mark.xdist_group("documentation")  # both runs are for all tests
 RUNS = (TOGETHER, FOR_ALL_TABLES)
 
 
