@@ -150,9 +150,10 @@ class DefinedRoutes(Routes):
         if entry is None:
             return None
         found = self._published_by(entry)
-        if found is None or found.filters is None:
+        if found is None:
             return None
-        columns = _published(entry, [column.name for column in relation.columns], found.filters.columns)
+        looked_at = found.filters.columns if found.filters else frozenset()
+        columns = _published(entry, [column.name for column in relation.columns], looked_at)
         return replace(found, columns=columns)
 
     def _published_by(self, entry: Entry) -> Subscribed | None:
