@@ -198,11 +198,6 @@ def skip_command(name: str, finish_lsn: str) -> str:
     return f"pgbridge skip {shlex.quote(name)} --lsn {finish_lsn}"
 
 
-def refresh_command(name: str) -> str:
-    """What to type in a shell."""
-    return f"pgbridge refresh {shlex.quote(name)}"
-
-
 def size_text(size_bytes: int | None) -> str:
     """A number of bytes for people, in PostgreSQL's units (pg_size_pretty)."""
     if size_bytes is None:

@@ -15,7 +15,6 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 from bridge import faults, log, session
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError
 from bridge.receive.publisher import Publisher
-from bridge.status import refresh_command
 from bridge.streaming import Published, stream
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
@@ -253,7 +252,7 @@ class SubscriptionWorker:
                 self._log.warning(
                     "changes of a table that is not subscribed are ignored",
                     relation=relation,
-                    hint=f"to subscribe to what is published now, run: {refresh_command(self._name)}",
+                    hint=f"to subscribe to what is published now, run: {refresh.refresh_command(self._name)}",
                 )
 
         return ignored

@@ -22,9 +22,12 @@ from pytest_postgresql.config import get_config
 
 from bridge.demo.programs import EmbeddedPostgresError, Programs
 from bridge.demo.server import EmbeddedPostgres
+from tests.oracle.native import text_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from tests.oracle.native import Row
 
 SPARK_FIXTURES: Final = frozenset({"spark"})
 # `postgresql` asks for its server at run time, unseen by collection; `private_server` starts its own
@@ -117,6 +120,10 @@ class Publisher:
     def query(self, statement: str, parameters: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
         return self._connection.execute(statement.encode(), parameters).fetchall()
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
+        """A table's rows, as `text_rows` gives them: for `differences`, where the publisher is the oracle."""
+        return text_rows(self.conninfo, table, columns)
 
     def stream_everything(self) -> None:
         """Have walsenders of this database stream every change at once where streaming = on.

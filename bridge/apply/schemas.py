@@ -9,13 +9,13 @@ columns stands in the state catalog as of the origin's LSN.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.apply.evolution import Definition, Plan, plan
 from bridge.errors import TargetError
+from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
 from protocol.columns import RowMessages
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
@@ -118,7 +118,7 @@ class Schemas:
             self._types,
             value_of,
         )
-        remedy = resync_command(self._subscription, target.qualified_name)
+        remedy = refresh_command(self._subscription, target.qualified_name)
         try:
             found = plan(definition, self._schema(target))
         except TargetError as error:
@@ -165,8 +165,3 @@ def value_of(type_: ColumnType, text: str) -> pa.Scalar:
     relation = Relation(1, "", "", "d", (Column("value", type_.oid, type_.typmod, is_key=False),))
     message = encode(Insert(1, (Value(ValueKind.TEXT, text.encode()),)))
     return RowMessages([message]).decode(relation, [type_])["new_0"][0]
-
-
-def resync_command(subscription: str, relation: str) -> str:
-    """What copies one table afresh."""
-    return f"pgbridge refresh {shlex.quote(subscription)} --resync {shlex.quote(relation)}"

@@ -30,7 +30,6 @@ from bridge import faults, log
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError, TargetError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
-from bridge.status import refresh_command
 from bridge.streaming import Published, spool_folder, stream
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
@@ -235,7 +234,7 @@ class TableSyncWorker:
             return None
         return PublisherError(
             f'table "{".".join(missing[0])}" not found on publisher',
-            hint=f"if it is not to be published any more, run: {refresh_command(self._main.name)}",
+            hint=f"if it is not to be published any more, run: {refresh.refresh_command(self._main.name)}",
         )
 
     def _any_copied(self) -> bool:

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.errors import ApplyError
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
 
 TABLES = ("one", "two")
 SCHEMA = "".join(
@@ -47,16 +46,6 @@ ALL = tuple(
     for point, number, kind in itertools.product(POINTS, (1, 2, 3), KINDS)
     if number == 1 or "batch" not in point
 )
-
-
-class Rows:
-    """The publisher's own."""
-
-    def __init__(self, publisher):
-        self._publisher = publisher
-
-    def rows(self, table, columns=None):
-        return text_rows(self._publisher.conninfo, table, columns)
 
 
 def live(bridge, point: str = "", number: int = 0, kind: str = "crash") -> bool:
@@ -103,7 +92,7 @@ def test_a_fault_while_columns_change(spark, publisher, pipeline, monkeypatch, p
         if table == "one":
             columns.remove(column)  # no change has told the stream of its last name
             assert f"n{i}" in bridge.rows("one")[0]
-        assert differences(spark, bridge.path(table), Rows(publisher), table, columns) == []
+        assert differences(spark, bridge.path(table), publisher, table, columns) == []
     publisher.execute("INSERT INTO one (id) VALUES (-1)")
     bridge.catch_up()
-    assert differences(spark, bridge.path("one"), Rows(publisher), "one") == []
+    assert differences(spark, bridge.path("one"), publisher, "one") == []

@@ -6,7 +6,6 @@ one removes it from the publication and adds it again, which is what the native 
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -14,41 +13,21 @@ import pytest
 
 from bridge.track import refresh
 from tests.oracle.delta import differences
+from tests.oracle.load import Load
 from tests.oracle.native import NativeSubscriber
 
 TABLES = ("old", "new", "gone", "spoilt")
 SCHEMA = "".join(f"CREATE TABLE {name} (id int PRIMARY KEY, n int, body text);" for name in TABLES)
 
 
-class Load:
-    """Transactions over all tables, from a thread, until it is told to stop."""
-
-    def __init__(self, publisher):
-        self._publisher = publisher
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.transactions = 0
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self):
-        with self._publisher.connect() as connection:
-            while not self._stop.is_set():
-                self.transactions += 1
-                n = 1000 + self.transactions
-                with connection.transaction():
-                    for table in TABLES:
-                        connection.execute(f"INSERT INTO {table} VALUES ({n}, 0, repeat('x', 50))")
-                        connection.execute(f"UPDATE {table} SET n = n + 1 WHERE id > {n} - 5")
-                        connection.execute(f"UPDATE {table} SET id = -id WHERE id = {n} - 7")
-                        connection.execute(f"DELETE FROM {table} WHERE id = {n} - 9")
-                time.sleep(0.1)
+def change(connection, number):
+    """A transaction over all tables."""
+    n = 1000 + number
+    for table in TABLES:
+        connection.execute(f"INSERT INTO {table} VALUES ({n}, 0, repeat('x', 50))")
+        connection.execute(f"UPDATE {table} SET n = n + 1 WHERE id > {n} - 5")
+        connection.execute(f"UPDATE {table} SET id = -id WHERE id = {n} - 7")
+        connection.execute(f"DELETE FROM {table} WHERE id = {n} - 9")
 
 
 @contextmanager
@@ -103,7 +82,7 @@ def test_add_remove_and_copy_afresh_under_load(spark, publisher, pair):
     spark.sql(f"DELETE FROM delta.`{bridge.path('spoilt')}` WHERE id % 2 = 0").collect()
     gone = bridge.path("gone")
     with ExitStack() as stack:
-        stack.enter_context(Load(publisher))
+        stack.enter_context(Load(publisher, change, pause_s=0.1))
         stack.enter_context(running(bridge))
         publisher.execute("ALTER PUBLICATION pub ADD TABLE new; ALTER PUBLICATION pub DROP TABLE gone")
         native.execute(f"ALTER SUBSCRIPTION {native.name} REFRESH PUBLICATION")

@@ -97,14 +97,10 @@ IN_LATER_BATCHES = (
 def equal(spark, publisher):
     """Whether a table is the publisher's, in the publisher's columns."""
 
-    class Publisher:
-        def rows(self, table, columns=None):
-            return text_rows(publisher.conninfo, table, columns)
-
     def compare(bridge, table):
         query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
         columns = [name for (name,) in publisher.query(query, (table,))]
-        assert differences(spark, bridge.path(table), Publisher(), table, columns) == []
+        assert differences(spark, bridge.path(table), publisher, table, columns) == []
 
     return compare
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.evolution import AddColumn
-from bridge.apply.schemas import Schemas, State, columns_of, learned, resync_command, value_of
+from bridge.apply.schemas import Schemas, State, columns_of, learned, value_of
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import TargetError
 from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
+from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Relation
@@ -144,4 +145,4 @@ def test_a_value_that_is_none():
 
 
 def test_the_remedy():
-    assert resync_command("shop", "public.t") == "pgbridge refresh shop --resync public.t"
+    assert refresh_command("shop", "public.t") == "pgbridge refresh shop --resync public.t"
