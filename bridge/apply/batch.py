@@ -290,7 +290,7 @@ class BatchFormer:
             )
         seq = pa.array(indices + work.run.first_seq)
         olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted, key=key_of(relation, subscribed)))
+        pieces.add(from_rows(table, seq, olds, wanted, key=key))
 
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)
@@ -326,11 +326,11 @@ class BatchFormer:
 
     def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
+        context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
             emptied = self._routes.truncated(relations)
         except (ProtocolError, TargetError) as error:
-            context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
             raise ApplyError(str(error), context) from error
         for subscribed in emptied:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
@@ -342,11 +342,8 @@ class BatchFormer:
                     try:
                         columns, _ = self._define(relation, subscribed, pieces)
                     except TargetError as error:
-                        name = target.qualified_name
-                        context = ApplyContext(
-                            self._origin_name, transaction.commit_lsn, transaction.xid, name, "TRUNCATE"
-                        )
-                        raise ApplyError(error.message, context, hint=error.hint) from error
+                        of_target = replace(context, relation=target.qualified_name)
+                        raise ApplyError(error.message, of_target, hint=error.hint) from error
                     wanted = _wanted(columns, subscribed)
                     pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
             pieces.truncate()

@@ -18,7 +18,7 @@ from bridge.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import StructType
 
     from protocol.lsn import Lsn
@@ -132,17 +132,19 @@ def overwrite(
     if rows_per_file is not None:
         writer = writer.option("maxRecordsPerFile", rows_per_file)
     if stamp is not None:
-        writer = writer.options(
-            txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
-        )
+        writer = _with_stamp(writer, stamp)
     writer.save(path)
 
 
 def append_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
     """Make an empty commit with a stamp, if the table has it not yet; outside of `stamped`."""
-    writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
-    writer.options(txnAppId=stamp.txn_app_id, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata).save(
-        path
+    _with_stamp(spark.createDataFrame([], schema).write.format("delta").mode("append"), stamp).save(path)
+
+
+def _with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
+    """A commit outside of `stamped`, which carries its stamp as options."""
+    return writer.options(
+        txnAppId=stamp.txn_app_id_in_delta, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
     )
 
 

@@ -254,7 +254,7 @@ class SocketCopyBoth:
             if tag == copy_data:
                 if size <= short:
                     controls.append(len(messages))
-                append(data[at + 5 : end])
+                append(data[at + _PREFIX_BYTES : end])
             else:
                 self._beside(tag, data[at + _PREFIX_BYTES : end])
             at = end
