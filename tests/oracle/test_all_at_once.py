@@ -54,7 +54,7 @@ def change(rng, connection):
             f"INSERT INTO {table} (id, n) SELECT g, 1 FROM generate_series({key}, {key} + 5) g "
             "ON CONFLICT (id) DO UPDATE SET n = excluded.n + 1"
         )
-        connection.execute(f"UPDATE {table} SET {column} = %s WHERE id % 101 = {key % 101}", (str(key),))
+        connection.execute(f"UPDATE {table} SET {column} = %s WHERE id %% 101 = {key % 101}", (str(key),))
         connection.execute(f"UPDATE {table} SET {column} = NULL WHERE id % 211 = {key % 211}")
         connection.execute(f"UPDATE {table} SET id = -id WHERE id IN ({key}, {key} + 1) AND id > 5000")
         connection.execute(f"DELETE FROM {table} WHERE id % 307 = {key % 307} OR id < 0")
