@@ -135,8 +135,7 @@ def slots(publisher):
 
 
 @pytest.mark.soak  # `tests.bridge.sync.test_worker` has what may befall tables that come later, one by one
-@pytest.mark.parametrize("error", [Crash, PySparkException], ids=["crash", "error"])
-def test_a_fault_at_every_step(spark, publisher, pipeline, monkeypatch, error):
+def test_a_crash_at_every_step(spark, publisher, pipeline, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
 
     def make():
@@ -152,7 +151,7 @@ def test_a_fault_at_every_step(spark, publisher, pipeline, monkeypatch, error):
         lives = Lives(publisher, bridge)
         for point, number in STEPS:
             lives.write()
-            passed = lives.live(point, number, error)
+            passed = lives.live(point, number)
             assert passed[point] >= number, (point, number, passed)
             if point == LAST_SLOT:
                 lives.prepare()
@@ -160,6 +159,35 @@ def test_a_fault_at_every_step(spark, publisher, pipeline, monkeypatch, error):
         publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
         assert bridge.catalog.subscription(refresh.sync_name(name)) is None
         assert sorted(rel.name for rel in bridge.catalog.rels(name)) == sorted(TABLES)
+        lives.live()
+        native.wait_caught_up()
+        for table in TABLES:
+            assert differences(spark, bridge.path(table), native, table) == []
+        assert slots(publisher) == 2, "the bridge's and the native subscriber's"
+
+
+@pytest.mark.soak
+def test_an_error_at_every_step(spark, publisher, pipeline):
+    """After it the same life goes on to the end, so that each step has a refresh of its own."""
+
+    def make():
+        bridge = pipeline(batch_max_rows=20)
+        bridge.catch_up()
+        return bridge
+
+    native, bridge = prepared(publisher, make)
+    with native:
+        name = bridge.subscription.name
+        lives = Lives(publisher, bridge)
+        wanted: list[tuple[str, str] | None] = [None, ("public", "afresh")]
+        for point, number in STEPS:
+            spark.sql(f"DELETE FROM delta.`{bridge.path('afresh')}` WHERE id % 2 = 0").collect()
+            refresh.ask(bridge.catalog, name, wanted, copy_data=True)
+            lives.write()
+            passed = lives.live(point, number, PySparkException)
+            assert passed[point] >= number, (point, number, passed)
+            assert bridge.catalog.subscription(refresh.sync_name(name)) is None, point
+            wanted = [("public", table) for table in TABLES[1:]]
         lives.live()
         native.wait_caught_up()
         for table in TABLES:
