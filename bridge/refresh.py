@@ -34,7 +34,7 @@ def ask(
         when: When it is done, for the text.
 
     Returns:
-        Lines that say what will be done.
+        Lines that say what will be done, with what was asked for and has not been taken up.
 
     Raises:
         ConfigError: A table to copy afresh is not one of the subscription's.
@@ -44,13 +44,17 @@ def ask(
     name = subscription.name
     if catalog.remote_lsn(name) is None:
         return [f'subscription "{name}" has not begun yet: its first start takes up all that is published then']
-    rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
+    published = _published(subscription)
+    pending = refresh.asked(catalog, name)  # first: what is taken up meanwhile is in the tables, too
+    with catalog.transaction():  # tables change hands
+        rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
-    tables: list[tuple[str, str] | None] = [_find(text, subscribed, name) for text in resync]
+    known = plan(pending, published, subscribed).subscribed
+    tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
-    planned = plan(wanted, _published(subscription), subscribed)
+    planned = plan([*pending, *wanted], published, subscribed)
     lines = _lines(planned)
     if planned.unknown:
         raise ConfigError(

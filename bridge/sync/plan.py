@@ -26,6 +26,7 @@ class Plan:
         removed: They are subscribed and no longer published.
         resynced: They are subscribed, and copied afresh.
         unknown: They were to be copied afresh, and are not both subscribed and published.
+        subscribed: The subscription's tables when all this is done.
     """
 
     copied: tuple[Name, ...] = ()
@@ -33,6 +34,7 @@ class Plan:
     removed: tuple[Name, ...] = ()
     resynced: tuple[Name, ...] = ()
     unknown: tuple[Name, ...] = ()
+    subscribed: frozenset[Name] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -44,20 +46,23 @@ def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: C
     """What requests come to, all together.
 
     Args:
-        asked: In order. Of several for the publications as a whole the last one says whether added tables are copied.
+        asked: In order. Of several for the publications as a whole the last one says whether added tables are copied;
+            one that is to be copied afresh as well is.
         published: What the publications, or the definitions, publish now.
         subscribed: The subscription's tables, those that are being brought in among them.
     """
     whole = [row for row in asked if row.table is None]
     added = sorted(set(published) - set(subscribed)) if whole else []
     removed = sorted(set(subscribed) - set(published)) if whole else []
-    wanted = sorted({row.table for row in asked if row.table is not None} - set(added) - set(removed))
+    afresh = {row.table for row in asked if row.table is not None}
+    wanted = sorted(afresh - set(added) - set(removed))
     both = set(published) & set(subscribed)
-    copied = bool(whole and whole[-1].copy_data)
+    copied = set(added) if whole and whole[-1].copy_data else afresh
     return Plan(
-        tuple(added) if copied else (),
-        () if copied else tuple(added),
+        tuple(name for name in added if name in copied),
+        tuple(name for name in added if name not in copied),
         tuple(removed),
         tuple(name for name in wanted if name in both),
         tuple(name for name in wanted if name not in both),
+        frozenset(subscribed).union(added).difference(removed),
     )

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from bridge.config import Subscription
-from bridge.errors import PublicationError
+from bridge.errors import ConfigError, PublicationError
 from bridge.refresh import ask
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
@@ -56,6 +56,19 @@ def test_the_definitions_say_what_is_published(catalog, subscription):
     ]
     ask(chosen, catalog, resync=["b"], copy_data=None, when="now")
     assert [row.table for row in refresh.asked(catalog, "shop")] == [None, ("public", "b")]
+
+
+def test_what_was_asked_for_and_not_taken_up_yet_counts(catalog, subscription):
+    """A table that will be the subscription's can be copied afresh, one that will be removed cannot."""
+    chosen = subscription("CREATE PUBLICATION p FOR TABLE b, c")
+    ask(chosen, catalog, resync=[], copy_data=False, when="now")
+    assert ask(chosen, catalog, resync=["c"], copy_data=None, when="now") == [
+        'subscription "shop" is refreshed (now)',
+        "  public.c: added: it is copied, then follows the stream",
+        "  public.a: removed: it stops; its Delta table stays",
+    ]
+    with pytest.raises(ConfigError, match='table "a" is not one of subscription "shop"'):
+        ask(chosen, catalog, resync=["a"], copy_data=None, when="now")
 
 
 def test_definitions_that_cannot_be_re_applied(catalog, subscription):

@@ -19,6 +19,7 @@ from bridge import faults
 from bridge.track import refresh
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
+from tests.oracle.load import Load
 from tests.oracle.native import NativeSubscriber
 
 TABLES = ("here", "afresh", "later", "last")
@@ -61,10 +62,14 @@ class Lives:
 
     def write(self) -> None:
         """A transaction over the tables that come."""
+        with self.publisher.connect() as connection, connection.transaction():
+            self.change(connection)
+
+    def change(self, connection) -> None:
+        """What is in it."""
         self.number += 1
-        changes = (CHANGES.format(table=table, n=self.number) for table in TABLES[1:])
-        with self.publisher.connect() as connection:
-            connection.execute(f"BEGIN; {''.join(changes)} COMMIT")
+        for table in TABLES[1:]:
+            connection.execute(CHANGES.format(table=table, n=self.number))
 
     def prepare(self) -> None:
         """A transaction over all tables that is prepared while some come, and committed when they are there."""
@@ -211,12 +216,11 @@ def test_kill_while_tables_come(spark, publisher, daemon):
             command = [sys.executable, "-m", "bridge", "refresh", bridge.name, *options, "--config", str(bridge.config)]
             subprocess.run(command, cwd=ROOT, check=True)
         lives = Lives(publisher, bridge)
-        for point in KILLS:
-            lives.write()
-            code = bridge.run_until_caught_up(fault=point)
-            assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
-            for _ in range(5):
-                lives.write()
+        # all the time: at each step there is something to catch up with
+        with Load(publisher, lambda connection, _: lives.change(connection), pause_s=0.3):
+            for point in KILLS:
+                code = bridge.run_until_caught_up(fault=point)
+                assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
         assert bridge.run_until_caught_up() == 0, bridge.log_tail()
         native.wait_caught_up()
         for table in TABLES:

@@ -14,8 +14,15 @@ def resync(*tables):
 
 
 def test_added_and_removed():
-    assert plan([WHOLE], {A, B}, {A, C}) == Plan(copied=(B,), removed=(C,))
-    assert plan([UNCOPIED], {A, B}, {A, C}) == Plan(uncopied=(B,), removed=(C,))
+    then = frozenset({A, B})
+    assert plan([WHOLE], {A, B}, {A, C}) == Plan(copied=(B,), removed=(C,), subscribed=then)
+    assert plan([UNCOPIED], {A, B}, {A, C}) == Plan(uncopied=(B,), removed=(C,), subscribed=then)
+
+
+def test_added_without_its_rows_and_copied_afresh():
+    """Whichever was asked for first."""
+    assert plan([UNCOPIED, *resync(A)], {A, B}, set()) == plan([*resync(A), UNCOPIED], {A, B}, set())
+    assert plan([UNCOPIED, *resync(A)], {A, B}, set()) == Plan(copied=(A,), uncopied=(B,), subscribed=frozenset({A, B}))
 
 
 def test_the_last_word_on_copying_counts():
@@ -25,12 +32,13 @@ def test_the_last_word_on_copying_counts():
 
 def test_nothing_changes_but_what_is_copied_afresh():
     """Without a request for the publications as a whole nothing is added or removed."""
-    assert plan(resync(A, A), {A, B}, {A, C}) == Plan(resynced=(A,))
+    assert plan(resync(A, A), {A, B}, {A, C}) == Plan(resynced=(A,), subscribed=frozenset({A, C}))
     assert plan([], {A}, {B}).empty
 
 
 def test_what_cannot_be_copied_afresh():
     """It is not published any more, or not subscribed; one that is added or removed at the same time is just that."""
-    assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C))
-    assert plan([WHOLE, *resync(A, B, C)], {A, B}, {A, C}) == Plan(copied=(B,), removed=(C,), resynced=(A,))
+    assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C), subscribed=frozenset({A, C}))
+    all_three = plan([WHOLE, *resync(A, B, C)], {A, B}, {A, C})
+    assert all_three == Plan(copied=(B,), removed=(C,), resynced=(A,), subscribed=frozenset({A, B}))
     assert plan(resync(B), {A, B}, {A, C}).empty
