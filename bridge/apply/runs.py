@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
+from protocol.joined import Joined
 from protocol.lsn import Lsn
-from protocol.stretches import Packed
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from protocol.transactions import Event, RowMessage
+    from protocol.transactions import Event
 
 
 _RUN_ROWS = 10_000
@@ -42,21 +42,18 @@ class Run:
         aborted: xids of aborted subtransactions, whose rows are void.
         first_seq: Position of the first row in the batch.
         first_rows: Of each transaction, and behind the last one, the position of its first row.
+        spooled: It was read from a spool file: others of the same transaction follow, perhaps more than memory holds.
     """
 
     xids: Sequence[int]
     commit_lsns: np.ndarray
-    rows: list[RowMessage] | Packed
+    rows: Joined
     events: list[tuple[int, Transaction, Event]]
     in_stream: bool
     first_seq: int
     first_rows: np.ndarray
     aborted: list[int] = field(default_factory=list)
-
-    @property
-    def spooled(self) -> bool:
-        """It was read from a spool file: others of the same transaction follow, perhaps more than memory holds."""
-        return isinstance(self.rows, Packed)
+    spooled: bool = False
 
     def first_row_from(self, lsn: Lsn) -> int:
         """The first row of the first transaction that commits at or after `lsn` (should_apply_changes_for_rel)."""
@@ -112,25 +109,28 @@ def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
 
 
 def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> Run:
-    rows: list[RowMessage] = []
+    parts: list[Joined] = []
+    rows = 0
     xids: list[int] = []
     commit_lsns: list[int] = []
     first_rows: list[int] = []
-    run = Run(xids, np.zeros(0), rows, [], in_stream, seq, np.zeros(0))
+    run = Run(xids, np.zeros(0), Joined.of(), [], in_stream, seq, np.zeros(0))
     for item in items:
         if isinstance(item, TransactionRun):
             xids += item.xids.tolist()
             commit_lsns += item.commit_lsns.tolist()
-            first_rows += (item.first_rows[:-1] + len(rows)).tolist()
+            first_rows += (item.first_rows[:-1] + rows).tolist()
         else:
-            _add_events(run, item, item.events, len(rows), first=True)
+            _add_events(run, item, item.events, rows, first=True)
             xids.append(item.xid)
             commit_lsns.append(item.commit_lsn)
-            first_rows.append(len(rows))
+            first_rows.append(rows)
             run.aborted.extend(item.aborted)
-        rows += item.rows
+        parts.append(item.rows if isinstance(item, TransactionRun) else item.rows.part())
+        rows += len(item.rows)
+    run.rows = Joined.concatenated(parts)
     run.commit_lsns = np.array(commit_lsns, np.uint64)
-    run.first_rows = np.array([*first_rows, len(rows)], np.int64)
+    run.first_rows = np.array([*first_rows, rows], np.int64)
     return run
 
 
@@ -138,18 +138,18 @@ def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[R
     assert isinstance(transaction.moved, SpoolFile)  # noqa: S101 - nothing else moves changes
     first = True
     for chunk in transaction.moved.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        run = _alone(transaction, chunk.rows, seq)
+        run = _alone(transaction, chunk.rows, seq, spooled=True)
         _add_events(run, transaction, chunk.events, 0, first=first)
         yield run
         seq += len(chunk.rows)
         first = False
-    if transaction.rows or transaction.events:
-        rest = _alone(transaction, transaction.rows, seq)
+    if len(transaction.rows) or transaction.events:
+        rest = _alone(transaction, transaction.rows.part(), seq)
         _add_events(rest, transaction, transaction.events, 0, first=first)
         yield rest
 
 
-def _alone(transaction: Transaction, rows: list[RowMessage] | Packed, seq: int) -> Run:
+def _alone(transaction: Transaction, rows: Joined, seq: int, *, spooled: bool = False) -> Run:
     """A run of one transaction's rows, or of a part of them."""
     return Run(
         [transaction.xid],
@@ -160,6 +160,7 @@ def _alone(transaction: Transaction, rows: list[RowMessage] | Packed, seq: int) 
         seq,
         np.array([0, len(rows)], np.int64),
         list(transaction.aborted),
+        spooled,
     )
 
 

@@ -19,6 +19,7 @@ from bridge.apply.target import Target
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Attribute
 from bridge.track.rows import ColumnRow
+from protocol.joined import Joined
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
 from protocol.pgoutput import encode
@@ -48,7 +49,7 @@ def transaction(commit_lsn, *messages):
         if isinstance(message, Relation | Truncate):
             made.events.append((len(made.rows), message))
         else:
-            made.rows.append(row(message))
+            made.rows.extend(Joined.of([row(message)]))
     return made
 
 
