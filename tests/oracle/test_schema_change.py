@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import INSERT, UPDATE, Subscribed
 from bridge.apply.evolution import AddColumn, RenameColumn
+from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target, spark_schema
