@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_GATHER_S = 0.0003
+_GATHER_S = 0.00015
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
 the walsender too; in so long a time no more comes than the socket holds."""
 
