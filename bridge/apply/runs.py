@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,14 +18,17 @@ from protocol.lsn import Lsn
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
+    from protocol.slices import Ints
     from protocol.transactions import Event
 
 
-_RUN_ROWS = 10_000
-"""So that no step of decoding one holds Python's lock for long: the receiver waits for it, and with a full socket the
-walsender does."""
+_RUN_ROWS = 50_000
+"""Enough for each table's part to be worth the steps of decoding it; so many do not yet hold Python's lock for long,
+for which the receiver waits, and with a full socket the walsender."""
+
+_NONE: Final = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -45,13 +48,13 @@ class Run:
         spooled: It was read from a spool file: others of the same transaction follow, perhaps more than memory holds.
     """
 
-    xids: Sequence[int]
+    xids: Ints
     commit_lsns: np.ndarray
     rows: Joined
     events: list[tuple[int, Transaction, Event]]
     in_stream: bool
     first_seq: int
-    first_rows: np.ndarray
+    first_rows: Ints
     aborted: list[int] = field(default_factory=list)
     spooled: bool = False
 
@@ -111,26 +114,27 @@ def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
 def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> Run:
     parts: list[Joined] = []
     rows = 0
-    xids: list[int] = []
-    commit_lsns: list[int] = []
-    first_rows: list[int] = []
-    run = Run(xids, np.zeros(0), Joined.of(), [], in_stream, seq, np.zeros(0))
+    xids: list[Ints] = []
+    commit_lsns: list[np.ndarray] = []
+    first_rows: list[Ints] = []
+    run = Run(_NONE, _NONE, Joined.of(), [], in_stream, seq, _NONE)
     for item in items:
         if isinstance(item, TransactionRun):
-            xids += item.xids.tolist()
-            commit_lsns += item.commit_lsns.tolist()
-            first_rows += (item.first_rows[:-1] + rows).tolist()
+            xids.append(item.xids)
+            commit_lsns.append(item.commit_lsns)
+            first_rows.append(item.first_rows[:-1] + rows)
+            parts.append(item.rows)
         else:
             _add_events(run, item, item.events, rows, first=True)
-            xids.append(item.xid)
-            commit_lsns.append(item.commit_lsn)
-            first_rows.append(rows)
+            xids.append(np.array([item.xid]))
+            commit_lsns.append(np.array([item.commit_lsn], np.uint64))
+            first_rows.append(np.array([rows]))
+            parts.append(item.rows.part())
             run.aborted.extend(item.aborted)
-        parts.append(item.rows if isinstance(item, TransactionRun) else item.rows.part())
         rows += len(item.rows)
     run.rows = Joined.concatenated(parts)
-    run.commit_lsns = np.array(commit_lsns, np.uint64)
-    run.first_rows = np.array([*first_rows, rows], np.int64)
+    run.xids, run.commit_lsns = np.concatenate(xids), np.concatenate(commit_lsns)
+    run.first_rows = np.concatenate([*first_rows, [rows]])
     return run
 
 
@@ -152,7 +156,7 @@ def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[R
 def _alone(transaction: Transaction, rows: Joined, seq: int, *, spooled: bool = False) -> Run:
     """A run of one transaction's rows, or of a part of them."""
     return Run(
-        [transaction.xid],
+        np.array([transaction.xid]),
         np.array([transaction.commit_lsn], np.uint64),
         rows,
         [],
