@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import Staged, Subscribed
+from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
 from bridge.apply.target import Target, spark_schema
 from bridge.config import Subscription

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.apply import delta, messages
-from bridge.apply.batch import BatchFormer
+from bridge.apply.former import BatchFormer
 from bridge.apply.loop import ApplyLoop, Stream
 from bridge.apply.routes import DefinedRoutes, Routes
 from bridge.apply.schemas import Schemas

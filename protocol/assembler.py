@@ -40,11 +40,13 @@ from protocol.messages import (
 from protocol.pgoutput import decode
 from protocol.plain import Messages
 from protocol.relations import RelationCache
-from protocol.transactions import Ending, RowMessage, Transaction, TransactionRun
+from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import decode_xlog_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
+
+    from protocol.joined import Joined, Rows
 
 
 class State(enum.Enum):
@@ -120,8 +122,8 @@ class TransactionAssembler:
             LogicalMessage: self._event,
         }
 
-    def rows(self) -> list[RowMessage]:
-        """The open transaction's row messages, to append to.
+    def rows(self) -> Rows:
+        """The open transaction's row messages, to extend.
 
         Raises:
             UnexpectedMessage: No transaction is open, so no row message may come.
@@ -135,7 +137,7 @@ class TransactionAssembler:
         streamed = list(self.streamed.values())
         return streamed if self.open is None or self.open.in_stream else [*streamed, self.open]
 
-    def take(self, messages: Sequence[bytes]) -> Iterator[Transaction | TransactionRun]:
+    def take(self, messages: Joined) -> Iterator[Transaction | TransactionRun]:
         """Take messages as they come, each in its XLogData.
 
         Yields:
@@ -151,7 +153,7 @@ class TransactionAssembler:
         while control < len(found.controls):
             index = int(found.controls[control])
             if at < index:
-                self.rows().extend(messages[at:index])
+                self.rows().extend(messages.part(at, index))
             run = found.run_from(control) if self.state is State.IDLE and not self._unsettled else None
             if run is not None:
                 control += 2 * len(run)
@@ -165,7 +167,7 @@ class TransactionAssembler:
             if ended is not None:
                 yield ended
         if at < len(messages):
-            self.rows().extend(messages[at:])
+            self.rows().extend(messages.part(at))
 
     def control(self, message: Message) -> Transaction | None:
         """Take a message that is not a row's.
@@ -234,7 +236,6 @@ class TransactionAssembler:
         self.open = known
 
     def _stream_stop(self, _: StreamStop) -> None:
-        self._opened().weigh()
         self.open = None
 
     def _stream_commit(self, commit: StreamCommit) -> Transaction:
@@ -352,5 +353,4 @@ class TransactionAssembler:
             settled = tuple(relation for relation in known if relation is not None)
             transaction.relations = settled + transaction.relations
             self._unsettled.clear()
-        transaction.weigh()
         return transaction

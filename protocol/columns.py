@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from protocol.errors import MalformedMessage, UnsupportedMessage
+from protocol.joined import Joined
 from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
-from protocol.stretches import Column, Joined, Packed, Stretch
+from protocol.stretches import Column, Stretch, decode_in_stretches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -56,15 +57,16 @@ class RowMessages:
 
     def __init__(
         self,
-        messages: Sequence[bytes | bytearray | memoryview] | Packed,
+        messages: Sequence[bytes | bytearray | memoryview] | Joined,
         *,
         skip_bytes: int = 0,
         in_stream: bool = False,
     ) -> None:
-        self._joined = Joined.of(messages, skip_bytes)
+        joined = messages if isinstance(messages, Joined) else Joined.of(messages)
+        self._joined = joined.without_prefix(skip_bytes)
         data, starts = self._joined.data, self._joined.starts
         self._body = 1 + (_XID_BYTES if in_stream else 0) + _RELATION_BYTES
-        lengths = self._joined.ends - starts
+        lengths = self._joined.lengths
         if (lengths < self._body).any():
             index = int((lengths < self._body).argmax())
             raise MalformedMessage("row", max(int(lengths[index]), 0), f"message {index} of the run ends here")
@@ -124,7 +126,8 @@ class RowMessages:
             Column(column.name, type_, "error" if i in key else unrepresentable)
             for i, (column, type_) in enumerate(zip(relation.columns, types, strict=True))
         ]
-        parts = self._joined.decode_in_stretches(
+        parts = decode_in_stretches(
+            self._joined,
             chosen,
             lambda index: TAG_NAMES[int(self.tags[index])],
             lambda stretch, some: _decode(stretch, self.tags[some], self._body, columns),

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
+from protocol.joined import Joined
 from protocol.slices import Slices, Unrepresentable, merge, numbers_at
-from protocol.stretches import Column, Joined, Stretch
+from protocol.stretches import Column, Stretch, decode_in_stretches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -83,7 +84,7 @@ class CopyDecoder:
         if len(rows) and bytes(joined.data[joined.starts[-1] : joined.ends[-1]]) == _TRAILER:
             self._ended = True
             rows = rows[:-1]
-        batches = joined.decode_in_stretches(rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
+        batches = decode_in_stretches(joined, rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
         return pa.Table.from_batches(batches, self._schema)
 
     def finish(self) -> None:

@@ -6,26 +6,22 @@ form, or not right in every field, is left to it.
 
 from __future__ import annotations
 
-from itertools import compress
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from protocol.slices import PADDING, Bytes, Ints, numbers_at
-from protocol.transactions import ROW_TAGS, RowMessage, TransactionRun
+from protocol.slices import Bytes, Ints, numbers_at
+from protocol.transactions import ROW_TAGS, TransactionRun
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from protocol.joined import Joined
 
 _BEGIN, _COMMIT = b"BC"
 _IS_ROW: Final = np.isin(np.arange(256), list(ROW_TAGS))
 # As in `boundaries`: tag, final LSN, time, xid; tag, flags, commit LSN, end LSN, time.
 _BEGIN_BYTES = HEADER_BYTES + 21
 _COMMIT_BYTES = HEADER_BYTES + 26
-
-_tag = itemgetter(HEADER_BYTES)
 
 
 class Messages:
@@ -38,9 +34,9 @@ class Messages:
         controls: Indices of those that are no rows.
     """
 
-    def __init__(self, messages: Sequence[bytes]) -> None:
+    def __init__(self, messages: Joined) -> None:
         self.messages = messages
-        tags = np.frombuffer(bytes(map(_tag, messages)), np.uint8)
+        tags = messages.data[messages.starts + HEADER_BYTES]
         self._is_row = _IS_ROW[tags]
         self.controls: Ints = np.flatnonzero(~self._is_row)
         self._tags: Bytes = tags[self.controls]
@@ -68,11 +64,9 @@ class Messages:
 
     def _decoded(self, control: int, count: int) -> TransactionRun | None:
         of_run = self.controls[control : control + 2 * count]
-        bounds = [self.messages[i] for i in of_run]
-        lengths = np.fromiter(map(len, bounds), np.int64, len(bounds))
-        data = np.frombuffer(b"".join([*bounds, bytes(PADDING)]), np.uint8)
-        starts = np.cumsum(lengths) - lengths + HEADER_BYTES
-        begins, commits = starts[::2], starts[1::2]
+        data, starts = self.messages.data, self.messages.starts[of_run]
+        lengths = self.messages.ends[of_run] - starts
+        begins, commits = starts[::2] + HEADER_BYTES, starts[1::2] + HEADER_BYTES
         final_lsns = numbers_at(data, begins, "u8", 1)
         commit_lsns = numbers_at(data, commits, "u8", 2)
         right = (lengths[::2] == _BEGIN_BYTES) & (lengths[1::2] == _COMMIT_BYTES)
@@ -83,8 +77,7 @@ class Messages:
                 return None
             return self._decoded(control, count)
         first, last = int(of_run[0]), int(of_run[-1])
-        rows: list[RowMessage] = list(compress(self.messages[first:last], self._is_row[first:last]))
-        row_lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        rows = self.messages.part(first, last).where(self._is_row[first:last]).trimmed()
         first_rows = of_run[::2] - first - 2 * np.arange(count)
         return TransactionRun(
             numbers_at(data, begins, "u4", 17),
@@ -93,5 +86,5 @@ class Messages:
             numbers_at(data, begins, "u8", 9).astype(np.int64),
             rows,
             np.append(first_rows, len(rows)),
-            np.cumsum(row_lengths),
+            np.cumsum(rows.lengths),
         )

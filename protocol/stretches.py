@@ -1,4 +1,4 @@
-"""Messages in one buffer, worked on a stretch at a time, and the errors that name a place in them."""
+"""Messages that lie in one buffer, worked on a stretch at a time, and the errors that name a place in them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from protocol.slices import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pyarrow as pa
 
+    from protocol.joined import Joined
     from protocol.types import ColumnType
 
 # Of rows and bytes of buffer: what is made of them on the way stays in the caches (measured: twice as many
@@ -104,79 +105,41 @@ class Stretch:
             raise UnrepresentableValue(column.name, values.show(0), reason, self.first_row) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """Messages that lie in one buffer already, one after another.
+def decode_in_stretches(
+    joined: Joined, rows: Ints, name: Callable[[int], str], decode: Callable[[Stretch, Ints], Part]
+) -> list[Part]:
+    """Decode messages, given by ascending indices, in stretches of a size that suits the caches.
 
-    Attributes:
-        data: Their bytes, with PADDING bytes behind the last.
-        lengths: Of each message.
+    `name` gives a message's, by its index in `joined`, for errors. `decode` is called with a stretch and its
+    messages' indices; where it raises TooLargeError, the stretch is halved.
     """
+    parts = []
+    waiting = _stretches(joined, rows)[::-1]
+    while waiting:
+        first, last = waiting.pop()
+        some = rows[first:last]
+        try:
+            parts.append(decode(_stretch(joined, some, first, name), some))
+        except TooLargeError:
+            middle = (first + last) // 2
+            waiting += [(middle, last), (first, middle)]
+    return parts
 
-    data: bytes
-    lengths: Ints
 
-    def __len__(self) -> int:
-        return len(self.lengths)
+def _stretches(joined: Joined, rows: Ints) -> list[tuple[int, int]]:
+    starts, ends = joined.starts[rows], joined.ends[rows]
+    found = []
+    first = 0
+    while first < len(rows):
+        fitting = int(np.searchsorted(ends, starts[first] + STRETCH_BYTES, side="right"))
+        last = max(first + 1, min(fitting, first + STRETCH_ROWS))
+        found.append((first, last))
+        first = last
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Messages in one buffer, with PADDING bytes behind the last.
-
-    Attributes:
-        starts: Of each message its first byte's index in `data`, after the bytes that are skipped.
-        ends: Of each message the index of what follows its last byte.
-    """
-
-    data: Bytes
-    starts: Ints
-    ends: Ints
-
-    @classmethod
-    def of(cls, messages: Sequence[bytes | bytearray | memoryview] | Packed, skip_bytes: int = 0) -> Joined:
-        """Copy messages into one buffer; a message shorter than what is skipped ends before it starts."""
-        if isinstance(messages, Packed):
-            lengths, data = messages.lengths, np.frombuffer(messages.data, np.uint8)
-        else:
-            lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-            data = np.frombuffer(b"".join([*messages, bytes(PADDING)]), np.uint8)
-        ends = np.cumsum(lengths)
-        return cls(data, ends - lengths + skip_bytes, ends)
-
-    def decode_in_stretches(
-        self, rows: Ints, name: Callable[[int], str], decode: Callable[[Stretch, Ints], Part]
-    ) -> list[Part]:
-        """Decode messages, given by ascending indices, in stretches of a size that suits the caches.
-
-        `name` gives a message's, by its index here, for errors. `decode` is called with a stretch and its
-        messages' indices; where it raises TooLargeError, the stretch is halved.
-        """
-        parts = []
-        waiting = self._stretches(rows)[::-1]
-        while waiting:
-            first, last = waiting.pop()
-            some = rows[first:last]
-            try:
-                parts.append(decode(self._stretch(some, first, name), some))
-            except TooLargeError:
-                middle = (first + last) // 2
-                waiting += [(middle, last), (first, middle)]
-        return parts
-
-    def _stretches(self, rows: Ints) -> list[tuple[int, int]]:
-        starts, ends = self.starts[rows], self.ends[rows]
-        found = []
-        first = 0
-        while first < len(rows):
-            fitting = int(np.searchsorted(ends, starts[first] + STRETCH_BYTES, side="right"))
-            last = max(first + 1, min(fitting, first + STRETCH_ROWS))
-            found.append((first, last))
-            first = last
-        return found
-
-    def _stretch(self, rows: Ints, first_row: int, name: Callable[[int], str]) -> Stretch:
-        begin = int(self.starts[rows[0]])
-        data = self.data[begin : int(self.ends[rows[-1]]) + PADDING]
-        starts, ends = self.starts[rows] - begin, self.ends[rows] - begin
-        return Stretch(data, starts, ends, first_row, lambda index: name(int(rows[index])))
+def _stretch(joined: Joined, rows: Ints, first_row: int, name: Callable[[int], str]) -> Stretch:
+    begin = int(joined.starts[rows[0]])
+    data = joined.data[begin : int(joined.ends[rows[-1]]) + PADDING]
+    starts, ends = joined.starts[rows] - begin, joined.ends[rows] - begin
+    return Stretch(data, starts, ends, first_row, lambda index: name(int(rows[index])))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from protocol.joined import ROW_OVERHEAD_BYTES, Joined, Rows
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import LogicalMessage, Relation, Truncate
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 ROW_TAGS = frozenset(b"IUD")
 """First bytes of the messages that stay undecoded until a batch is formed."""
 
-ROW_OVERHEAD_BYTES = 60
-"""What a row message weighs in memory beside its bytes: an object's header, the allocator's rest, a place in a list."""
-
-RowMessage = bytes | memoryview
 Event = Relation | Truncate | LogicalMessage
 
 
@@ -60,7 +57,6 @@ class Transaction:
         rows: Row messages in order, each as it came (with the header its receiver leaves in front of it).
         events: (position, message): Relation, Truncate and logical messages, each before `rows[position]`.
         origin_name: Where the transaction came to the server from; None when it began there.
-        rows_bytes: Bytes of `rows`, as of the last `weigh`.
         relations: Definitions that hold where its changes begin, and that those of the transactions handed over
             before it do not give.
         in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
@@ -74,10 +70,9 @@ class Transaction:
     commit_lsn: Lsn = INVALID
     commit_time_us: int = 0
     end_lsn: Lsn = INVALID
-    rows: list[RowMessage] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
     events: list[tuple[int, Event]] = field(default_factory=list)
     origin_name: str | None = None
-    rows_bytes: int = 0
     relations: tuple[Relation, ...] = ()
     in_stream: bool = False
     aborted: set[int] = field(default_factory=set)
@@ -85,7 +80,6 @@ class Transaction:
     ending: Ending = Ending.COMMIT
     moved: Moved | None = None
     content_bytes: int = field(default=0, compare=False, repr=False)  # of the logical messages in `events`
-    _weighed: int = field(default=0, compare=False, repr=False)
 
     @property
     def n_rows(self) -> int:
@@ -96,21 +90,20 @@ class Transaction:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds in memory, as of the last `weigh`."""
-        return self.rows_bytes + self.content_bytes + ROW_OVERHEAD_BYTES * (len(self.rows) + len(self.events))
+        """What it holds in memory."""
+        return self.rows.memory_bytes + self.content_bytes + ROW_OVERHEAD_BYTES * len(self.events)
 
-    def weigh(self) -> int:
-        """Count what has come since the last time; returns `memory_bytes`."""
-        self.rows_bytes += sum(map(len, self.rows[self._weighed :] if self._weighed else self.rows))
-        self._weighed = len(self.rows)
-        return self.memory_bytes
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of the row messages in memory."""
+        return self.rows.size_bytes
 
     def move(self, moved: Moved) -> None:
-        """Note that what is in memory lies in `moved` now; the list `rows` stays the same object."""
+        """Note that what is in memory lies in `moved` now."""
         self.moved = moved
         self.rows.clear()
         self.events.clear()
-        self.rows_bytes = self.content_bytes = self._weighed = 0
+        self.content_bytes = 0
 
 
 @dataclass(slots=True)
@@ -133,7 +126,7 @@ class TransactionRun:
     commit_lsns: np.ndarray
     end_lsns: np.ndarray
     commit_times_us: np.ndarray
-    rows: list[RowMessage]
+    rows: Joined
     first_rows: np.ndarray
     row_ends: np.ndarray
 
@@ -171,7 +164,7 @@ class TransactionRun:
             self.commit_lsns[:count],
             self.end_lsns[:count],
             self.commit_times_us[:count],
-            self.rows[:row],
+            self.rows.part(0, row),
             self.first_rows[: count + 1],
             self.row_ends[:row],
         )
@@ -180,7 +173,7 @@ class TransactionRun:
             self.commit_lsns[count:],
             self.end_lsns[count:],
             self.commit_times_us[count:],
-            self.rows[row:],
+            self.rows.part(row),
             self.first_rows[count:] - row,
             self.row_ends[row:] - before,
         )

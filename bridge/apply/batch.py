@@ -1,51 +1,23 @@
-"""Forms batches: whole committed transactions, decoded to one table of changes for each target.
-
-No Spark in here, and nothing is applied: a batch is a value, but for changes too large for memory, which go to a
-`Stage` on the way.
-"""
+"""A batch: whole transactions, and the changes that they come to, one table of changes for each target."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
-import pyarrow as pa
-
-from bridge.apply.changes import (
-    COMMANDS,
-    Pieces,
-    Subscribed,
-    TableChanges,
-    from_rows,
-    inserts_only,
-    key_of,
-)
-from bridge.apply.routes import name_of
-from bridge.apply.runs import Run, runs_of
-from bridge.apply.schemas import State, learned
-from bridge.apply.target import TargetColumn, unrepresentable_hint
-from bridge.errors import ApplyContext, ApplyError, TargetError
-from bridge.track.spool import CHUNK_BYTES, SpoolFile
-from protocol.columns import RowMessages
-from protocol.errors import ProtocolError, UnrepresentableValue
+from bridge.apply.schemas import State
+from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
-from protocol.messages import LogicalMessage, Relation, Truncate
-from protocol.relations import RelationCache
 from protocol.transactions import Ending, Transaction, TransactionRun, count
-from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from bridge.apply.changes import Stage
-    from bridge.apply.routes import Routes
-    from bridge.apply.schemas import Schemas
+    from bridge.apply.changes import TableChanges
+    from bridge.errors import ApplyError
     from bridge.track.rows import ColumnRow
+    from protocol.messages import LogicalMessage, Relation
     from protocol.transactions import Item
-    from protocol.types import ColumnType
-
-ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
 @dataclass(slots=True)
@@ -88,6 +60,37 @@ class Batch:
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
     error: ApplyError | None = None
 
+    @classmethod
+    def of(cls, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Self:
+        """A batch of these transactions, without their changes.
+
+        Args:
+            transactions: In the order of their ends; may be empty when `end_lsn` is given.
+            start_lsn: The origin's LSN.
+            end_lsn: The batch's recorded end, for a batch that is formed again.
+        """
+        single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
+        number = count(transactions)
+        finish_lsn, xid, last_end_lsn = start_lsn, None, start_lsn
+        if transactions:
+            last = transactions[-1]
+            last_end_lsn = last.end_lsn
+            finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
+            xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
+        return cls(
+            start_lsn,
+            end_lsn or last_end_lsn,
+            finish_lsn,
+            xid if number == 1 else None,
+            number,
+            sum(item.n_rows for item in transactions),
+            [],
+            prepared=[t for t in single if t.ending is Ending.PREPARE],
+            ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
+            spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
+            items=transactions,
+        )
+
     @property
     def alters(self) -> bool:
         """It changes columns of its targets."""
@@ -97,353 +100,3 @@ class Batch:
     def committed(self) -> bool:
         """It is one transaction, which committed: not one that was prepared, or rolled back after that."""
         return self.xid is not None and not self.prepared and all(t.ending is Ending.COMMIT for t in self.ended)
-
-
-class BatchFormer:
-    """Decodes transactions of one stream; remembers the relations that the stream announced.
-
-    Args:
-        origin_name: For error contexts.
-        routes: Where the stream's relations go.
-        types: Resolves (type oid, typmod) to how its values are decoded.
-        unrepresentable: What becomes of a value the target's type cannot hold.
-        ignored: Called once for each published table that is not subscribed.
-        stage: Where changes go that memory would not hold.
-        memory_bytes: How much decoded changes of transactions in spool files may hold before they go there.
-        schemas: Has the targets' columns follow the stream; None to have a column that a target lacks be an error, as
-            in PostgreSQL's subscriber.
-    """
-
-    def __init__(
-        self,
-        origin_name: str,
-        routes: Routes,
-        types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
-        *,
-        unrepresentable: Literal["error", "null"] = "error",
-        ignored: Callable[[str], None] = lambda _: None,
-        stage: Stage | None = None,
-        memory_bytes: int = 64 << 20,
-        schemas: Schemas | None = None,
-    ) -> None:
-        self._origin_name = origin_name
-        self._routes = routes
-        self._types = types
-        self._unrepresentable = unrepresentable
-        self._ignored = ignored
-        self._stage = stage
-        self._memory_bytes = memory_bytes
-        self._relations = RelationCache()
-        self._schemas = schemas
-        self._defined: dict[int, _Defined] = {}
-
-    def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
-        """Decode transactions into a batch.
-
-        Args:
-            transactions: In the order of their ends; may be empty when `end_lsn` is given.
-            start_lsn: The origin's LSN.
-            end_lsn: The batch's recorded end, for a batch that is formed again.
-
-        Raises:
-            ApplyError: A message or value cannot be decoded, or a target lacks a column. The context names
-                transaction, relation and column, and carries the finish LSN.
-            StateError: A spool file cannot be read.
-        """
-        batch = self.attempt(transactions, start_lsn, end_lsn)
-        if batch.error is not None:
-            raise batch.error
-        return batch
-
-    def attempt(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
-        """Like `form`, but an ApplyError becomes the batch's `error`; it has no changes then.
-
-        Raises:
-            StateError: A spool file cannot be read.
-        """
-        batch = _empty(transactions, start_lsn, end_lsn)
-        batch.before = self._relations.session()
-        if self._schemas is not None:
-            batch.schemas = self._schemas.state
-        pieces: dict[str, Pieces] = {}
-        try:
-            for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(_Work(run, pieces, self._origin_name), batch)
-                if run.spooled and self._stage is not None:
-                    self._limit_memory(pieces.values(), self._stage)
-        except ApplyError as error:
-            batch.error = error
-            batch.messages.clear()
-            return batch
-        found = [piece.changes(self._stage) for piece in pieces.values()]
-        batch.tables.extend(changes for changes in found if changes is not None)
-        if self._schemas is not None:
-            batch.columns = learned(batch.schemas, self._schemas.state)
-        return batch
-
-    def rewind(self, batch: Batch) -> None:
-        """Forget what was formed since this batch, and the batch itself: it, or parts of it, may be formed again."""
-        self._relations = RelationCache()
-        for relation in batch.before:
-            self._relations.update(relation)
-        self.pass_over(batch)
-
-    def pass_over(self, batch: Batch) -> None:
-        """Nothing of this batch, which was formed last, is applied: what follows is by what was known before it."""
-        self._defined.clear()
-        if self._schemas is not None:
-            self._schemas.back_to(batch.schemas)
-
-    def open_again(self) -> None:
-        """The targets were taken back to where the origin is."""
-        self._defined.clear()
-        if self._schemas is not None:
-            self._schemas.open_again()
-
-    def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
-        if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
-            for piece in pieces:
-                piece.stage(stage)
-
-    def _form(self, work: _Work, batch: Batch) -> None:
-        begin = 0
-        for position, transaction, message in work.run.events:
-            if isinstance(message, LogicalMessage):
-                batch.messages.append((transaction, message))
-                continue
-            known = isinstance(message, Relation) and self._relations.find(message.relation_id) is not None
-            again = known and message not in transaction.relations and not transaction.in_stream
-            if isinstance(message, Relation) and not again and not self._relations.differs(message):
-                continue
-            self._decode(work, begin, position)
-            begin = position
-            if isinstance(message, Relation):
-                self._relations.update(message)
-                self._defined.pop(message.relation_id, None)
-                if known:
-                    self._routes.announced_again()
-            else:
-                self._truncate(work, message, transaction)
-        self._decode(work, begin, len(work.run.rows))
-
-    def _decode(self, work: _Work, begin: int, end: int) -> None:
-        """Decode the run's rows[begin:end], which stand under one set of relation definitions."""
-        if begin == end:
-            return
-        messages = work.messages
-        ids = messages.relation_ids[begin:end]
-        for relation_id in np.unique(ids):
-            indices = np.flatnonzero(ids == relation_id) + begin
-            if work.run.aborted and messages.xids is not None:
-                indices = indices[~np.isin(messages.xids[indices], work.run.aborted)]
-            if not len(indices):
-                continue
-            try:
-                relation = self._relations.get(int(relation_id))
-                subscribed = self._route(relation)
-            except (ProtocolError, TargetError) as error:
-                raise work.failed(str(error), int(indices[0])) from error
-            if subscribed is None:
-                continue
-            indices = indices[np.searchsorted(indices, work.run.first_row_from(subscribed.lsn)) :]
-            if not subscribed.actions >= ROW_ACTIONS:
-                tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
-                indices = indices[np.isin(messages.tags[indices], tags)]
-            if len(indices):
-                self._decode_relation(work, relation, subscribed, indices)
-
-    def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
-        name = subscribed.target.qualified_name
-        at = int(indices[0])
-        key = key_of(relation, subscribed)
-        pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
-        try:
-            columns, types = self._define(relation, subscribed, pieces)
-            policy = self._unrepresentable
-            table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
-            table = _cast(table, types, columns)
-        except UnrepresentableValue as error:
-            at = int(indices[error.row]) if error.row >= 0 else at
-            hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
-            raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
-        except TargetError as error:
-            raise work.failed(error.message, at, relation=name, hint=error.hint) from error
-        except ProtocolError as error:
-            raise work.failed(str(error), at, relation=name) from error
-        wanted = _wanted(columns, subscribed)
-        pieces.columns, pieces.key = _chosen(columns, key, wanted, subscribed)
-        changed = not inserts_only(table)
-        if changed and not pieces.key and relation.replica_identity != "f":
-            raise work.failed(
-                f'table "{name}" has changes other than INSERT, and no key to find its rows by',
-                at,
-                relation=name,
-                hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
-            )
-        if pieces.differently_identified(changed=changed):
-            raise work.failed(
-                f'the replica identity of table "{name}" became another between changes of one batch',
-                at,
-                relation=name,
-                hint="transactions are applied by themselves next; of one that has both, SKIP is the way past it",
-            )
-        seq = pa.array(indices + work.run.first_seq)
-        olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted, key=key))
-
-    def _route(self, relation: Relation) -> Subscribed | None:
-        subscribed = self._routes.find(relation)
-        if subscribed is None:
-            self._ignored(".".join(name_of(relation)))
-        return subscribed
-
-    def _define(self, relation: Relation, subscribed: Subscribed, pieces: Pieces) -> _Defined:
-        """A definition's columns; what they make of the target's is told to its pieces, once.
-
-        Raises:
-            TargetError: The target lacks one, and does not follow.
-        """
-        target = subscribed.target
-        defined = self._defined.get(relation.relation_id)
-        if defined is None:
-            types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
-            named = zip(relation.columns, types, strict=True)
-            columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
-            published = subscribed.columns
-            if self._schemas is None:
-                target.check([column for column in columns if published is None or column.name in published])
-            else:
-                key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                found = self._schemas.plan(relation, types, target, wanted=published, key=key)
-                columns = found.columns
-                pieces.alter(found.changes)
-            defined = self._defined[relation.relation_id] = _Defined(columns, types)
-        if self._schemas is not None:
-            target = self._schemas.opened(target)
-        pieces.subscribed = replace(subscribed, target=target)
-        return defined
-
-    def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
-        """What came before it on these tables is void."""
-        context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
-        try:
-            relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
-            emptied = self._routes.truncated(relations)
-        except (ProtocolError, TargetError) as error:
-            raise ApplyError(str(error), context) from error
-        for subscribed in emptied:
-            if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
-                continue
-            target = subscribed.target
-            pieces = work.pieces.setdefault(target.path, Pieces(subscribed))
-            for relation in relations:
-                if name_of(relation) == (target.namespace, target.name):
-                    try:
-                        columns, _ = self._define(relation, subscribed, pieces)
-                    except TargetError as error:
-                        of_target = replace(context, relation=target.qualified_name)
-                        raise ApplyError(error.message, of_target, hint=error.hint) from error
-                    wanted = _wanted(columns, subscribed)
-                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
-            pieces.truncate()
-
-
-class _Defined(NamedTuple):
-    """A relation's columns as the target has them, and how their values are read."""
-
-    columns: tuple[TargetColumn, ...]
-    types: list[ColumnType]
-
-
-class _Work:
-    """One run being decoded: its messages, and where what is decoded goes, by the target's path."""
-
-    def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
-        self.run = run
-        self.pieces = pieces
-        self._origin_name = origin_name
-        try:
-            self.messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
-        except ProtocolError as error:
-            xid, commit_lsn = run.transaction_of(0)
-            context = ApplyContext(origin_name, commit_lsn, xid)
-            raise ApplyError(str(error), context) from error
-
-    def failed(
-        self,
-        message: str,
-        row: int,
-        *,
-        relation: str | None = None,
-        column: str | None = None,
-        hint: str = "",
-    ) -> ApplyError:
-        """An error at a row of the run, with its transaction's coordinates."""
-        xid, commit_lsn = self.run.transaction_of(row)
-        command = COMMANDS[int(self.messages.tags[row])]
-        context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
-        return ApplyError(message, context, hint=hint)
-
-
-def _empty(transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None) -> Batch:
-    """A batch of these transactions, without their changes."""
-    single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
-    number = count(transactions)
-    finish_lsn, xid, last_end_lsn = start_lsn, None, start_lsn
-    if transactions:
-        last = transactions[-1]
-        last_end_lsn = last.end_lsn
-        finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
-        xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
-    return Batch(
-        start_lsn,
-        end_lsn or last_end_lsn,
-        finish_lsn,
-        xid if number == 1 else None,
-        number,
-        sum(item.n_rows for item in transactions),
-        [],
-        prepared=[t for t in single if t.ending is Ending.PREPARE],
-        ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
-        spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
-        items=transactions,
-    )
-
-
-def _cast(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetColumn]) -> pa.Table:
-    """Decoded rows in the target's types, which may be wider."""
-    for i, (type_, column) in enumerate(zip(types, columns, strict=True)):
-        if not type_.arrow.equals(column.type.arrow):
-            for name in {f"new_{i}", f"old_{i}"}.intersection(table.column_names):
-                at = table.column_names.index(name)
-                table = table.set_column(at, name, table[name].cast(column.type.arrow))
-    return table
-
-
-def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
-    """Positions of the columns that are published or looked at by a filter; None for all."""
-    if subscribed.columns is None:
-        return None
-    names = subscribed.columns | (subscribed.filters.columns if subscribed.filters else frozenset())
-    return [i for i, column in enumerate(columns) if column.name in names]
-
-
-def _chosen(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None, subscribed: Subscribed
-) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
-    """The wanted columns, and the key's positions among them; no key where one of its columns is not published."""
-    if wanted is None:
-        return columns, key
-    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
-    return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
-
-
-def _olds(
-    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
-) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at; else all."""
-    if not key:
-        return set(range(len(columns)))
-    looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
-    return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch import Batch, BatchFormer
+    from bridge.apply.batch import Batch
+    from bridge.apply.former import BatchFormer
     from bridge.apply.worker import BatchApplier
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
+from protocol.joined import Joined
 from protocol.lsn import Lsn
-from protocol.stretches import Packed
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from protocol.transactions import Event, RowMessage
+    from protocol.slices import Ints
+    from protocol.transactions import Event
 
 
-_RUN_ROWS = 10_000
-"""So that no step of decoding one holds Python's lock for long: the receiver waits for it, and with a full socket the
-walsender does."""
+_RUN_ROWS = 50_000
+"""Enough for each table's part to be worth the steps of decoding it; so many do not yet hold Python's lock for long,
+for which the receiver waits, and with a full socket the walsender."""
+
+_NONE: Final = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -42,21 +45,18 @@ class Run:
         aborted: xids of aborted subtransactions, whose rows are void.
         first_seq: Position of the first row in the batch.
         first_rows: Of each transaction, and behind the last one, the position of its first row.
+        spooled: It was read from a spool file: others of the same transaction follow, perhaps more than memory holds.
     """
 
-    xids: Sequence[int]
+    xids: Ints
     commit_lsns: np.ndarray
-    rows: list[RowMessage] | Packed
+    rows: Joined
     events: list[tuple[int, Transaction, Event]]
     in_stream: bool
     first_seq: int
-    first_rows: np.ndarray
+    first_rows: Ints
     aborted: list[int] = field(default_factory=list)
-
-    @property
-    def spooled(self) -> bool:
-        """It was read from a spool file: others of the same transaction follow, perhaps more than memory holds."""
-        return isinstance(self.rows, Packed)
+    spooled: bool = False
 
     def first_row_from(self, lsn: Lsn) -> int:
         """The first row of the first transaction that commits at or after `lsn` (should_apply_changes_for_rel)."""
@@ -112,25 +112,29 @@ def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
 
 
 def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> Run:
-    rows: list[RowMessage] = []
-    xids: list[int] = []
-    commit_lsns: list[int] = []
-    first_rows: list[int] = []
-    run = Run(xids, np.zeros(0), rows, [], in_stream, seq, np.zeros(0))
+    parts: list[Joined] = []
+    rows = 0
+    xids: list[Ints] = []
+    commit_lsns: list[np.ndarray] = []
+    first_rows: list[Ints] = []
+    run = Run(_NONE, _NONE, Joined.of(), [], in_stream, seq, _NONE)
     for item in items:
         if isinstance(item, TransactionRun):
-            xids += item.xids.tolist()
-            commit_lsns += item.commit_lsns.tolist()
-            first_rows += (item.first_rows[:-1] + len(rows)).tolist()
+            xids.append(item.xids)
+            commit_lsns.append(item.commit_lsns)
+            first_rows.append(item.first_rows[:-1] + rows)
+            parts.append(item.rows)
         else:
-            _add_events(run, item, item.events, len(rows), first=True)
-            xids.append(item.xid)
-            commit_lsns.append(item.commit_lsn)
-            first_rows.append(len(rows))
+            _add_events(run, item, item.events, rows, first=True)
+            xids.append(np.array([item.xid]))
+            commit_lsns.append(np.array([item.commit_lsn], np.uint64))
+            first_rows.append(np.array([rows]))
+            parts.append(item.rows.part())
             run.aborted.extend(item.aborted)
-        rows += item.rows
-    run.commit_lsns = np.array(commit_lsns, np.uint64)
-    run.first_rows = np.array([*first_rows, len(rows)], np.int64)
+        rows += len(item.rows)
+    run.rows = Joined.concatenated(parts)
+    run.xids, run.commit_lsns = np.concatenate(xids), np.concatenate(commit_lsns)
+    run.first_rows = np.concatenate([*first_rows, [rows]])
     return run
 
 
@@ -138,21 +142,21 @@ def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[R
     assert isinstance(transaction.moved, SpoolFile)  # noqa: S101 - nothing else moves changes
     first = True
     for chunk in transaction.moved.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        run = _alone(transaction, chunk.rows, seq)
+        run = _alone(transaction, chunk.rows, seq, spooled=True)
         _add_events(run, transaction, chunk.events, 0, first=first)
         yield run
         seq += len(chunk.rows)
         first = False
-    if transaction.rows or transaction.events:
-        rest = _alone(transaction, transaction.rows, seq)
+    if len(transaction.rows) or transaction.events:
+        rest = _alone(transaction, transaction.rows.part(), seq)
         _add_events(rest, transaction, transaction.events, 0, first=first)
         yield rest
 
 
-def _alone(transaction: Transaction, rows: list[RowMessage] | Packed, seq: int) -> Run:
+def _alone(transaction: Transaction, rows: Joined, seq: int, *, spooled: bool = False) -> Run:
     """A run of one transaction's rows, or of a part of them."""
     return Run(
-        [transaction.xid],
+        np.array([transaction.xid]),
         np.array([transaction.commit_lsn], np.uint64),
         rows,
         [],
@@ -160,6 +164,7 @@ def _alone(transaction: Transaction, rows: list[RowMessage] | Packed, seq: int) 
         seq,
         np.array([0, len(rows)], np.int64),
         list(transaction.aborted),
+        spooled,
     )
 
 

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from bridge.apply.changes import COMMANDS, DELETE, NO_OLD, Staged
 from bridge.apply.runs import runs_of
 from bridge.errors import StateError
-from protocol.stretches import Joined
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -133,9 +132,7 @@ def _write_messages(batch: Batch, path: Path) -> None:
     """The row messages as they came, without what the walsender put before them."""
     with pq.ParquetWriter(path, _MESSAGES) as writer:
         for run in runs_of(batch.items):
-            rows = Joined.of(run.rows, HEADER_BYTES)
-            data = rows.data.tobytes()
-            found = [data[start:end] for start, end in zip(rows.starts.tolist(), rows.ends.tolist(), strict=True)]
+            found = run.rows.without_prefix(HEADER_BYTES).messages()
             writer.write_table(pa.table({"message": pa.array(found, pa.binary())}, _MESSAGES))
 
 

@@ -14,48 +14,39 @@ import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+import numpy as np
 import psycopg
 from psycopg import pq
 
 from bridge.errors import PublisherError
 from bridge.receive.responses import as_psql, fields_of, server_error
-from protocol.walsender import HEADER_BYTES
+from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
+from protocol.joined import Joined
+from protocol.slices import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 _GATHER_S = 0.0003
+_LEAST_GATHER_S = 0.00005
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
-the walsender too; in so long a time no more comes than the socket holds."""
+the walsender too, so messages are left to gather: for less time where they come faster."""
 
 _GATHERINGS = 10
-_FEW = 32
-"""A socket that had fewer messages is not about to be full; some 270 small ones fill it, and the walsender waits."""
+_FEW_BYTES = 3000
+_MANY_BYTES = 10_000
+"""A socket that had few is not about to be full, and one that had many was: some 270 small messages fill it, and the
+walsender waits."""
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
 
-_COPY_DATA, _COPY_BOTH, _ERROR, _NOTICE = b"dWEN"
+_COPY_BOTH, _ERROR, _NOTICE = b"WEN"
 _LENGTH: Final = struct.Struct(">I")
-_PREFIX: Final = struct.Struct(">BI")
-_PREFIX_BYTES = 5  # the tag, the length that counts itself
-_SHORT = 4 + HEADER_BYTES
-
-
-class Arrived(NamedTuple):
-    """CopyData messages in order.
-
-    Attributes:
-        messages: The contents of each.
-        controls: Indices of those too short for XLogData with a payload, ascending.
-    """
-
-    messages: list[bytes]
-    controls: list[int]
 
 
 class StreamEnded(Exception):
@@ -81,8 +72,8 @@ class CopyBoth(Protocol):
             PublisherError: The server closed the connection.
         """
 
-    def read(self) -> Arrived:
-        """What has arrived, up to a few thousand messages; nothing when nothing is there.
+    def read(self) -> Joined:
+        """The contents of the CopyData messages that have arrived, up to some thousands; none when nothing is there.
 
         Raises:
             StreamEnded: There will be no more.
@@ -131,7 +122,7 @@ class LibpqCopyBoth:
         if self._connection.pgconn.status != pq.ConnStatus.OK:
             raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
-    def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
+    def read(self) -> Joined:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
         get_copy_data = pgconn.get_copy_data
         messages: list[bytes] = []
@@ -153,7 +144,7 @@ class LibpqCopyBoth:
                 pgconn.consume_input()
         if not messages and self._over is not None:
             raise self._over
-        return Arrived(messages, [i for i, message in enumerate(messages) if len(message) <= HEADER_BYTES])
+        return Joined.of(messages)
 
     def _ended(self) -> StreamEnded:
         result = self._connection.pgconn.get_result()
@@ -191,6 +182,7 @@ class SocketCopyBoth:
         self._socket.setblocking(False)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._filled = 0
+        self._gather_s = _GATHER_S
         self._over: StreamEnded | None = None
 
     def close(self) -> None:  # noqa: D102 - CopyBoth's
@@ -205,7 +197,7 @@ class SocketCopyBoth:
             self._receive()
             end = self._message_end(0)
             while end is not None and not started:
-                tag, body = self._buffer[0], bytes(self._buffer[_PREFIX_BYTES:end])
+                tag, body = self._buffer[0], bytes(self._buffer[PREFIX_BYTES:end])
                 self._drop(end)
                 started = tag == _COPY_BOTH
                 if tag == _ERROR:
@@ -216,49 +208,36 @@ class SocketCopyBoth:
             if self._over is not None and not started:
                 raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
-    def read(self) -> Arrived:  # noqa: D102 - CopyBoth's
+    def read(self) -> Joined:  # noqa: D102 - CopyBoth's
         # Again and again while more comes, for some milliseconds at most: what is done with the messages is done with
         # thousands of them, and the socket is emptied before the walsender has to wait.
-        arrived = Arrived([], [])
-        size_bytes = 0
         for _ in range(_GATHERINGS):
-            before, framed = self._filled, len(arrived.messages)
+            before = self._filled
             if self._over is None:
                 self._receive()
             received = self._filled - before
-            size_bytes += received
-            self._frame(arrived)
-            enough = size_bytes > _BUFFER_BYTES or len(arrived.messages) > _MESSAGES_AT_ONCE
-            if not received or enough or self._over is not None:
+            if not received or self._over is not None:
                 break
-            if len(arrived.messages) - framed < _FEW:
-                time.sleep(_GATHER_S)
-        if not arrived.messages and self._over is not None:
+            if received > _MANY_BYTES:
+                self._gather_s = max(_LEAST_GATHER_S, self._gather_s / 2)
+            elif received < _FEW_BYTES:
+                self._gather_s = min(_GATHER_S, self._gather_s * 1.1)
+                time.sleep(self._gather_s)
+        arrived = self._frame()
+        if not len(arrived) and self._over is not None:
             raise self._over
         return arrived
 
-    def _frame(self, arrived: Arrived) -> None:
+    def _frame(self) -> Joined:
         """Take the whole messages out of the buffer."""
         if self._message_end(0) is None:
-            return  # of a large one nothing is copied before it is there
-        data = bytes(memoryview(self._buffer)[: self._filled])
-        messages, controls = arrived
-        append, prefix = messages.append, _PREFIX.unpack_from
-        copy_data, short = _COPY_DATA, _SHORT
-        at, filled = 0, len(data)
-        while filled - at >= _PREFIX_BYTES:
-            tag, size = prefix(data, at)
-            end = at + 1 + size
-            if end > filled:
-                break
-            if tag == copy_data:
-                if size <= short:
-                    controls.append(len(messages))
-                append(data[at + _PREFIX_BYTES : end])
-            else:
-                self._beside(tag, data[at + _PREFIX_BYTES : end])
-            at = end
-        self._drop(at)
+            return Joined.of()  # of a large one nothing is copied before it is there
+        filled = self._filled
+        data = np.empty(filled + PADDING, np.uint8)
+        data[:filled] = memoryview(self._buffer)[:filled]
+        frames, end = copy_frames(data, filled, stream_frames, self._beside)
+        self._drop(end)
+        return Joined(data, *frames)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
         select.select([self._socket], [], [], timeout_s)
@@ -292,7 +271,7 @@ class SocketCopyBoth:
 
     def _message_end(self, at: int) -> int | None:
         """Where the message at a place in the buffer ends; None while it has not arrived."""
-        if self._filled < at + _PREFIX_BYTES:
+        if self._filled < at + PREFIX_BYTES:
             return None
         end = at + 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
         if end > self._filled:

@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,14 +20,15 @@ import psycopg
 from psycopg import errors, pq
 
 from bridge.receive.responses import fields_of, server_error
-from protocol.copy_frames import COPY_DATA, PREFIX_BYTES, row_frames
+from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
+from protocol.joined import Joined
 from protocol.slices import PADDING
-from protocol.stretches import STRETCH_BYTES, Joined
+from protocol.stretches import STRETCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.slices import Bytes, Ints
+    from protocol.slices import Bytes
 
 _AT_ONCE_BYTES: Final = STRETCH_BYTES
 _LENGTH: Final = struct.Struct(">I")
@@ -112,27 +114,20 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
     opened.sendall(b"Q" + _LENGTH.pack(len(query) + 4) + query)
     incoming = _Incoming(opened)
     over = False
+
+    def beside(tag: int, content: bytes) -> None:
+        nonlocal over
+        if tag == _ERROR:
+            raise server_error(fields_of(content))
+        over = over or tag == _READY
+
+    find = partial(row_frames, columns=columns)
     while not over:
         incoming.fill()
-        found: list[tuple[Ints, Ints]] = []
-        at = 0
-        while (end := incoming.message_end(at)) is not None:
-            frames = row_frames(incoming.data, at, incoming.filled, columns)
-            if len(frames.starts):
-                found.append(frames)
-                at = int(frames.ends[-1])
-                continue
-            start, tag = at + PREFIX_BYTES, int(incoming.data[at])
-            if tag == COPY_DATA:
-                found.append((np.array([start]), np.array([end])))
-            elif tag == _ERROR:
-                raise server_error(fields_of(incoming.data[start:end].tobytes()))
-            over = over or tag == _READY
-            at = end
-        if found:
-            starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
-            yield Joined(incoming.data, starts, ends)
-        incoming.drop(at)
+        frames, end = copy_frames(incoming.data, incoming.filled, find, beside)
+        if len(frames.starts):
+            yield Joined(incoming.data, *frames)
+        incoming.drop(end)
 
 
 class _Incoming:
@@ -169,11 +164,6 @@ class _Incoming:
             # the last word may be why it was closed
             if self._closed or self._buffer.startswith(_READY_PREFIX, max(0, self.filled - _READY_BYTES), self.filled):
                 return
-
-    def message_end(self, at: int) -> int | None:
-        """Where the message at a place ends; None while it is not whole."""
-        end = at + self._size(at)
-        return end if end <= self.filled else None
 
     def _size(self, at: int) -> int:
         """Of the message at a place; what is needed to know it, while that is not there."""

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psycopg
 
 from bridge import faults
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bridge.receive.queue import TransactionQueue
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
+    from protocol.joined import Joined
     from protocol.lsn import Lsn
     from protocol.transactions import TransactionRun
     from protocol.walsender import PgoutputOptions
@@ -161,18 +163,19 @@ class WalReceiver:
 
     def _receive(self) -> bool:
         """Take what has arrived, a turn's worth of it at most; True when nothing had."""
-        messages, controls = self._copy_both.read()
+        messages = self._copy_both.read()
         at = 0
-        for index in controls:
-            self._take(messages[at:index])
+        # Those too short for XLogData with a payload.
+        for index in np.flatnonzero(messages.lengths <= HEADER_BYTES).tolist():
+            self._take(messages.part(at, index))
             self._control(messages[index])
             at = index + 1
-        self._take(messages[at:] if at else messages)
-        return not messages
+        self._take(messages.part(at))
+        return not len(messages)
 
-    def _take(self, messages: list[bytes]) -> None:
+    def _take(self, messages: Joined) -> None:
         """Assemble messages of the output plugin."""
-        if messages:
+        if len(messages):
             for ended in self._assembler.take(messages):
                 self._ended_transaction(ended)
 
@@ -211,10 +214,6 @@ class WalReceiver:
 
     def _limit_memory(self) -> None:
         """Move changes to spool files, the largest transaction's first, until the others fit."""
-        if self._assembler.open is not None:
-            self._assembler.open.weigh()
-        elif not self._assembler.streamed:
-            return
         in_progress = self._assembler.in_progress()
         while sum(transaction.memory_bytes for transaction in in_progress) > self._stream.memory_bytes:
             largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)

@@ -23,19 +23,17 @@ import numpy as np
 
 from bridge.errors import StateError
 from protocol.columns import RowMessages
+from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
 from protocol.messages import Relation, Truncate
 from protocol.pgoutput import decode, encode
 from protocol.slices import PADDING
-from protocol.stretches import Packed
 from protocol.transactions import Ending, Event, Transaction
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
     from pathlib import Path
-
-    from protocol.transactions import RowMessage
 
 _MAGIC = b"pgbridge spool 1\n"
 _BLOCK = struct.Struct("<cIQ")  # kind, messages, bytes of payload
@@ -57,7 +55,7 @@ class Chunk:
         events: (position, message), each before the row at `position` in this chunk.
     """
 
-    rows: Packed
+    rows: Joined
     events: list[tuple[int, Event]]
 
 
@@ -84,25 +82,22 @@ class SpoolFile:
         with _writing(self.path), self.path.open("ab") as file:
             if file.tell() == 0:
                 file.write(_MAGIC)
-            begin = 0
+            rows, begin = transaction.rows, 0
             for position, event in transaction.events:
-                self._write_rows(file, transaction.rows[begin:position], in_stream=transaction.in_stream)
+                self._write_rows(file, rows, begin, position, in_stream=transaction.in_stream)
                 begin = position
                 _write_block(file, _EVENT, 1, encode(event))
                 if isinstance(event, Truncate):
                     self.relation_ids.update(event.relation_ids)
-            self._write_rows(file, transaction.rows[begin:], in_stream=transaction.in_stream)
+            self._write_rows(file, rows, begin, len(rows), in_stream=transaction.in_stream)
         transaction.move(self)
 
-    def _write_rows(self, file: BinaryIO, rows: Sequence[RowMessage], *, in_stream: bool) -> None:
-        for begin in range(0, len(rows), _BLOCK_ROWS):
-            some = rows[begin : begin + _BLOCK_ROWS]
-            lengths = np.fromiter(map(len, some), _LENGTH, len(some))
-            data = b"".join(some)
-            packed = Packed(data + bytes(PADDING), lengths.astype(np.int64))
-            ids = RowMessages(packed, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+    def _write_rows(self, file: BinaryIO, rows: Rows, first: int, last: int, *, in_stream: bool) -> None:
+        for begin in range(first, last, _BLOCK_ROWS):
+            some = rows.part(begin, min(last, begin + _BLOCK_ROWS))
+            ids = RowMessages(some, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
             self.relation_ids.update(np.unique(ids).tolist())
-            _write_block(file, _ROWS, len(some), lengths.tobytes() + data)
+            _write_block(file, _ROWS, len(some), some.lengths.astype(_LENGTH).tobytes() + b"".join(some.messages()))
             self.rows += len(some)
 
     def keep(self, transaction: Transaction) -> None:
@@ -234,7 +229,7 @@ class SpoolFolder:
 
 def _chunk(lengths: list[np.ndarray], data: list[bytes], events: list[tuple[int, Event]]) -> Chunk:
     joined = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
-    return Chunk(Packed(b"".join([*data, bytes(PADDING)]), joined), events)
+    return Chunk(Joined.packed(b"".join([*data, bytes(PADDING)]), joined), events)
 
 
 def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:

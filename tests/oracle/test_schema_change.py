@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch import BatchFormer
 from bridge.apply.changes import INSERT, UPDATE, Subscribed
 from bridge.apply.evolution import AddColumn, RenameColumn
+from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Publisher
+from protocol.joined import Joined
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Begin, Commit, Relation, Type
 from protocol.pgoutput import decode
@@ -334,7 +335,7 @@ def transactions(publisher, slot):
         elif isinstance(message, Commit):
             made[-1].end_lsn = message.end_lsn
         elif not isinstance(message, Type):
-            made[-1].rows.append(encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, bytes(data))))
+            made[-1].rows.extend(Joined.of([encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, bytes(data)))]))
     return made
 
 

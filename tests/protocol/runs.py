@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocol.joined import Rows
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction, TransactionRun
 
@@ -16,8 +17,7 @@ def singles(item: Transaction | TransactionRun) -> list[Transaction]:
             Lsn(int(item.commit_lsns[i])),
             int(item.commit_times_us[i]),
             Lsn(int(item.end_lsns[i])),
-            rows := item.rows[item.first_rows[i] : item.first_rows[i + 1]],
-            rows_bytes=sum(map(len, rows)),
+            Rows(item.rows.part(*item.first_rows[i : i + 2]).messages()),
         )
         for i in range(len(item))
     ]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from protocol import messages as m
 from protocol.assembler import TRANSITIONS, State, TransactionAssembler
 from protocol.errors import ProtocolError, UnexpectedMessage
+from protocol.joined import Joined, Rows
 from protocol.lsn import INVALID, Lsn
 from protocol.pgoutput import decode, encode
 from protocol.transactions import ROW_TAGS, Ending, Transaction
@@ -139,7 +140,7 @@ def test_rows_need_an_open_transaction():
     with pytest.raises(UnexpectedMessage, match="unexpected row message while outside a transaction"):
         assembler.rows()
     assembler.control(BEGIN)
-    assembler.rows().append(ROW)
+    assembler.rows().extend(Joined.of([ROW]))
     assembler.control(COMMIT)
     with pytest.raises(UnexpectedMessage):
         assembler.rows()
@@ -152,10 +153,10 @@ def test_transaction_as_received():
     assembler.control(m.Origin(Lsn(0x99), "elsewhere"))
     assembler.control(RELATION)
     rows = assembler.rows()
-    rows += [ROW, memoryview(ROW)]
+    rows.extend(Joined.of([ROW, ROW]))
     truncate = m.Truncate((16384,), cascade=True)
     assembler.control(truncate)
-    rows.append(b"U")
+    rows.extend(Joined.of([b"U"]))
     message = m.LogicalMessage(transactional=True, lsn=Lsn(0x1F0), prefix="p", content=b"c")
     assembler.control(message)
     assert assembler.control(COMMIT) == Transaction(
@@ -163,10 +164,9 @@ def test_transaction_as_received():
         commit_lsn=Lsn(0x200),
         commit_time_us=7,
         end_lsn=Lsn(0x230),
-        rows=[ROW, ROW, b"U"],
+        rows=Rows([ROW, ROW, b"U"]),
         events=[(0, RELATION), (2, truncate), (3, message)],
         origin_name="elsewhere",
-        rows_bytes=2 * len(ROW) + 1,
     )
 
 
@@ -201,7 +201,7 @@ def test_origin_after_a_change(change):
     assembler = assembler_in(State.IN_TRANSACTION)
     assembler.control(RELATION)
     if change == "row":
-        assembler.rows().append(ROW)
+        assembler.rows().extend(Joined.of([ROW]))
     else:
         assembler.control(EXAMPLES[m.Truncate])
     with pytest.raises(UnexpectedMessage, match=r"unexpected Origin message .* has changed rows already"):
@@ -246,7 +246,7 @@ def receive(assembler: TransactionAssembler, message: m.Message) -> Transaction 
     """What the receive loop does with a message."""
     in_stream = assembler.state is State.IN_STREAM
     if isinstance(message, m.Insert | m.Update | m.Delete):
-        assembler.rows().append(wrapped(message))
+        assembler.rows().extend(Joined.of([wrapped(message)]))
         return None
     return assembler.control(decode(encode(message), in_stream=in_stream))
 
@@ -265,10 +265,9 @@ def expected(source: Sent) -> Transaction:
         source.begin.final_lsn,
         source.begin.commit_time_us,
         source.commit.end_lsn,
-        list(frames),
+        Rows(frames),
         events,
         source.origin.name if source.origin else None,
-        sum(map(len, frames)),
     )
 
 
@@ -312,14 +311,14 @@ def test_segments_of_two_transactions_in_turn():
     assembler = TransactionAssembler()
     for xid, first, row in ((1, True, b"a"), (2, True, b"b"), (1, False, b"c")):
         assembler.control(m.StreamStart(xid, first))
-        assembler.rows().append(row)
+        assembler.rows().extend(Joined.of([row]))
         assembler.control(m.StreamStop())
-    assert {t.xid: t.rows for t in assembler.in_progress()} == {1: [b"a", b"c"], 2: [b"b"]}
+    assert {t.xid: t.rows for t in assembler.in_progress()} == {1: Rows([b"a", b"c"]), 2: Rows([b"b"])}
     two = assembler.control(m.StreamCommit(2, 0, Lsn(0x300), Lsn(0x330), 9))
-    assert two == Transaction(2, Lsn(0x300), 9, Lsn(0x330), rows=[b"b"], rows_bytes=1, in_stream=True)
+    assert two == Transaction(2, Lsn(0x300), 9, Lsn(0x330), rows=Rows([b"b"]), in_stream=True)
     one = assembler.control(m.StreamCommit(1, 0, Lsn(0x400), Lsn(0x430), 9))
     assert one is not None
-    assert one.rows == [b"a", b"c"]
+    assert one.rows == Rows([b"a", b"c"])
     assert assembler.in_progress() == []
 
 
@@ -351,13 +350,13 @@ def test_aborts():
 def test_prepared_and_committed():
     """It leaves twice: with its changes and the LSNs of the prepare, and again with those of the commit."""
     assembler = assembler_in(State.IN_PREPARED)
-    assembler.rows().append(ROW)
+    assembler.rows().extend(Joined.of([ROW]))
     prepared = assembler.control(EXAMPLES[m.Prepare])
     assert prepared is not None
-    assert (prepared.gid, prepared.rows, prepared.commit_lsn, prepared.end_lsn) == ("g", [ROW], 0x200, 0x230)
+    assert (prepared.gid, prepared.rows, prepared.commit_lsn, prepared.end_lsn) == ("g", Rows([ROW]), 0x200, 0x230)
     ended = assembler.control(m.CommitPrepared(0, Lsn(0x500), Lsn(0x530), 11, 725, "g"))
     assert ended is not None
-    assert (ended.gid, ended.rows, ended.commit_lsn, ended.end_lsn) == ("g", [ROW], 0x500, 0x530)
+    assert (ended.gid, ended.rows, ended.commit_lsn, ended.end_lsn) == ("g", Rows([ROW]), 0x500, 0x530)
     assert (prepared.ending, prepared.commit_lsn) == (Ending.PREPARE, 0x200)
     assert assembler.prepared == {}
 
@@ -405,7 +404,7 @@ class Server:
     def send(self, message: m.Message) -> None:
         ended = receive(self.assembler, message)
         if ended is not None:
-            self.ended.append(replace(ended, rows=list(ended.rows), events=list(ended.events)))
+            self.ended.append(replace(ended, rows=Rows(ended.rows.messages()), events=list(ended.events)))
 
     def new(self, counter: str) -> int:
         setattr(self, counter, getattr(self, counter) + 1)
@@ -517,11 +516,11 @@ def test_definitions_reach_whoever_takes_transactions_in_the_order_of_their_ends
         if transaction.ending is not Ending.COMMIT:
             continue
         known |= {relation.relation_id: relation for relation in transaction.relations}
-        for position, row in enumerate(transaction.rows):
+        for position, row in enumerate(transaction.rows.messages()):
             for event in (event for before, event in transaction.events if before == position):
                 if isinstance(event, m.Relation) and event.xid not in transaction.aborted:
                     known[event.relation_id] = event
-            insert = decode(bytes(row)[HEADER_BYTES:], in_stream=transaction.in_stream)
+            insert = decode(row[HEADER_BYTES:], in_stream=transaction.in_stream)
             assert isinstance(insert, m.Insert)
             if insert.xid not in transaction.aborted:
                 assert len(known[insert.relation_id].columns) == len(insert.new_tuple)

@@ -1,4 +1,4 @@
-"""Rows' messages in a buffer are found where one after another walks to them, whatever their contents look like."""
+"""Messages in a buffer are found where one after another walks to them, whatever their contents look like."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.copy_frames import row_frames
+from protocol.copy_frames import copy_frames, row_frames, stream_frames
 from protocol.slices import PADDING
 
 COLUMNS = 3
@@ -61,3 +61,48 @@ def test_what_only_looks_like_a_message_is_none(parts, missing):
         if at <= end:
             whole.append(row)
     assert find(buffer, end=end) == whole
+
+
+STREAMED = st.lists(st.sampled_from([b"w", b"k", b"d", b"\0", b"d\0\0\0\x06w", message(b"wabc"), b"dd\0\0\0\x07w"]))
+
+
+@given(st.lists(STREAMED.map(b"".join), max_size=12), st.lists(st.sampled_from([b"N", b"S"]), max_size=12), st.data())
+def test_a_stream_with_other_messages_between(contents, others, data):
+    """Those of a walsender at once, another one by itself; what is not whole is left."""
+    places = data.draw(st.lists(st.integers(0, len(contents)), min_size=len(others), max_size=len(others)))
+    sent = [(b"d", content) for content in contents]
+    for place, tag in zip(places, others, strict=True):
+        sent.insert(place, (tag, b"beside"))
+    buffer = b"".join(message(content, tag) for tag, content in sent)
+    end = max(0, len(buffer) - data.draw(st.integers(0, 40)))
+    whole = []
+    at = 0
+    for tag, content in sent:
+        if at + 5 + len(content) > end:
+            break
+        at += 5 + len(content)
+        whole.append((tag, content))
+    beside: list[tuple[bytes, bytes]] = []
+    padded = np.frombuffer(buffer + LOOKS_LIKE_A_ROW * (PADDING // 7 + 1), np.uint8)
+    frames, left = copy_frames(padded, end, stream_frames, lambda tag, body: beside.append((bytes([tag]), body)))
+    found = [padded[start:stop].tobytes() for start, stop in zip(*frames, strict=True)]
+    assert found == [content for tag, content in whole if tag == b"d"]
+    assert beside == [(tag, content) for tag, content in whole if tag != b"d"]
+    assert left == at
+
+
+def test_a_stream_is_found_in_one_go():
+    """Another message than a walsender's ends the sequence."""
+    contents = [b"w" * 30, b"k" * 18, b"wd\0\0\0\x05w"]
+    data = np.frombuffer(b"".join(map(message, contents)) + message(b"?") + bytes(PADDING), np.uint8)
+    frames = stream_frames(data, 0, len(data) - PADDING)
+    assert [data[start:stop].tobytes() for start, stop in zip(*frames, strict=True)] == contents
+
+
+def test_a_message_that_is_too_large_to_look_like_one():
+    """It is found by itself."""
+    contents = [b"w1", b"w" * (1 << 24), b"w2"]
+    data = np.frombuffer(b"".join(map(message, contents)) + bytes(PADDING), np.uint8)
+    frames, left = copy_frames(data, len(data) - PADDING, stream_frames, lambda *_: None)
+    assert (frames.ends - frames.starts).tolist() == [2, 1 << 24, 2]
+    assert left == len(data) - PADDING

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from protocol import numeric, stretches
 from protocol.columns import RowMessages
 from protocol.errors import MalformedMessage, UnrepresentableValue
+from protocol.joined import Joined
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.slices import TooLargeError
-from protocol.stretches import Joined
+from protocol.stretches import decode_in_stretches
 from protocol.types import resolve
 
 NUMERICS = Relation(7, "", "t", "d", (Column("n", 1700, -1, False),))
@@ -41,14 +42,14 @@ def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, m
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stretches, "STRETCH_ROWS", most_rows)
         patch.setattr(stretches, "STRETCH_BYTES", most_bytes)
-        counts = Joined.of(messages).decode_in_stretches(chosen, lambda i: f"message {i}", decode)
+        counts = decode_in_stretches(Joined.of(messages), chosen, lambda i: f"message {i}", decode)
     assert found == [messages[i] for i in chosen]
     assert sum(counts) == len(chosen)
 
 
 def test_skipped_bytes():
-    joined = Joined.of([b"abX", b"cdYZ"], 2)
-    parts = joined.decode_in_stretches(np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
+    joined = Joined.of([b"abX", b"cdYZ"]).without_prefix(2)
+    parts = decode_in_stretches(joined, np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
     assert parts == [b"XY"]
 
 
@@ -61,7 +62,7 @@ def test_stretches_that_are_too_large_are_halved():
             raise TooLargeError
         return rows.tolist()
 
-    parts = Joined.of([b"x"] * 7).decode_in_stretches(np.arange(7), str, decode)
+    parts = decode_in_stretches(Joined.of([b"x"] * 7), np.arange(7), str, decode)
     assert [row for part in parts for row in part] == list(range(7))
     assert sizes == [7, 3, 1, 2, 4, 2, 2]
 
@@ -91,4 +92,4 @@ def test_checks_name_the_first_place():
         with pytest.raises(MalformedMessage, match="malformed b message at offset 3: bytes after"):
             stretch.check_end(np.array([0, 1]), np.array([3, 6]))
 
-    joined.decode_in_stretches(np.arange(2), lambda i: "ab"[i], decode)
+    decode_in_stretches(joined, np.arange(2), lambda i: "ab"[i], decode)

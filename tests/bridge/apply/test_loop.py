@@ -15,6 +15,7 @@ from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from bridge.track.rows import BatchIntent
+from protocol.joined import Rows
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction
 
@@ -51,7 +52,7 @@ class Parts:
 
     def put(self, end_lsn, rows=1):
         """What the receiver does with a transaction."""
-        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=[b"x"] * rows, rows_bytes=rows)
+        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=Rows([b"x"] * rows))
         self.queue.put(transaction)
         self.progress.transaction(transaction.end_lsn)
 

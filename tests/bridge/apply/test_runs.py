@@ -6,6 +6,7 @@ import pytest
 
 from bridge.apply.runs import Run, runs_of
 from bridge.track.spool import SpoolFolder
+from protocol.joined import Joined
 from protocol.lsn import Lsn
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
@@ -24,7 +25,7 @@ def transaction(number: int, rows: int, **fields) -> Transaction:
     """The number-th of a stream, which commits at 100 times its number."""
     xid = number if fields.get("in_stream") else None
     made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), **fields)
-    made.rows += [row(n, xid) for n in range(rows)]
+    made.rows.extend(Joined.of([row(n, xid) for n in range(rows)]))
     return made
 
 
@@ -37,7 +38,7 @@ def test_transactions_of_one_form_are_joined(tmp_path):
     """Streamed ones apart from the others, those in files apart from those in memory; positions go on over all."""
     spooled = transaction(4, 3)
     SpoolFolder(tmp_path).file_for(spooled).append(spooled)
-    spooled.rows.append(row(3))
+    spooled.rows.extend(Joined.of([row(3)]))
     some = [
         transaction(1, 2),
         transaction(2, 0),

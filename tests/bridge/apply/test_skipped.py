@@ -13,8 +13,9 @@ from bridge.apply.skipped import write
 from bridge.apply.stage import SparkStage
 from bridge.apply.target import Target, TargetColumn
 from bridge.errors import ApplyContext, ApplyError, StateError
+from protocol.joined import Rows
 from protocol.lsn import Lsn
-from protocol.transactions import RowMessage, Transaction
+from protocol.transactions import Transaction
 from protocol.types import resolve
 
 COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("a note", resolve(25, -1)))
@@ -63,7 +64,7 @@ def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
 
 def test_messages_that_could_not_be_decoded(tmp_path):
     """As they came, without what the walsender put around them."""
-    rows: list[RowMessage] = [b"w" + bytes(24) + b"I first", b"w" + bytes(24) + b"D"]
+    rows = Rows([b"w" + bytes(24) + b"I first", b"w" + bytes(24) + b"D"])
     error = ApplyError("no", ApplyContext("o", Lsn(0x18), 7))
     path = write(of(None, error=error, items=[Transaction(7, Lsn(0x18), 0, Lsn(0x20), rows=rows)]), tmp_path, "sub")
     assert pq.read_table(path / "messages.parquet").to_pylist() == [{"message": b"I first"}, {"message": b"D"}]

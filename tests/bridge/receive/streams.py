@@ -134,7 +134,7 @@ def inserted(row: bytes | memoryview) -> list[bytes]:
 
 def ids(transactions: list[Transaction]) -> list[list[int]]:
     """The first column's values of each transaction's inserted rows."""
-    return [[int(inserted(row)[0]) for row in transaction.rows] for transaction in transactions]
+    return [[int(inserted(row)[0]) for row in transaction.rows.messages()] for transaction in transactions]
 
 
 def insert(publisher, *numbers: int) -> None:

@@ -20,7 +20,6 @@ from bridge.receive.connection import connect
 from bridge.receive.copy_both import LibpqCopyBoth, SocketCopyBoth, StreamEnded, copy_both
 from protocol.lsn import INVALID
 from protocol.walsender import (
-    HEADER_BYTES,
     PrimaryKeepalive,
     StandbyStatusUpdate,
     decode_copy_data,
@@ -45,21 +44,19 @@ def fields(**texts: str) -> bytes:
     return b"".join(code.encode() + text.encode() + b"\0" for code, text in texts.items()) + b"\0"
 
 
-def of_all(stream: CopyBoth) -> tuple[list[bytes], list[bytes], StreamEnded]:
-    """Everything up to the end: the contents, those marked as controls, the end."""
+def of_all(stream: CopyBoth) -> tuple[list[bytes], StreamEnded]:
+    """Everything up to the end: the contents, the end."""
     contents: list[bytes] = []
-    controls: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             arrived = stream.read()
         except StreamEnded as ended:
-            return contents, controls, ended
-        if not arrived.messages:
+            return contents, ended
+        if not len(arrived):
             stream.wait(0.1)
             assert time.monotonic() < deadline
-        contents += arrived.messages
-        controls += [arrived.messages[i] for i in arrived.controls]
+        contents += arrived.messages()
 
 
 @contextmanager
@@ -94,20 +91,16 @@ def test_contents_however_they_are_cut(contents, cuts, buffer_bytes):
     """Also where they are larger than the buffer, look like beginnings of messages, or are nothing of a walsender's."""
     data = b"".join(message(b"d", content) for content in contents)
     came: list[bytes] = []
-    controls: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BUFFER_BYTES", buffer_bytes)
         with socket_stream() as (server, stream):
             for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
                 server.sendall(data[begin:end])
                 while select.select([stream._socket], [], [], 0)[0]:
-                    arrived = stream.read()
-                    came += arrived.messages
-                    controls += [arrived.messages[i] for i in arrived.controls]
+                    came += stream.read().messages()
             server.close()
-            rest, more, ended = of_all(stream)
+            rest, ended = of_all(stream)
     assert came + rest == contents
-    assert controls + more == [content for content in contents if len(content) <= HEADER_BYTES]
     assert "closed the connection" in str(ended)
 
 
@@ -115,7 +108,7 @@ def test_an_error_comes_after_what_was_sent_before_it():
     error = fields(S="FEHLER", V="ERROR", C="42704", M='publication "p" does not exist', D="Really.")
     with socket_stream() as (server, stream):
         server.sendall(message(b"d", b"w" * 40) + message(b"E", error) + message(b"Z", b"I"))
-        contents, _, ended = of_all(stream)
+        contents, ended = of_all(stream)
     assert contents == [b"w" * 40]
     assert (str(ended), ended.sqlstate) == ('ERROR:  publication "p" does not exist\nDETAIL:  Really.', "42704")
 
@@ -129,10 +122,10 @@ def test_notices_and_parameters_do_not_end_it():
             + message(b"S", b"TimeZone\0UTC\0")
             + message(b"d", b"w" * 50)
         )
-        assert stream.read() == ([b"w" * 40, b"w" * 50], [])
+        assert stream.read().messages() == [b"w" * 40, b"w" * 50]
         assert notices == ["WARNING:  look"]
         server.sendall(message(b"c", b"") + message(b"C", b"COPY 0\0"))
-        assert str(of_all(stream)[2]) == ""
+        assert str(of_all(stream)[1]) == ""
 
 
 def test_a_large_message_leaves_no_large_buffer():
@@ -142,7 +135,7 @@ def test_a_large_message_leaves_no_large_buffer():
         sizes: list[int] = []
         while len(sizes) < 2:
             stream.wait(PATIENCE_S)
-            sizes += map(len, stream.read().messages)
+            sizes += stream.read().lengths.tolist()
         sender.join()
         assert sizes == [9 << 20, 1]
         assert len(stream._buffer) == module._BUFFER_BYTES
@@ -200,9 +193,8 @@ def test_what_a_walsender_sends(opened, publisher):
     deadline = time.monotonic() + PATIENCE_S
     while (not keepalives or payloads[-1:] == [] or payloads[-1][:1] != b"C") and time.monotonic() < deadline:
         arrived = opened.read()
-        for index, content in enumerate(arrived.messages):
+        for content in arrived.messages():
             decoded = decode_copy_data(content)
-            assert isinstance(decoded, PrimaryKeepalive) == (index in arrived.controls)
             if isinstance(decoded, PrimaryKeepalive):
                 keepalives += 1
             else:
@@ -222,6 +214,6 @@ def test_an_error_of_the_server_ends_it(opened, publisher):
     publisher.execute(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 's' AND active"
     )
-    _, _, ended = of_all(opened)
+    _, ended = of_all(opened)
     assert "terminating connection due to administrator command" in str(ended)
     assert ended.sqlstate == "57P01"

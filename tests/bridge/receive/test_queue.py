@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bridge.errors import PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
+from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction, TransactionRun
 from tests.protocol.runs import singles
@@ -35,8 +36,7 @@ WHEN_FULL_2 = BatchLimits(2, MANY, PATIENCE_S)
 def transaction(number: int, rows: int = 1, row_bytes: int = 10) -> Transaction:
     """The number-th transaction of a stream; it ends at 100 times its number."""
     end_lsn = Lsn(100 * number)
-    messages = [bytes(row_bytes)] * rows
-    return Transaction(number, Lsn(end_lsn - 8), 0, end_lsn, list(messages), rows_bytes=rows * row_bytes)
+    return Transaction(number, Lsn(end_lsn - 8), 0, end_lsn, Rows([bytes(row_bytes)] * rows))
 
 
 def queue_of(*transactions: Transaction, max_bytes: int = MANY) -> TransactionQueue:
@@ -339,13 +339,12 @@ def test_take_until_of_a_batch_larger_than_the_queue():
 def run(first: int, *rows: int) -> TransactionRun:
     """Transactions `first`, `first + 1`, … of a stream, as one run; the number-th ends at 100 times its number."""
     numbers_ = np.arange(first, first + len(rows))
-    messages: list[bytes | memoryview] = [bytes(10)] * sum(rows)
     return TransactionRun(
         numbers_,
         (100 * numbers_ - 8).astype(np.uint64),
         (100 * numbers_).astype(np.uint64),
         np.zeros(len(rows), np.int64),
-        messages,
+        Joined.of([bytes(10)] * sum(rows)),
         np.cumsum([0, *rows]),
         np.cumsum([10] * sum(rows)),
     )

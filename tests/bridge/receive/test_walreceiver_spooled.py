@@ -52,21 +52,13 @@ def ids(transaction: Transaction) -> list[int]:
     found = []
     for run in runs_of([transaction]):
         messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
-        data = run.rows if isinstance(run.rows, list) else _split(run.rows)
+        data = run.rows.messages()
         for row, xid in zip(data, messages.xids if messages.xids is not None else [0] * len(data), strict=True):
-            insert = decode(bytes(row)[HEADER_BYTES:], in_stream=run.in_stream)
+            insert = decode(row[HEADER_BYTES:], in_stream=run.in_stream)
             assert isinstance(insert, Insert)
             if xid not in transaction.aborted:
                 found.append(int(insert.new_tuple[0].data))
     return found
-
-
-def _split(packed) -> list[bytes]:
-    rows, begin = [], 0
-    for length in packed.lengths:
-        rows.append(packed.data[begin : begin + length])
-        begin += length
-    return rows
 
 
 def test_interleaved_transactions_leave_in_the_order_of_their_commits(stream, publisher):
@@ -93,7 +85,7 @@ def test_memory_is_bounded_whatever_is_in_progress(stream, publisher):
         wait_for(lambda: len(files(stream)) == 2)
         two.execute("ROLLBACK")
         wait_for(lambda: len(files(stream)) == 1)
-        assert sum(t.weigh() for t in stream.receiver._assembler.in_progress()) <= 20_000
+        assert sum(t.memory_bytes for t in stream.receiver._assembler.in_progress()) <= 20_000
         one.execute("COMMIT")
     (transaction,) = stream.take(1)
     assert ids(transaction) == list(range(1000))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import StateError
 from bridge.track.spool import SpoolFile, SpoolFolder
+from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
@@ -34,10 +35,7 @@ def read(file: SpoolFile, **arguments) -> list[bytes | LogicalMessage | Relation
     """Everything in a file, in order."""
     found: list[Any] = []
     for chunk in file.chunks(in_stream=True, **arguments):
-        begin, rows = 0, []
-        for length in chunk.rows.lengths:
-            rows.append(chunk.rows.data[begin : begin + length])
-            begin += int(length)
+        rows = chunk.rows.messages()
         before = 0
         for position, event in chunk.events:
             found += [*rows[before:position], event]
@@ -59,20 +57,20 @@ def test_what_is_appended_is_read_in_order(tmp_path_factory, parts, chunk_bytes)
     for part in parts:
         for kind in part:
             if kind == "row":
-                transaction.rows.append(row(len(expected)))
-                expected.append(transaction.rows[-1])
+                expected.append(row(len(expected)))
+                transaction.rows.extend(Joined.of(expected[-1:]))
             else:
                 event = message(len(expected) + 1)
                 transaction.events.append((len(transaction.rows), event))
                 expected.append(event)
         file.append(transaction)
-        assert (transaction.rows, transaction.events) == ([], [])
+        assert (transaction.rows, transaction.events) == (Rows(), [])
     assert read(file, chunk_bytes=chunk_bytes) == expected if parts else not file.path.exists()
     assert file.rows == sum(part.count("row") for part in parts)
 
 
 def test_parts_are_bounded(tmp_path):
-    transaction = Transaction(725, in_stream=True, rows=[row(n) for n in range(120_000)])
+    transaction = Transaction(725, in_stream=True, rows=Rows([row(n) for n in range(120_000)]))
     file = SpoolFolder(tmp_path).file_for(transaction)
     file.append(transaction)
     chunks = list(file.chunks(in_stream=True, chunk_bytes=1 << 20))
@@ -88,7 +86,7 @@ def kept(tmp_path) -> tuple[SpoolFolder, Transaction, SpoolFile]:
     )
     transaction.ending = Ending.PREPARE
     transaction.aborted = {726, 727}
-    transaction.rows += [row(1), row(2)]
+    transaction.rows.extend(Joined.of([row(1), row(2)]))
     transaction.events.append((1, message(5)))
     file = folder.file_for(transaction)
     file.keep(transaction)
@@ -113,7 +111,7 @@ def test_truncates_count_as_changes(tmp_path):
 
 def test_files_of_a_process_that_is_gone_are_removed(kept, tmp_path):
     folder, _, file = kept
-    other = Transaction(9, rows=[row(3)], in_stream=True)
+    other = Transaction(9, rows=Rows([row(3)]), in_stream=True)
     folder.file_for(other).append(other)
     SpoolFolder(tmp_path / "spool", [file.path.name])
     assert list((tmp_path / "spool").iterdir()) == [file.path]
