@@ -84,7 +84,7 @@ class Bench:
         path = self._copy_to("source")
         self._parquet = str(folder / f"parquet{rows}")
         spark.read.format("delta").load(path).write.parquet(self._parquet)
-        shutil.rmtree(Path(path).parents[1])
+        shutil.rmtree(folder / "source")
 
     @property
     def _conninfo(self) -> str:
@@ -117,7 +117,7 @@ class Bench:
         assert found is not None
         if (found.n, found.s) != (self._rows, self._sum):
             sys.exit(f"benchmarks: copied {found.n} rows with sum {found.s}, not {self._rows} with {self._sum}")
-        shutil.rmtree(Path(path).parents[1])
+        shutil.rmtree(self._folder / "copied")
         return seconds
 
     def _copy_to(self, name: str) -> str:
