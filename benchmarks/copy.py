@@ -190,7 +190,8 @@ def table(measured: list[dict[str, float]], rows: int) -> str:
     for name in (PSQL, WRITE, COPY):
         seconds = statistics.median(one[name] for one in measured)
         ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})" if name == COPY else ""
-        lines.append(f"| {name} | {seconds:.1f} | {rows / seconds:,.0f} | {ratio} |".replace(",", " "))
+        rate = f"{rows / seconds:,.0f}".replace(",", " ")
+        lines.append(f"| {name} | {seconds:.1f} | {rate} | {ratio} |")
     return "\n".join(lines)
 
 
