@@ -198,7 +198,8 @@ def table(measured: list[dict[str, float]], rows: int) -> str:
 def render(measured: list[dict[str, float]], rows: int, table_bytes: int, facts: dict[str, str]) -> str:
     """The whole report."""
     lines = "\n".join(f"- {key}: {value}" for key, value in facts.items())
-    size = f"{rows:,} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds.".replace(",", " ")
+    count = f"{rows:,}".replace(",", " ")
+    size = f"{count} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds."
     return f"# The initial copy\n\n{lines}\n\n{_METHOD}\n\n{size}\n\n{table(measured, rows)}\n"
 
 
