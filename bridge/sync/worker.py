@@ -50,6 +50,9 @@ _COPIED = frozenset("fsr")
 _NAME_BYTES = 63  # NAMEDATALEN - 1
 _FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 0.2
+_LAST_STRETCH_S = 30.0
+"""A subscription under load is always a batch ahead. Who came in this time to where it was comes in about as much to
+where it is; it waits for that, as PostgreSQL's apply worker does (`wait_for_relation_state_change`)."""
 
 
 def slot_name(subscription: Subscription) -> str:
@@ -104,6 +107,7 @@ class TableSyncWorker:
         self._log = log.get(subscription.name).bind(worker="tablesync")
         self._stop = threading.Event()
         self._target_lsn: Lsn | None = None
+        self._aim: tuple[Lsn, float] | None = None  # where the subscription was, and when
         self._failures = 0
         self._streams = False
         self.within_reach = threading.Event()
@@ -143,6 +147,7 @@ class TableSyncWorker:
                 return
             finally:
                 self._streams = False
+                self._aim = None
             if not self._pause():
                 return
 
@@ -290,8 +295,11 @@ class TableSyncWorker:
         if (target_lsn := self._target_lsn) is not None:
             return progress.durable_lsn < target_lsn
         remote_lsn = self._catalog.remote_lsn(self._main.name)
-        if remote_lsn is not None and progress.durable_lsn >= remote_lsn:
-            self.within_reach.set()
+        if remote_lsn is not None and (self._aim is None or progress.durable_lsn >= self._aim[0]):
+            now_s = time.monotonic()
+            if progress.durable_lsn >= remote_lsn or (self._aim and now_s - self._aim[1] <= _LAST_STRETCH_S):
+                self.within_reach.set()
+            self._aim = remote_lsn, now_s
         return True
 
     def report(self, progress: Progress) -> bool:

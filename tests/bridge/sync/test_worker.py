@@ -10,8 +10,10 @@ import pytest
 from bridge import faults
 from bridge.config import Subscription
 from bridge.errors import ApplyError, PublisherError, SyncError
-from bridge.sync.worker import slot_name
+from bridge.sync.worker import TableSyncWorker, slot_name
 from bridge.track import refresh
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from tests.bridge.test_subscriber import end, running, wait_until
 
@@ -176,3 +178,22 @@ def test_a_table_whose_columns_changed_is_copied_afresh(publisher, pipeline):
         ("3", "7", "3.00"),
     ]
     assert bridge.catalog.last_error(bridge.subscription.name) is None
+
+
+@pytest.mark.parametrize(("stretch_s", "within_reach"), [(29, True), (31, False)])
+def test_a_subscription_that_is_always_ahead_is_within_reach(tmp_path, monkeypatch, stretch_s, within_reach):
+    """Who comes soon to where it was is near enough; who takes long goes on first."""
+    ahead, now_s = [Lsn(100)], [0.0]
+    catalog = Catalog(catalog_path(tmp_path))
+    monkeypatch.setattr(catalog, "remote_lsn", lambda _: ahead[0])
+    monkeypatch.setattr("bridge.sync.worker.time.monotonic", lambda: now_s[0])
+    worker = TableSyncWorker(subscription("shop"), None, catalog)  # type: ignore[arg-type]  # nothing is copied
+    assert worker.going_on(Progress(Lsn(50)))
+    ahead[0], now_s[0] = Lsn(200), stretch_s
+    assert worker.going_on(Progress(Lsn(90)))
+    assert not worker.within_reach.is_set()
+    assert worker.going_on(Progress(Lsn(110)))
+    assert worker.within_reach.is_set() == within_reach
+    assert worker.going_on(Progress(Lsn(200)))
+    assert worker.within_reach.is_set()
+    catalog.close()
