@@ -190,16 +190,14 @@ def table(measured: list[dict[str, float]], rows: int) -> str:
     for name in (PSQL, WRITE, COPY):
         seconds = statistics.median(one[name] for one in measured)
         ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})" if name == COPY else ""
-        rate = f"{rows / seconds:,.0f}".replace(",", " ")
-        lines.append(f"| {name} | {seconds:.1f} | {rate} | {ratio} |")
+        lines.append(f"| {name} | {seconds:.1f} | {report.grouped(rows / seconds)} | {ratio} |")
     return "\n".join(lines)
 
 
 def render(measured: list[dict[str, float]], rows: int, table_bytes: int, facts: dict[str, str]) -> str:
     """The whole report."""
     lines = "\n".join(f"- {key}: {value}" for key, value in facts.items())
-    count = f"{rows:,}".replace(",", " ")
-    size = f"{count} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds."
+    size = f"{report.grouped(rows)} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds."
     return f"# The initial copy\n\n{lines}\n\n{_METHOD}\n\n{size}\n\n{table(measured, rows)}\n"
 
 

@@ -57,7 +57,7 @@ def table(measured: Measured) -> str:
         walsender_s = statistics.median(run.walsender_cpu_s for run in runs)
         ratios = sorted(_of(RECVLOGICAL, runs).seconds / _of(variant, runs).seconds for runs in measured.rounds)
         ratio = "1" if variant == RECVLOGICAL else _spread(ratios)
-        rate = f"{measured.rows / seconds:,.0f}".replace(",", " ")
+        rate = grouped(measured.rows / seconds)
         lines.append(f"| {variant} | {seconds:.2f} | {rate} | {cpu_s:.2f} | {walsender_s:.2f} | {ratio} |")
     return "\n".join(lines)
 
@@ -66,8 +66,13 @@ def _spread(ratios: Sequence[float]) -> str:
     return f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
+def grouped(number: float) -> str:
+    """A number without decimals, a space between its thousands."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
 def _described(measured: Measured) -> str:
-    rows, transactions = (f"{number:,}".replace(",", " ") for number in (measured.rows, measured.transactions))
+    rows, transactions = grouped(measured.rows), grouped(measured.transactions)
     return (
         f"{measured.workload.text[0].upper()}{measured.workload.text[1:]}.\nHere: {rows} rows in {transactions}"
         f" transactions, written in {measured.load_s:.0f} s; {len(measured.rounds)} rounds."

@@ -195,7 +195,7 @@ class SocketCopyBoth:
         while not started:
             select.select([self._socket], [], [])
             self._receive()
-            end = self._message_end(0)
+            end = self._message_end()
             while end is not None and not started:
                 tag, body = self._buffer[0], bytes(self._buffer[PREFIX_BYTES:end])
                 self._drop(end)
@@ -204,7 +204,7 @@ class SocketCopyBoth:
                     raise server_error(fields_of(body))
                 if not started:
                     self._beside(tag, body)
-                end = self._message_end(0)
+                end = self._message_end()
             if self._over is not None and not started:
                 raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
@@ -230,7 +230,7 @@ class SocketCopyBoth:
 
     def _frame(self) -> Joined:
         """Take the whole messages out of the buffer."""
-        if self._message_end(0) is None:
+        if self._message_end() is None:
             return Joined.of()  # of a large one nothing is copied before it is there
         filled = self._filled
         data = np.empty(filled + PADDING, np.uint8)
@@ -269,14 +269,14 @@ class SocketCopyBoth:
                 return  # all that was there: each call more is a wait for the interpreter's lock
             room -= size
 
-    def _message_end(self, at: int) -> int | None:
-        """Where the message at a place in the buffer ends; None while it has not arrived."""
-        if self._filled < at + PREFIX_BYTES:
+    def _message_end(self) -> int | None:
+        """Where the first message in the buffer ends; None while it has not arrived, for which there is room then."""
+        if self._filled < PREFIX_BYTES:
             return None
-        end = at + 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
+        end = 1 + int(_LENGTH.unpack_from(self._buffer, 1)[0])
         if end > self._filled:
-            if end - at > len(self._buffer):
-                self._buffer.extend(bytes(end - at - len(self._buffer)))
+            if end > len(self._buffer):
+                self._buffer.extend(bytes(end - len(self._buffer)))
             return None
         return end
 
