@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_GATHER_S = 0.0003
-_LEAST_GATHER_S = 0.00005
+_GATHER_S = 0.00015
+_GATHER_FEW_S = 0.0003
+_FEW_BYTES = 1500
 """A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
-the walsender too, so messages are left to gather: for less time where they come faster."""
+the walsender too, so messages are left to gather: for less time where they come fast, because 170 to 270 small ones
+fill the socket, in a millisecond, or half of one in a burst, and then the walsender waits."""
 
-_GATHERINGS = 10
-_FEW_BYTES = 3000
-_MANY_BYTES = 10_000
-"""A socket that had few is not about to be full, and one that had many was: some 270 small messages fill it, and the
-walsender waits."""
+_GATHERINGS = 60
+"""So often before the messages are worked on, if they go on coming: working on those of some 15 ms costs little more
+for each than working on more, and working on fewer does."""
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
@@ -182,7 +182,6 @@ class SocketCopyBoth:
         self._socket.setblocking(False)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._filled = 0
-        self._gather_s = _GATHER_S
         self._over: StreamEnded | None = None
 
     def close(self) -> None:  # noqa: D102 - CopyBoth's
@@ -209,23 +208,16 @@ class SocketCopyBoth:
                 raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> Joined:  # noqa: D102 - CopyBoth's
-        # Again and again while more comes, for some milliseconds at most: what is done with the messages is done with
-        # thousands of them, and the socket is emptied before the walsender has to wait.
         for _ in range(_GATHERINGS):
-            before = self._filled
-            if self._over is None:
-                self._receive()
-            received = self._filled - before
-            if not received or self._over is not None:
+            received = self._receive()
+            if not received:
                 break
-            if received > _MANY_BYTES:
-                self._gather_s = max(_LEAST_GATHER_S, self._gather_s / 2)
-            elif received < _FEW_BYTES:
-                self._gather_s = min(_GATHER_S, self._gather_s * 1.1)
-                time.sleep(self._gather_s)
+            time.sleep(_GATHER_S if received > _FEW_BYTES else _GATHER_FEW_S)
         arrived = self._frame()
         if not len(arrived) and self._over is not None:
             raise self._over
+        if len(arrived):
+            self._receive()  # the socket has filled meanwhile, and will again while these are assembled
         return arrived
 
     def _frame(self) -> Joined:
@@ -253,21 +245,25 @@ class SocketCopyBoth:
             except BlockingIOError:
                 select.select([], [self._socket], [], _SEND_TIMEOUT_S)
 
-    def _receive(self) -> None:
-        """Take what the socket holds, as much as the buffer has room for; a message always has."""
-        room = len(self._buffer) - self._filled
-        while room:
+    def _receive(self) -> int:
+        """Take what the socket holds, as much as the buffer has room for; a message always has.
+
+        Returns:
+            How many bytes came.
+        """
+        before = self._filled
+        while self._over is None and self._filled < len(self._buffer):
+            room = len(self._buffer) - self._filled
             try:
                 size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
             except BlockingIOError:
-                return
+                break
             if size == 0:
-                self._over = self._over or StreamEnded("server closed the connection unexpectedly")
-                return
+                self._over = StreamEnded("server closed the connection unexpectedly")
             self._filled += size
             if size < room:
-                return  # all that was there: each call more is a wait for the interpreter's lock
-            room -= size
+                break  # all that was there: each call more is a wait for the interpreter's lock
+        return self._filled - before
 
     def _message_end(self) -> int | None:
         """Where the first message in the buffer ends; None while it has not arrived, for which there is room then."""
