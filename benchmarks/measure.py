@@ -48,12 +48,14 @@ class Run:
         seconds: Wall clock, from START_REPLICATION (of pg_recvlogical: from its start) to the workload's end.
         cpu_s: Of the process that receives.
         walsender_cpu_s: Of the server's process that sends.
+        stolen_s: What a hypervisor gave of this machine's cores to others meanwhile, though there was work for them.
     """
 
     variant: str
     seconds: float
     cpu_s: float
     walsender_cpu_s: float
+    stolen_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _measure(
             measured.rounds[-1].append(run)
             say(
                 f"{workload.name}, round {number + 1}: {variant:16} {run.seconds:6.2f} s,"
-                f" CPU {run.cpu_s:.2f} s, walsender {run.walsender_cpu_s:.2f} s"
+                f" CPU {run.cpu_s:.2f} s, walsender {run.walsender_cpu_s:.2f} s, stolen {run.stolen_s:.2f} s"
             )
     return measured
 
@@ -156,7 +158,9 @@ def _run(
     job = Job(server.conninfo(connection.info.dbname), clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE)
     postmaster = psutil.Process(server.pid)
     before_s, others = _reaped_cpu_s(postmaster), set(postmaster.children())
+    stolen_before_s = _stolen_s()
     received = _recvlogical(server, job) if variant == RECVLOGICAL else _receiver(job)
+    stolen_s = _stolen_s() - stolen_before_s
     _wait_for(lambda: set(postmaster.children()) <= others)
     walsender_cpu_s = _reaped_cpu_s(postmaster) - before_s
     connection.execute("SELECT pg_drop_replication_slot(%s)", (clone,))
@@ -165,7 +169,7 @@ def _run(
             f"{variant}: {received.rows} rows in {received.transactions} transactions came,"
             f" not {expected[0]} in {expected[1]}"
         )
-    return Run(variant, received.seconds, received.cpu_s, walsender_cpu_s)
+    return Run(variant, received.seconds, received.cpu_s, walsender_cpu_s, stolen_s)
 
 
 def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
@@ -208,6 +212,11 @@ def _reaped_cpu_s(process: psutil.Process) -> float:
     """CPU seconds of the children that have ended, the walsenders among them."""
     times = process.cpu_times()
     return float(times.children_user + times.children_system)
+
+
+def _stolen_s() -> float:
+    """Since the machine's start, of all cores; 0 where nobody counts it."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

@@ -27,8 +27,9 @@ Every run has a clone of a slot that was made before the workload was written, o
 version 1, in a process of its own; the variants take turns in being first. **pg_recvlogical** writes what comes to
 /dev/null. **receive only** is the bridge's receiver with its queue of whole transactions, which are thrown away.
 **receive + decode** forms batches of them, of 50 000 rows, as Arrow tables. Times and CPU seconds are medians over
-the rounds, from START_REPLICATION to the workload's end; the ratio is pg_recvlogical's time over the variant's in the
-same round: its median, and from the worst to the best."""
+the rounds, from START_REPLICATION to the workload's end; **stolen s** is what the host gave
+of the machine's cores to others meanwhile. The ratio is pg_recvlogical's time over the variant's in the same round: its
+median, and from the worst to the best."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
@@ -45,20 +46,22 @@ def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
 
 
 def table(measured: Measured) -> str:
-    """A row for each variant: seconds, rows/s, CPU seconds of both processes, ratio to pg_recvlogical."""
+    """A row for each variant: seconds, rows/s, CPU seconds of both processes and stolen ones, ratio to the first."""
     lines = [
-        "| variant | seconds | rows/s | CPU s | walsender CPU s | ratio to pg_recvlogical |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| variant | seconds | rows/s | CPU s | walsender CPU s | stolen s | ratio to pg_recvlogical |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for variant in VARIANTS:
         runs = [_of(variant, runs) for runs in measured.rounds]
         seconds = statistics.median(run.seconds for run in runs)
         cpu_s = statistics.median(run.cpu_s for run in runs)
         walsender_s = statistics.median(run.walsender_cpu_s for run in runs)
+        stolen_s = statistics.median(run.stolen_s for run in runs)
         ratios = sorted(_of(RECVLOGICAL, runs).seconds / _of(variant, runs).seconds for runs in measured.rounds)
         ratio = "1" if variant == RECVLOGICAL else _spread(ratios)
         rate = grouped(measured.rows / seconds)
-        lines.append(f"| {variant} | {seconds:.2f} | {rate} | {cpu_s:.2f} | {walsender_s:.2f} | {ratio} |")
+        times = f"{cpu_s:.2f} | {walsender_s:.2f} | {stolen_s:.2f}"
+        lines.append(f"| {variant} | {seconds:.2f} | {rate} | {times} | {ratio} |")
     return "\n".join(lines)
 
 

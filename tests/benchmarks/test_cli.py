@@ -22,7 +22,7 @@ def asked(monkeypatch):
         say("loaded")
         if scale > 1:
             raise BenchmarkError("it did not work")
-        return Measured(workload, 100, 10, 1, [[Run(variant, 1, 1, 1) for variant in VARIANTS]])
+        return Measured(workload, 100, 10, 1, [[Run(variant, 1, 1, 1, 0) for variant in VARIANTS]])
 
     server = SimpleNamespace(version="18.6")
     monkeypatch.setattr(cli, "EmbeddedPostgres", lambda **_: contextlib.nullcontext(server))

@@ -37,7 +37,7 @@ def test_variants_take_turns(private, monkeypatch):
 
     def run(server, connection, variant, end_lsn, expected):
         order.append(variant)
-        return Run(variant, 1, 1, 1)
+        return Run(variant, 1, 1, 1, 0)
 
     monkeypatch.setattr("benchmarks.measure._run", run)
     measure(private, WORKLOADS["W1"], rounds=2, scale=SCALE)
