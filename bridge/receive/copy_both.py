@@ -77,7 +77,7 @@ class CopyBoth(Protocol):
 
         Raises:
             StreamEnded: There will be no more.
-            OSError: The connection is lost.
+            psycopg.Error: libpq lost the connection.
         """
 
     def wait(self, timeout_s: float) -> None:
@@ -257,6 +257,10 @@ class SocketCopyBoth:
             try:
                 size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
             except BlockingIOError:
+                break
+            except OSError as error:
+                # What came before it is still to be worked on: perhaps the server said why.
+                self._over = StreamEnded(f"the connection is lost: {error}")
                 break
             if size == 0:
                 self._over = StreamEnded("server closed the connection unexpectedly")

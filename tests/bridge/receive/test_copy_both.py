@@ -64,9 +64,8 @@ def socket_stream(notices: list[str] | None = None) -> Iterator[tuple[socket.soc
     """A server's end of a socket, and the stream at the other."""
     server, client = socket.socketpair()
     stream = SocketCopyBoth(client, (notices if notices is not None else []).append)
-    with server:
+    with server, closing(stream):
         yield server, stream
-    stream.close()
 
 
 # what looks like the beginning of a message within one, among other bytes
@@ -111,6 +110,23 @@ def test_an_error_comes_after_what_was_sent_before_it():
         contents, ended = of_all(stream)
     assert contents == [b"w" * 40]
     assert (str(ended), ended.sqlstate) == ('ERROR:  publication "p" does not exist\nDETAIL:  Really.', "42704")
+
+
+_FATAL = message(b"E", fields(S="FATAL", V="FATAL", C="57P01", M="shut down"))
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [(_FATAL, "FATAL:  shut down"), (b"", "the connection is lost: [Errno 104] Connection reset by peer")],
+)
+def test_a_reset_comes_after_what_was_sent_before_it(last, reason):
+    with socket_stream() as (server, stream):
+        stream.send(b"unread by the server, which makes its close a reset")
+        server.sendall(message(b"d", b"w1") + message(b"d", b"w2") + last)
+        server.close()
+        contents, ended = of_all(stream)
+    assert contents == [b"w1", b"w2"]
+    assert (str(ended), ended.sqlstate) == (reason, "57P01" if last else None)
 
 
 def test_notices_and_parameters_do_not_end_it():
