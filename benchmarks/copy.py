@@ -186,10 +186,9 @@ def _ratio(one: dict[str, float]) -> float:
 def table(measured: list[dict[str, float]], rows: int) -> str:
     """A row for each way: median seconds, rows a second, the ratio."""
     lines = ["| way | seconds | rows/s | ratio |", "|---|---:|---:|---:|"]
-    ratios = sorted(map(_ratio, measured))
     for name in (PSQL, WRITE, COPY):
         seconds = statistics.median(one[name] for one in measured)
-        ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})" if name == COPY else ""
+        ratio = report.spread([_ratio(one) for one in measured]) if name == COPY else ""
         lines.append(f"| {name} | {seconds:.1f} | {report.grouped(rows / seconds)} | {ratio} |")
     return "\n".join(lines)
 

@@ -57,16 +57,17 @@ def table(measured: Measured) -> str:
         cpu_s = statistics.median(run.cpu_s for run in runs)
         walsender_s = statistics.median(run.walsender_cpu_s for run in runs)
         stolen_s = statistics.median(run.stolen_s for run in runs)
-        ratios = sorted(_of(RECVLOGICAL, runs).seconds / _of(variant, runs).seconds for runs in measured.rounds)
-        ratio = "1" if variant == RECVLOGICAL else _spread(ratios)
+        ratios = [_of(RECVLOGICAL, runs).seconds / _of(variant, runs).seconds for runs in measured.rounds]
+        ratio = "1" if variant == RECVLOGICAL else spread(ratios)
         rate = grouped(measured.rows / seconds)
         times = f"{cpu_s:.2f} | {walsender_s:.2f} | {stolen_s:.2f}"
         lines.append(f"| {variant} | {seconds:.2f} | {rate} | {times} | {ratio} |")
     return "\n".join(lines)
 
 
-def _spread(ratios: Sequence[float]) -> str:
-    return f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+def spread(ratios: Sequence[float]) -> str:
+    """The rounds' median, and from the least to the greatest."""
+    return f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def grouped(number: float) -> str:

@@ -54,8 +54,7 @@ class Joined:
             return some[0] if some else cls.of()
         begins = [int(part.starts[0]) for part in some]
         pieces = [part.data[begin : part.ends[-1]] for part, begin in zip(some, begins, strict=True)]
-        sizes = np.array([0, *map(len, pieces)])
-        places = np.cumsum(sizes)
+        places = np.cumsum([0, *map(len, pieces)])
         data = np.zeros(places[-1] + PADDING, np.uint8)
         for place, piece in zip(places.tolist(), pieces, strict=False):
             # Each by itself: np.concatenate keeps Python's lock for all of them, and the receiver waits for it.

@@ -155,7 +155,7 @@ class LibpqCopyBoth:
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
         if select.select([pgconn.socket], [], [], timeout_s)[0]:
-            time.sleep(_GATHER_S)
+            time.sleep(_GATHER_FEW_S)
             pgconn.consume_input()
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
@@ -214,10 +214,10 @@ class SocketCopyBoth:
                 break
             time.sleep(_GATHER_S if received > _FEW_BYTES else _GATHER_FEW_S)
         arrived = self._frame()
-        if not len(arrived) and self._over is not None:
-            raise self._over
         if len(arrived):
             self._receive()  # the socket has filled meanwhile, and will again while these are assembled
+        elif self._over is not None:
+            raise self._over
         return arrived
 
     def _frame(self) -> Joined:
