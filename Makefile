@@ -30,7 +30,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

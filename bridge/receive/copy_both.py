@@ -81,7 +81,7 @@ class CopyBoth(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until bytes arrive, and a little longer."""
+        """Sleep until bytes arrive, and a little longer: after a `read` that had none, for which it leaves none."""
 
     def send(self, content: bytes) -> None:
         """Send CopyData.
