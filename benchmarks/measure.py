@@ -33,6 +33,8 @@ VARIANTS: Final = (RECVLOGICAL, RECEIVE, DECODE)
 _ROOT: Final = Path(__file__).parents[1]
 _SLOT: Final = "bench"
 _PATIENCE_S = 10.0
+_REST_S = 3.0
+"""Before each stream: a shared host gives less to a machine that has just used much, by a process's start for one."""
 
 
 class BenchmarkError(RuntimeError):
@@ -155,7 +157,8 @@ def _run(
     start_lsn = _one(
         connection, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", clone
     )
-    job = Job(server.conninfo(connection.info.dbname), clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE)
+    conninfo = server.conninfo(connection.info.dbname)
+    job = Job(conninfo, clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE, rest_s=_REST_S)
     postmaster = psutil.Process(server.pid)
     before_s, others = _reaped_cpu_s(postmaster), set(postmaster.children())
     stolen_before_s = _stolen_s()
@@ -187,6 +190,7 @@ def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
         f"--option=publication_names={job.publication}",
         "--option=binary=true",
     ]
+    time.sleep(job.rest_s)
     started_s = time.perf_counter()
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     _, status, usage = os.wait4(process.pid, 0)

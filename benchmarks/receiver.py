@@ -7,7 +7,6 @@ Python's start and the imports are not in it, as they are not in the life of a d
 from __future__ import annotations
 
 import dataclasses
-import gc
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
 from bridge.apply.target import Target, spark_schema
 from bridge.config import Subscription
+from bridge.memory import keep_freed
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
@@ -54,6 +54,7 @@ class Job:
         start_lsn: Where the slot stands.
         end_lsn: Where the workload ends.
         decode: Form batches as the apply loop does; otherwise transactions are thrown away.
+        rest_s: How long to do nothing before the stream is started, and everything is there for it.
     """
 
     conninfo: str
@@ -62,6 +63,7 @@ class Job:
     start_lsn: str
     end_lsn: str
     decode: bool
+    rest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def receive(job: Job) -> Received:
     former = _former(job)
     with tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
-        gc.freeze()  # as the daemon does
+        keep_freed()  # as the daemon does
+        time.sleep(job.rest_s)
         started_s, cpu_s = time.perf_counter(), time.process_time()
         receiver.start()
         try:

@@ -24,12 +24,12 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 _METHOD: Final = """\
 Every run has a clone of a slot that was made before the workload was written, over the Unix socket, `binary`, protocol
-version 1, in a process of its own; the variants take turns in being first. **pg_recvlogical** writes what comes to
-/dev/null. **receive only** is the bridge's receiver with its queue of whole transactions, which are thrown away.
-**receive + decode** forms batches of them, of 50 000 rows, as Arrow tables. Times and CPU seconds are medians over
-the rounds, from START_REPLICATION to the workload's end; **stolen s** is what the host gave
-of the machine's cores to others meanwhile. The ratio is pg_recvlogical's time over the variant's in the same round: its
-median, and from the worst to the best."""
+version 1, in a process of its own, which does nothing for 3 s before; the variants take turns in being first.
+**pg_recvlogical** writes what comes to /dev/null. **receive only** is the bridge's receiver with its queue of whole
+transactions, which are thrown away. **receive + decode** forms batches of them, of 50 000 rows, as Arrow tables. Times
+and CPU seconds are medians over the rounds, from START_REPLICATION to the workload's end; **stolen s** is what the host
+gave of the machine's cores to others meanwhile. The ratio is pg_recvlogical's time over the variant's in the same
+round: its median, and from the worst to the best."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.memory import keep_freed
 from bridge.status import copies_of
 from bridge.subscriber import SubscriptionWorker
 from bridge.track.catalog import Catalog, catalog_path
@@ -65,7 +65,7 @@ class Daemon:
                 catalog.register(subscription.name, enabled=subscription.enabled)
             self._log.info("starting Spark", master=self._config.spark.master)
             spark = session.start(self._config.spark.master, self._config.spark.conf)
-            gc.freeze()  # what is imported by now stays: the collector need not go through it again and again
+            keep_freed()
             try:
                 self._supervise(spark, catalog)
             finally:

@@ -55,7 +55,7 @@ class Joined:
         begins = [int(part.starts[0]) for part in some]
         pieces = [part.data[begin : part.ends[-1]] for part, begin in zip(some, begins, strict=True)]
         places = np.cumsum([0, *map(len, pieces)])
-        data = np.zeros(places[-1] + PADDING, np.uint8)
+        data = np.empty(places[-1] + PADDING, np.uint8)
         for place, piece in zip(places.tolist(), pieces, strict=False):
             # Each by itself: np.concatenate keeps Python's lock for all of them, and the receiver waits for it.
             data[place : place + len(piece)] = piece
