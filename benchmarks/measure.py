@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 import psycopg
 
-from benchmarks.receiver import Job, Received
+from benchmarks.receiver import Job, Received, stolen_s
 from benchmarks.workloads import PUBLICATION
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Run:
         seconds: Wall clock, from START_REPLICATION (of pg_recvlogical: from its start) to the workload's end.
         cpu_s: Of the process that receives.
         walsender_cpu_s: Of the server's process that sends.
-        stolen_s: What a hypervisor gave of this machine's cores to others meanwhile, though there was work for them.
+        stolen_s: What the host gave of this machine's cores to others.
     """
 
     variant: str
@@ -161,9 +161,7 @@ def _run(
     job = Job(conninfo, clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE, rest_s=_REST_S)
     postmaster = psutil.Process(server.pid)
     before_s, others = _reaped_cpu_s(postmaster), set(postmaster.children())
-    stolen_before_s = _stolen_s()
     received = _recvlogical(server, job) if variant == RECVLOGICAL else _receiver(job)
-    stolen_s = _stolen_s() - stolen_before_s
     _wait_for(lambda: set(postmaster.children()) <= others)
     walsender_cpu_s = _reaped_cpu_s(postmaster) - before_s
     connection.execute("SELECT pg_drop_replication_slot(%s)", (clone,))
@@ -172,7 +170,7 @@ def _run(
             f"{variant}: {received.rows} rows in {received.transactions} transactions came,"
             f" not {expected[0]} in {expected[1]}"
         )
-    return Run(variant, received.seconds, received.cpu_s, walsender_cpu_s, stolen_s)
+    return Run(variant, received.seconds, received.cpu_s, walsender_cpu_s, received.stolen_s)
 
 
 def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
@@ -191,17 +189,17 @@ def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
         "--option=binary=true",
     ]
     time.sleep(job.rest_s)
-    started_s = time.perf_counter()
+    started_s, stolen_before_s = time.perf_counter(), stolen_s()
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started_s
+    seconds, stolen = time.perf_counter() - started_s, stolen_s() - stolen_before_s
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stderr is not None
     with process.stderr as stderr:
         said = stderr.read().decode(errors="replace")
     if process.returncode != 0:
         raise BenchmarkError(f"{RECVLOGICAL} ended with status {process.returncode}: {said.strip()}")
-    return Received(seconds, usage.ru_utime + usage.ru_stime, rows=0, transactions=0)
+    return Received(seconds, usage.ru_utime + usage.ru_stime, rows=0, transactions=0, stolen_s=stolen)
 
 
 def _receiver(job: Job) -> Received:
@@ -216,11 +214,6 @@ def _reaped_cpu_s(process: psutil.Process) -> float:
     """CPU seconds of the children that have ended, the walsenders among them."""
     times = process.cpu_times()
     return float(times.children_user + times.children_system)
-
-
-def _stolen_s() -> float:
-    """Since the machine's start, of all cores; 0 where nobody counts it."""
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

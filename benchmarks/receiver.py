@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from bridge.apply.changes import Staged, Subscribed
 from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
@@ -75,12 +77,14 @@ class Received:
         cpu_s: Of this process, all threads.
         rows: Row messages.
         transactions: Transactions.
+        stolen_s: What a hypervisor gave of this machine's cores to others meanwhile, though there was work for them.
     """
 
     seconds: float
     cpu_s: float
     rows: int
     transactions: int
+    stolen_s: float
 
 
 def receive(job: Job) -> Received:
@@ -98,15 +102,21 @@ def receive(job: Job) -> Received:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
         keep_freed()  # as the daemon does
         time.sleep(job.rest_s)
-        started_s, cpu_s = time.perf_counter(), time.process_time()
+        started_s, cpu_s, stolen_before_s = time.perf_counter(), time.process_time(), stolen_s()
         receiver.start()
         try:
             rows, transactions = _consume(
                 queue, progress, former if job.decode else None, settings, Lsn.parse(job.end_lsn)
             )
-            return Received(time.perf_counter() - started_s, time.process_time() - cpu_s, rows, transactions)
+            seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_s
+            return Received(seconds, cpu_s, rows, transactions, stolen_s() - stolen_before_s)
         finally:
             receiver.stop()
+
+
+def stolen_s() -> float:
+    """Since the machine's start, of all cores; 0 where nobody counts it."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _consume(
