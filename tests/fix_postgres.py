@@ -22,7 +22,7 @@ from pytest_postgresql.config import get_config
 
 from bridge.demo.programs import EmbeddedPostgresError, Programs
 from bridge.demo.server import EmbeddedPostgres
-from tests.oracle.native import text_rows
+from tests.oracle.native import disable, text_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -166,8 +166,8 @@ def _clear(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         " WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
     ).fetchall()
     for (name,) in subscriptions:
-        for action in ("DISABLE", "SET (slot_name = NONE)"):
-            connection.execute(sql.SQL("ALTER SUBSCRIPTION {} " + action).format(sql.Identifier(name)))
+        disable(connection, name)
+        connection.execute(sql.SQL("ALTER SUBSCRIPTION {} SET (slot_name = NONE)").format(sql.Identifier(name)))
         connection.execute(sql.SQL("DROP SUBSCRIPTION {}").format(sql.Identifier(name)))
     prepared = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall()
     for (gid,) in prepared:

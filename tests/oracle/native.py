@@ -36,6 +36,12 @@ TEXT_OUTPUT = {
 # not SQL (psql's, since the minor releases of 2025-08), or unknown to servers before 17
 _NOT_FOR_THE_SUBSCRIBER = re.compile(r"\\(un)?restrict .*|SET transaction_timeout = 0;")
 _POLL_S = 0.05
+_PROCESSES = b"""
+SELECT pid, backend_type, application_name, wait_event FROM pg_stat_activity
+WHERE pid IN (SELECT pid FROM pg_stat_subscription WHERE subname = %(name)s)
+   OR backend_type = 'walsender' AND (application_name = %(name)s OR application_name LIKE (
+      SELECT format('pg\\_%%s\\_sync\\_%%%%', oid) FROM pg_subscription WHERE subname = %(name)s))
+"""
 
 
 def text_rows(conninfo: str, table: str, columns: Iterable[str] | None = None) -> list[Row]:
@@ -85,6 +91,28 @@ def dump_schema(conninfo: str) -> str:
         f"--dbname={conninfo}",
     )
     return "\n".join(line for line in dump.splitlines() if not _NOT_FOR_THE_SUBSCRIBER.fullmatch(line))
+
+
+def disable(connection: psycopg.Connection[tuple[Any, ...]], name: str, timeout_s: float = 60.0) -> None:
+    """Disable a subscription whose publisher is on the same server, and wait for its processes' end.
+
+    Then it can be dropped. While a copy's slot is being made, the walsender waits for every transaction of the server
+    that writes, DROP SUBSCRIPTION's among them, and that waits for the slot, to drop it: for ever.
+
+    Args:
+        connection: To the subscriber, in autocommit mode.
+        name: The subscription.
+        timeout_s: How long to wait.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    connection.execute(sql.SQL("ALTER SUBSCRIPTION {} DISABLE").format(sql.Identifier(name)))
+    deadline = time.monotonic() + timeout_s
+    while running := connection.execute(_PROCESSES, {"name": name}).fetchall():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"subscription {name} is disabled, and has processes after {timeout_s:g} s: {running}")
+        time.sleep(_POLL_S)
 
 
 class NativeSubscriber:
@@ -197,7 +225,9 @@ class NativeSubscriber:
 
     def drop(self) -> None:
         """Drop the subscription with its slot, and the database."""
-        self.execute(sql.SQL("DROP SUBSCRIPTION IF EXISTS {}").format(sql.Identifier(self.name)))
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            disable(connection, self.name)
+            connection.execute(sql.SQL("DROP SUBSCRIPTION {}").format(sql.Identifier(self.name)))
         with psycopg.connect(self.publisher, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(self.name)))
 

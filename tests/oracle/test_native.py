@@ -82,6 +82,18 @@ def test_nothing_is_left_on_the_publisher(published, postgresql_server):
     assert published.query("SELECT 1 FROM pg_database WHERE datname = %s", (native.name,)) == []
 
 
+def test_dropped_while_its_workers_start(published):
+    """A walsender that makes a copy's slot waits for all transactions, and DROP SUBSCRIPTION's for that slot's end."""
+    native = NativeSubscriber(published.conninfo, ["p"], options={"enabled": False})
+    native.execute("""
+        CREATE FUNCTION linger() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_current_xact_id(); PERFORM pg_sleep(1); END $$;
+        CREATE EVENT TRIGGER linger ON ddl_command_start WHEN TAG IN ('DROP SUBSCRIPTION') EXECUTE FUNCTION linger();
+    """)
+    native.execute(f"ALTER SUBSCRIPTION {native.name} ENABLE")
+    native.drop()
+
+
 def test_schema_comes_without_publications_and_psql_commands(published):
     schema = dump_schema(published.conninfo)
     assert "CREATE TABLE public.nokey" in schema
