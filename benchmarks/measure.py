@@ -34,7 +34,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _SLOT: Final = "bench"
 _PATIENCE_S = 10.0
 _REST_S = 3.0
-"""Before each stream: a shared host gives less to a machine that has just used much, by a process's start for one."""
+"""Before each stream, so that what a shared host makes of a process's start, on both cores, is over by then."""
 
 
 class BenchmarkError(RuntimeError):

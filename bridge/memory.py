@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-# mallopt(3), malloc.h: glibc's parameters. The greatest that is taken for an array outside of the heap is 32 MiB.
+# glibc's parameters, from malloc.h. 32 MiB is the greatest limit that it takes: larger arrays are given back at once.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _KEPT_BYTES: Final = 256 << 20
 _SETTINGS: Final = {
