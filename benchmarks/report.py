@@ -28,8 +28,9 @@ version 1, in a process of its own, which does nothing for 3 s before; the varia
 **pg_recvlogical** writes what comes to /dev/null. **receive only** is the bridge's receiver with its queue of whole
 transactions, which are thrown away. **receive + decode** forms batches of them, of 50 000 rows, as Arrow tables. Times
 and CPU seconds are medians over the rounds, from START_REPLICATION to the workload's end; **stolen s** is what the host
-gave of the machine's cores to others meanwhile. The ratio is pg_recvlogical's time over the variant's in the same
-round: its median, and from the worst to the best."""
+gave of the machine's cores to others meanwhile: a run that lost more than a tenth of its time to them is left out and
+made again, up to three times. The ratio is pg_recvlogical's time over the variant's in the same round: its median, and
+from the worst to the best."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
@@ -77,9 +78,12 @@ def grouped(number: float) -> str:
 
 def _described(measured: Measured) -> str:
     rows, transactions = grouped(measured.rows), grouped(measured.transactions)
+    left_out = [sum(run.variant == variant for run in measured.left_out) for variant in VARIANTS]
+    disturbed = sum(run.disturbed for runs in measured.rounds for run in runs)
     return (
         f"{measured.workload.text[0].upper()}{measured.workload.text[1:]}.\nHere: {rows} rows in {transactions}"
-        f" transactions, written in {measured.load_s:.0f} s; {len(measured.rounds)} rounds."
+        f" transactions, written in {measured.load_s:.0f} s; {len(measured.rounds)} rounds. Runs left out:"
+        f" {', '.join(map(str, left_out))} (in the order of the table); disturbed ones that were not: {disturbed}."
     )
 
 

@@ -18,6 +18,7 @@ def rounds(*seconds):
 
 
 MEASURED = Measured(WORKLOADS["W1"], 1_600_000, 700, 12.4, rounds((4, 4, 5), (5, 4, 4), (4.4, 4, 8)))
+MEASURED.left_out.append(Run(RECEIVE, 9, 1, 1, 5))
 
 
 def test_table_has_medians_and_ratios_by_round():
@@ -34,7 +35,8 @@ def test_report_says_what_was_measured_and_where():
     assert "fsync = off" in text
     assert "cores" in text
     assert "## W1\n\nA table of 8 columns" in text
-    assert "1 600 000 rows in 700 transactions, written in 12 s; 3 rounds." in text
+    assert "1 600 000 rows in 700 transactions, written in 12 s; 3 rounds. Runs left out: 0, 1, 0 (in" in text
+    assert "ones that were not: 9." in text
     assert report.table(MEASURED) in text
 
 
