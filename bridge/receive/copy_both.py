@@ -45,7 +45,7 @@ _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
 
-_COPY_BOTH, _ERROR, _NOTICE = b"WEN"
+_COPY_BOTH, _ERROR, _NOTICE, _READY = b"WENZ"
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -68,7 +68,7 @@ class CopyBoth(Protocol):
         """Send START_REPLICATION and wait for its answer.
 
         Raises:
-            psycopg.Error: The server refuses it.
+            psycopg.Error: The server refuses it; another may be sent.
             PublisherError: The server closed the connection.
         """
 
@@ -190,22 +190,23 @@ class SocketCopyBoth:
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         query = command.encode() + b"\0"
         self._send(b"Q" + _LENGTH.pack(len(query) + 4) + query)
-        started = False
-        while not started:
+        refused: psycopg.Error | None = None
+        while True:
             select.select([self._socket], [], [])
             self._receive()
-            end = self._message_end()
-            while end is not None and not started:
+            while (end := self._message_end()) is not None:
                 tag, body = self._buffer[0], bytes(self._buffer[PREFIX_BYTES:end])
                 self._drop(end)
-                started = tag == _COPY_BOTH
+                if tag == _COPY_BOTH:
+                    return
                 if tag == _ERROR:
-                    raise server_error(fields_of(body))
-                if not started:
+                    refused = server_error(fields_of(body))
+                elif tag == _READY and refused is not None:
+                    raise refused
+                else:
                     self._beside(tag, body)
-                end = self._message_end()
-            if self._over is not None and not started:
-                raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
+            if self._over is not None:
+                raise refused or PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> Joined:  # noqa: D102 - CopyBoth's
         for _ in range(_GATHERINGS):

@@ -230,6 +230,19 @@ def test_a_refused_start_is_psycopgs_error(opened):
         start(opened, "missing")
 
 
+def test_a_refused_start_leaves_the_connection_to_start_again(opened, publisher):
+    """What follows the error is the refused command's: it is not taken for the end of the stream that starts then."""
+    # not the temporary one, which goes with the error
+    publisher.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (publisher.name,))
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        start(opened, "missing")
+    start(opened, publisher.name)
+    terminate = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active"
+    publisher.execute(terminate, (publisher.name,))
+    _, ended = of_all(opened)
+    assert ended.sqlstate == "57P01"
+
+
 def test_an_error_of_the_server_ends_it(opened, publisher):
     start(opened)
     publisher.execute(
