@@ -36,6 +36,7 @@ POSTGRES_FIXTURES: Final = frozenset({"postgresql_server", "postgresql", "privat
 # for tests only: nothing has to survive a crash of the machine, and retries should not wait for seconds
 TEST_SETTINGS: Final[dict[str, str | int | bool]] = {
     "full_page_writes": False,
+    "autovacuum": False,  # where everything streams, its transactions come too, empty, whenever it likes
     "wal_retrieve_retry_interval": "200ms",
 }
 
@@ -114,7 +115,7 @@ class Publisher:
         return self.server.connect(self.name)
 
     def execute(self, statements: str, parameters: tuple[Any, ...] | None = None) -> None:
-        """Run one statement with parameters, or any number without, each in a transaction of its own."""
+        """Run one statement with parameters, or any number without, in one transaction if they do not say otherwise."""
         self._connection.execute(statements.encode(), parameters)
 
     def query(self, statement: str, parameters: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:

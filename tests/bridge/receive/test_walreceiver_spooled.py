@@ -16,7 +16,7 @@ from protocol.messages import Insert
 from protocol.pgoutput import decode
 from protocol.transactions import Ending
 from protocol.walsender import HEADER_BYTES
-from tests.bridge.receive.streams import Stream, wait_for
+from tests.bridge.receive.streams import Stream, wait_for, wal_position
 from tests.oracle.walsender import STREAM_EVERYTHING
 
 if TYPE_CHECKING:
@@ -140,6 +140,17 @@ def test_prepared_and_rolled_back(stream, publisher):
     assert [t.ending for t in (prepared, ended, after)] == [Ending.PREPARE, Ending.ROLLBACK_PREPARED, Ending.COMMIT]
     assert list(runs_of([prepared, ended])) == []
     assert ids(after) == [2]
+
+
+def test_streamed_without_any_row(stream, publisher):
+    """What changes only the catalog, as autovacuum does, comes as a transaction without rows, and is passed over."""
+    publisher.execute("INSERT INTO t VALUES (1); ANALYZE t")
+    stream.again(wal_position(publisher))
+    stream.start()
+    for statement in ("INSERT INTO t VALUES (2)", "ANALYZE t", "INSERT INTO t VALUES (3)"):
+        publisher.execute(statement)
+    taken = stream.take(3)
+    assert [ids(transaction) for transaction in taken] == [[2], [], [3]]
 
 
 def test_prepared_before_the_slot_had_two_phase(stream, publisher):
