@@ -52,6 +52,7 @@ TABLES = ("keyed", "moved", "emptied", "log", "altered")
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
     from bridge.apply.stage import SparkStage
+    from bridge.receive import copy_both
 
     put: list[int] = []
     original = SparkStage.put
@@ -61,6 +62,8 @@ def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
         return original(self, table)
 
     monkeypatch.setattr(SparkStage, "put", counted)
+    # What comes with the commit in one read is never spooled; by default that may be all of these few rows.
+    monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 1 << 14)
     publisher.stream_everything()
     publisher.execute(SETUP)
     with NativeSubscriber(publisher.conninfo, ["pub"], options={"streaming": streaming}) as native:
