@@ -371,6 +371,7 @@ def test_random_changes_without_spark(publisher, seeds):
                     repr([None if text is None else read(text) for read, text in zip(readers, row, strict=True)])
                     for row in expected
                 ), (seed, life)
+            publisher.query("SELECT pg_drop_replication_slot(%s)", (slot,))
 
 
 _READERS: dict[str, Callable[[str], object]] = {
