@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.receive import copy_both
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -52,7 +53,6 @@ TABLES = ("keyed", "moved", "emptied", "log", "altered")
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
     from bridge.apply.stage import SparkStage
-    from bridge.receive import copy_both
 
     put: list[int] = []
     original = SparkStage.put

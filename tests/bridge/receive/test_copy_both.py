@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bridge.receive.copy_both import CopyBoth
+    from tests.fix_postgres import Publisher
 
 
 def message(tag: bytes, body: bytes) -> bytes:
@@ -203,6 +204,12 @@ def start(stream: CopyBoth, slot_name: str = "s") -> None:
     stream.start(start_replication(slot_name, INVALID, {"proto_version": 1, "publication_names": ["p"]}))
 
 
+def terminate(publisher: Publisher, slot_name: str = "s") -> None:
+    """Have the server end the slot's walsender."""
+    query = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active"
+    publisher.execute(query, (slot_name,))
+
+
 def test_what_a_walsender_sends(opened, publisher):
     """Every message, and the keepalive that answers a status update."""
     start(opened)
@@ -237,17 +244,14 @@ def test_a_refused_start_leaves_the_connection_to_start_again(opened, publisher)
     with pytest.raises(psycopg.errors.UndefinedObject):
         start(opened, "missing")
     start(opened, publisher.name)
-    terminate = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active"
-    publisher.execute(terminate, (publisher.name,))
+    terminate(publisher, publisher.name)
     _, ended = of_all(opened)
     assert ended.sqlstate == "57P01"
 
 
 def test_an_error_of_the_server_ends_it(opened, publisher):
     start(opened)
-    publisher.execute(
-        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 's' AND active"
-    )
+    terminate(publisher)
     _, ended = of_all(opened)
     assert "terminating connection due to administrator command" in str(ended)
     assert ended.sqlstate == "57P01"
