@@ -98,6 +98,8 @@ class BatchFormer:
     def attempt(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
         """Like `form`, but an ApplyError becomes the batch's `error`; it has no changes then.
 
+        Either way all definitions that its transactions announced are known afterwards.
+
         Raises:
             StateError: A spool file cannot be read.
         """
@@ -114,6 +116,7 @@ class BatchFormer:
         except ApplyError as error:
             batch.error = error
             batch.messages.clear()
+            self._learn(transactions)
             return batch
         found = [piece.changes(self._stage) for piece in pieces.values()]
         batch.tables.extend(changes for changes in found if changes is not None)
@@ -139,6 +142,18 @@ class BatchFormer:
         self._defined.clear()
         if self._schemas is not None:
             self._schemas.open_again()
+
+    def _learn(self, transactions: Sequence[Item]) -> None:
+        """Take the definitions of transactions that are not decoded: the server does not announce them again."""
+        again = False
+        for run in runs_of(transactions):
+            for _, _, message in run.events:
+                if isinstance(message, Relation):
+                    again |= self._relations.find(message.relation_id) is not None
+                    self._relations.update(message)
+        self._defined.clear()
+        if again:
+            self._routes.announced_again()
 
     def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
         if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:

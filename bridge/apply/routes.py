@@ -99,7 +99,7 @@ class DefinedRoutes(Routes):
 
     def _use(self, routing: Routing) -> None:
         self._routing = routing
-        self._found: dict[int, Subscribed | None] = {}
+        self._found: dict[int, tuple[Relation, Subscribed | None]] = {}
 
     def find(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go, and as what; None when they go nowhere.
@@ -107,12 +107,14 @@ class DefinedRoutes(Routes):
         Raises:
             TargetError: The definitions do not go with how the stream has the table.
         """
-        if relation.relation_id not in self._found:
+        by, found = self._found.get(relation.relation_id, (None, None))
+        if by != relation:
             try:
-                self._found[relation.relation_id] = self._find(relation)
+                found = self._find(relation)
             except PublicationError as error:
                 raise TargetError(str(error)) from error
-        return self._found[relation.relation_id]
+            self._found[relation.relation_id] = relation, found
+        return found
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""

@@ -36,9 +36,9 @@ class Both:
         native.execute("ALTER TABLE test ADD CONSTRAINT small CHECK (n < 100)")
         spark.sql(f"ALTER TABLE delta.`{bridge.path('test')}` ADD CONSTRAINT small CHECK (n < 100)").collect()
 
-    def stopped_at(self) -> str:
+    def stopped_at(self, match: str = "(?i)small") -> str:
         """Run the bridge into its error; the LSN to skip, as it is printed."""
-        with pytest.raises(ApplyError, match="(?i)small") as raised:
+        with pytest.raises(ApplyError, match=match) as raised:
             self.bridge.catch_up()
         found = _CONTEXT.search(str(raised.value))
         assert found is not None
@@ -116,6 +116,22 @@ def test_the_whole_transaction_is_skipped_and_nothing_else(both, publisher, spar
         ("UPDATE", 2),
     ]
     assert pq.read_table(kept / "public.other.parquet").num_rows == 2
+
+
+def test_the_definitions_of_a_transaction_that_is_skipped_undecoded_count(both, publisher):
+    """Behind a value that Delta cannot hold, a table is altered and another one is announced for the first time."""
+    pair = both()
+    publisher.execute("ALTER TABLE test ADD d date")
+    pair.native.execute("ALTER TABLE test ADD d date, ADD e text")
+    publisher.execute(
+        "BEGIN; INSERT INTO test VALUES (100, 100, 'x', 'infinity'); ALTER TABLE test DROP body;"
+        " ALTER TABLE test ADD e text; INSERT INTO test VALUES (101, 1, NULL, 'skipped');"
+        " INSERT INTO other VALUES (100, 1); COMMIT"
+    )
+    publisher.execute("INSERT INTO test VALUES (102, 2, '2024-01-01', 'after'); INSERT INTO other VALUES (102, 2)")
+    pair.skip(pair.stopped_at("infinity"))
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
 
 
 @pytest.mark.soak

@@ -470,6 +470,39 @@ def test_what_is_not_applied_is_planned_again():
     assert bridge.attempt([transaction(300, Insert(1, (text(4), NULL, NULL)))], Lsn(208)).alters
 
 
+def test_what_follows_an_undecodable_transaction_is_decoded_by_all_that_it_announced():
+    """Also by what came behind the bad row, which the server does not send again; not by what was rolled back."""
+    swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
+    bridge = former(subscribed(swapped), subscribed(LOG))
+    bridge.form([transaction(100, T, insert(1, "a"))], Lsn(50))
+    bad = transaction(200, insert("x", "bad"), swapped, LOG)
+    bad.events.append((1, replace(T, xid=7)))
+    bad.aborted.add(7)
+    batch = bridge.attempt([bad], Lsn(108))
+    assert batch.error is not None
+    bridge.pass_over(batch)
+    after = transaction(300, Insert(1, (text(2), text("c"), text("note"))), Insert(2, (text("x"),)))
+    t, log = bridge.form([after], Lsn(208)).tables
+    assert [column.name for column in t.columns] == ["id", "c", "note"]
+    assert t.changes.select(["new_1", "new_2"]).to_pylist() == [{"new_1": "c", "new_2": "note"}]
+    assert log.changes["new_0"].to_pylist() == ["x"]
+
+
+def test_an_undecodable_transaction_that_is_divided_off_announces_in_its_turn():
+    """What is before it is decoded by the definitions before it."""
+    swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
+    bridge = former(subscribed(swapped))
+    history = [transaction(100, T, insert(1, "a")), transaction(200, insert("x", "bad"), swapped)]
+    batch = bridge.attempt(history, Lsn(50))
+    assert batch.error is not None
+    bridge.rewind(batch)
+    (table,) = bridge.form(history[:1], Lsn(50)).tables
+    assert [column.name for column in table.columns] == ["id", "note"]
+    bridge.pass_over(bridge.attempt(history[1:], Lsn(108)))
+    (table,) = bridge.form([transaction(300, Insert(1, (text(2), NULL, NULL)))], Lsn(208)).tables
+    assert [column.name for column in table.columns] == ["id", "c", "note"]
+
+
 def test_a_change_that_cannot_be_followed_names_its_transaction_and_the_remedy():
     other = Relation(1, "public", "t", "d", (T.columns[0], Column("note", 2950, -1, is_key=False)))
     with pytest.raises(ApplyError, match="has another type now") as caught:
