@@ -1,9 +1,8 @@
 """A file of CREATE PUBLICATION statements, read as PostgreSQL 18 reads them.
 
-sqlglot does not know these statements, so the grammar (gram.y's CreatePublicationStmt) is here; the expression of a
-WHERE stays text. What pg_dump writes is read as well: ALTER PUBLICATION … ADD TABLE, … ADD TABLES IN SCHEMA,
-… OWNER TO (which means nothing here). Whatever PostgreSQL refuses without a look at its tables is refused here, in
-its words; the rest is `membership`'s.
+The grammar is gram.y's CreatePublicationStmt; the expression of a WHERE stays text. What pg_dump writes is read as
+well: ALTER PUBLICATION … ADD TABLE, … ADD TABLES IN SCHEMA, … OWNER TO (which means nothing here). Whatever PostgreSQL
+refuses without a look at its tables is refused here, in its words; the rest is `membership`'s.
 """
 
 from __future__ import annotations

@@ -6,17 +6,18 @@ the statement has long happened: they are refused at start, in the same words.
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.errors import PublicationError
+from bridge.filter import syntax
+from bridge.filter.parser import parse
+from bridge.filter.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from bridge.filter.membership import Membership
     from bridge.filter.routing import Routing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 GENERATED_VERSION = 180000
 """The first version that holds generated columns against the replica identity."""
+
+_WORDS: Final = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
 
 
 def check_identity(routing: Routing, version: int, columns_of: Callable[[str], Collection[str]] | None = None) -> None:
@@ -92,14 +95,23 @@ def _unpublished_generated(member: Membership, relation: CatalogRelation, listed
 
 @cache
 def column_names(expression: str) -> frozenset[str]:
-    """Names in an expression that may be columns; empty where it cannot be parsed, which its translation tells."""
+    """Names in an expression that may be columns.
+
+    Of one that is not read here, each of its words: no column is missing, whoever is to compute it.
+    """
     try:
-        tree: Any = sqlglot.parse_one(expression, dialect="postgres")
-    except SqlglotError:
-        return frozenset()
-    identifiers = [column.this for column in tree.find_all(exp.Column)]
-    return frozenset(
-        identifier.name if identifier.args.get("quoted") else identifier.name.lower()
-        for identifier in identifiers
-        if isinstance(identifier, exp.Identifier)
-    )
+        return frozenset(_names(parse(expression)))
+    except (Refused, RecursionError):
+        return frozenset(quoted.replace('""', '"') or word.lower() for quoted, word in _WORDS.findall(expression))
+
+
+def _names(expression: syntax.Node) -> Iterator[str]:
+    waiting: list[Any] = [expression]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, syntax.ColumnName):
+            yield part.parts[-1]
+        elif isinstance(part, tuple):
+            waiting += part
+        elif isinstance(part, syntax.Node):
+            waiting += (getattr(part, field.name) for field in fields(part))

@@ -96,6 +96,18 @@ def test_generated_columns_in_the_identity(publisher):
         assert f"{error.value.diag.message_primary}\nDETAIL:  {error.value.diag.message_detail}" in str(refused.value)
 
 
+def test_a_column_that_is_named_like_a_command(publisher):
+    """`comment`, `show`, `load`, `set`, … may begin a statement; in a filter they are columns."""
+    publisher.execute("CREATE TABLE c (id int PRIMARY KEY, comment text); INSERT INTO c VALUES (1)")
+    text = "CREATE PUBLICATION p FOR TABLE c WHERE (comment = 'keep')"
+    routed = routing(publisher, text)
+    publisher.execute(text)
+    with pytest.raises(psycopg.Error, match="not part of the replica identity"):
+        publisher.execute("UPDATE c SET id = 2")
+    with pytest.raises(PublicationError, match="not part of the replica identity"):
+        check_identity(routed, 180000)
+
+
 def test_columns_may_be_told_by_who_knows_better(publisher):
     publisher.execute(TABLES)
     routed = routing(publisher, "CREATE PUBLICATION p FOR TABLE t WHERE (a > 1)")
@@ -111,7 +123,11 @@ def test_columns_may_be_told_by_who_knows_better(publisher):
         ("((a > 5) AND (c = 'NSW'::text))", {"a", "c"}),
         ("coalesce(a, lower(b)) IN ('x') OR c IS DISTINCT FROM d", {"a", "b", "c", "d"}),
         ("(c ->> 'k') = ANY (ARRAY['a'::text])", {"c"}),
-        ("this is ( no", set()),
+        ("comment = 'keep'", {"comment"}),
+        ("show > 1 AND load < set", {"show", "load", "set"}),
+        ("(a, b) = (c, 1) AND d = ANY (e) OR CASE WHEN f THEN g ELSE h END", set("abcdefgh")),
+        ("a::text COLLATE \"C\" = 'x' AND NOT (b IS NULL)", {"a", "b"}),
+        ('B\'1\' = A AND "Q""q" > 5 AND ø = 1', {"b", "a", "and", 'Q"q', "ø"}),  # not read: each of its words
     ],
 )
 def test_column_names(expression, names):
