@@ -113,7 +113,12 @@ class Published:
     def routes(self, subscribed: Mapping[tuple[str, str], Subscribed]) -> Routes:
         """Where changes go, when these tables follow the stream."""
         if self._applied is None:
-            return Routes(subscribed)
+
+            def cut_identities() -> dict[tuple[str, str], frozenset[str]]:
+                tables = self.publisher.tables(self.subscription.publications)
+                return {(table.namespace, table.name): table.cut_identity for table in tables}
+
+            return Routes(subscribed, cut_identities)
 
         def refresh() -> Routing:
             return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing

@@ -44,6 +44,7 @@ class Subscribed:
         actions: What is published: some of insert, update, delete, truncate.
         columns: Names of the published columns; None for all that the stream has.
         filters: Which rows are published; None for all.
+        cut_identity: Names of the replica identity's columns, where not all of them are published.
     """
 
     target: Target
@@ -52,6 +53,7 @@ class Subscribed:
     actions: frozenset[str] = ACTIONS
     columns: frozenset[str] | None = None
     filters: RowFilters | None = None
+    cut_identity: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,13 +373,20 @@ def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
-    """Positions of the identity's columns: the replica identity's, or under FULL the primary key's."""
+    """Positions of the identity's columns: the replica identity's, or under FULL the primary key's.
+
+    None where a column list leaves one out: what the message has is a part of a key, and identifies no row. Such a
+    table has INSERTs only (`CheckCmdReplicaIdentity`). A message from before the list, or before a column of the key
+    was renamed, has the whole key.
+    """
     if relation.replica_identity == "f":
         names = {column.name for column in relation.columns}
         if not subscribed.primary_key or not names.issuperset(subscribed.primary_key):
             return ()
         return tuple(i for i, column in enumerate(relation.columns) if column.name in subscribed.primary_key)
-    return tuple(i for i, column in enumerate(relation.columns) if column.is_key)
+    key = tuple(i for i, column in enumerate(relation.columns) if column.is_key)
+    cut = subscribed.cut_identity.difference(column.name for column in relation.columns)
+    return () if cut and len(key) < len(subscribed.cut_identity) else key
 
 
 def from_rows(

@@ -30,10 +30,18 @@ class Routes:
 
     Args:
         subscribed: The tables that follow the stream, by (namespace, name).
+        cut_identities: Looks again at which tables have a replica identity that is not wholly published
+            (`Subscribed.cut_identity`).
     """
 
-    def __init__(self, subscribed: Mapping[tuple[str, str], Subscribed]) -> None:
+    def __init__(
+        self,
+        subscribed: Mapping[tuple[str, str], Subscribed],
+        cut_identities: Callable[[], Mapping[tuple[str, str], frozenset[str]]] | None = None,
+    ) -> None:
         self.subscribed = subscribed
+        self._cut_identities = cut_identities
+        self._keys: dict[int, frozenset[str]] = {}
 
     def find(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go; None when they go nowhere.
@@ -41,7 +49,19 @@ class Routes:
         Raises:
             TargetError: They cannot be taken rightly.
         """
+        if self._cut_identities is not None and self._lost_of_key(relation):
+            cut = self._cut_identities()
+            self.subscribed = {
+                name: replace(found, cut_identity=cut.get(name, frozenset())) for name, found in self.subscribed.items()
+            }
         return self.subscribed.get(name_of(relation))
+
+    def _lost_of_key(self, relation: Relation) -> bool:
+        """The key has fewer columns than it had: it is another one, or they are not published any more."""
+        key = frozenset(column.name for column in relation.columns if column.is_key)
+        before = self._keys.get(relation.relation_id, key)
+        self._keys[relation.relation_id] = key
+        return key < before
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""

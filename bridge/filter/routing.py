@@ -256,18 +256,20 @@ def _columns(members: Sequence[Membership], target: CatalogRelation) -> tuple[Ca
 
 def _published_table(entry: Entry) -> PublishedTable:
     target = entry.target
-    columns = (
-        PublishedColumn(
-            column.name, column.type_oid, column.typmod, column.in_primary_key, column.in_replica_identity_index
-        )
-        for column in entry.columns
-    )
+    left_out = (column for column in target.columns if column not in entry.columns)
     return PublishedTable(
         target.relid,
         target.namespace,
         target.name,
         target.relkind,
         target.replica_identity,
-        tuple(columns),
+        tuple(map(_published_column, entry.columns)),
         entry.copy_filters,
+        tuple(_published_column(c) for c in left_out if c.in_primary_key or c.in_replica_identity_index),
+    )
+
+
+def _published_column(column: CatalogColumn) -> PublishedColumn:
+    return PublishedColumn(
+        column.name, column.type_oid, column.typmod, column.in_primary_key, column.in_replica_identity_index
     )

@@ -45,6 +45,7 @@ class PublishedTable:
         replica_identity: d, n, f or i (`pg_class.relreplident`).
         columns: The published columns, in the order of attnum.
         row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
+        unpublished_keys: Columns of the primary key or the replica identity's index that are not published.
     """
 
     relid: int
@@ -54,6 +55,7 @@ class PublishedTable:
     replica_identity: str
     columns: tuple[PublishedColumn, ...]
     row_filters: tuple[str, ...]
+    unpublished_keys: tuple[PublishedColumn, ...] = ()
 
     @property
     def qualified_name(self) -> str:
@@ -67,15 +69,34 @@ class PublishedTable:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Names of the primary key's columns, as far as they are published."""
+        """Names of the primary key's columns; none where one of them is not published: a part identifies no row."""
+        if any(column.in_primary_key for column in self.unpublished_keys):
+            return ()
         return tuple(column.name for column in self.columns if column.in_primary_key)
 
     @property
+    def index_columns(self) -> tuple[str, ...]:
+        """Names of the columns of the replica identity's index; none where one of them is not published."""
+        if any(column.in_replica_identity_index for column in self.unpublished_keys):
+            return ()
+        return tuple(column.name for column in self.columns if column.in_replica_identity_index)
+
+    @property
     def has_identity(self) -> bool:
-        """Whether rows can be told by their replica identity, as far as its columns are published."""
+        """Whether rows can be told by their replica identity, all of whose columns are published."""
         if self.replica_identity == "i":
-            return any(column.in_replica_identity_index for column in self.columns)
+            return bool(self.index_columns)
         return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
+
+    @property
+    def cut_identity(self) -> frozenset[str]:
+        """Names of all columns of the key that is the replica identity, where some of them are not published."""
+        if self.replica_identity not in {"d", "i"} or self.has_identity:
+            return frozenset()
+        every = (*self.columns, *self.unpublished_keys)
+        if self.replica_identity == "i":
+            return frozenset(column.name for column in every if column.in_replica_identity_index)
+        return frozenset(column.name for column in every if column.in_primary_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,18 +289,19 @@ def _table(entries: list[dict[str, Any]], columns: list[dict[str, Any]]) -> Publ
         first["name"],
         first["relkind"],
         first["relreplident"],
-        tuple(
-            PublishedColumn(
-                column["name"],
-                column["type_oid"],
-                column["typmod"],
-                column["in_primary_key"],
-                column["in_replica_identity_index"],
-            )
-            for column in columns
-            if column["name"] in published[0]
-        ),
+        tuple(_column(column) for column in columns if column["name"] in published[0]),
         () if unfiltered else tuple(dict.fromkeys(filters)),
+        tuple(
+            _column(column)
+            for column in columns
+            if column["name"] not in published[0] and (column["in_primary_key"] or column["in_replica_identity_index"])
+        ),
+    )
+
+
+def _column(row: dict[str, Any]) -> PublishedColumn:
+    return PublishedColumn(
+        row["name"], row["type_oid"], row["typmod"], row["in_primary_key"], row["in_replica_identity_index"]
     )
 
 

@@ -239,7 +239,7 @@ def _key(table: PublishedTable) -> list[str]:
         case "n":
             return []
         case "i":
-            return [column.name for column in table.columns if column.in_replica_identity_index]
+            return list(table.index_columns)
         case _:
             return list(table.primary_key)
 

@@ -142,7 +142,13 @@ def name_without_identity(publisher: Publisher, publications: Sequence[str], log
     found = read_publications(publisher, publications)
     changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
     for table in publisher.tables(changing) if changing else ():
-        if table.relkind == "r" and not table.has_identity:
+        if table.relkind == "r" and table.cut_identity:
+            log.warning(
+                "the server refuses UPDATE and DELETE of a table that publishes them by a column list without its key",
+                relation=table.qualified_name,
+                hint=f"the column list needs all of {', '.join(sorted(table.cut_identity))}",
+            )
+        elif table.relkind == "r" and not table.has_identity:
             name = f"{psql_name(table.namespace)}.{psql_name(table.name)}"
             log.warning(
                 "the server refuses UPDATE and DELETE of a table that publishes them without a replica identity",

@@ -231,7 +231,8 @@ class TableSync:
                 state = "r" if rel.lsn <= remote_lsn else "s"
                 self._catalog.put_rel(self._subscription.name, replace(rel, state=state))
             key = table.primary_key if table is not None else ()
-            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key)
+            cut = table.cut_identity if table is not None else frozenset()
+            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key, cut_identity=cut)
         return subscribed
 
     def _existing(self, rel: RelRow) -> Target:

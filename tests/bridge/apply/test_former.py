@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed
+from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed, key_of
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.filtering import RowFilters
 from bridge.apply.former import BatchFormer
@@ -296,6 +296,18 @@ def test_a_key_that_only_a_filter_looks_at_is_none():
     )
     (changes,) = former(listed).form([transaction(100, T, insert(1, "a"))], Lsn(50)).tables
     assert ([column.name for column in changes.columns], changes.key) == (["id", "note"], ())
+
+
+def test_a_part_of_an_identity_is_no_key():
+    """A column list may leave the rest out; a message from before it, or before a rename, has the whole key."""
+    wide = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=True)))
+    cut = replace(subscribed(wide), cut_identity=frozenset({"id", "c"}))
+    assert key_of(T, cut) == ()
+    assert key_of(wide, cut) == (0, 2)
+    assert key_of(wide, replace(cut, cut_identity=frozenset({"id", "renamed"}))) == (0, 2)
+    twice = transaction(100, T, insert(1, "a"), insert(1, "b"))
+    (table,) = former(cut).form([twice], Lsn(50)).tables
+    assert (table.key, table.inserts_only) == ((), True)
 
 
 def test_a_value_that_cannot_be_decoded_names_column_row_and_transaction():

@@ -78,6 +78,25 @@ def test_by_name():
     assert here.truncated([unknown, t]) == [here.subscribed["public", "t"]]
 
 
+def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
+    """By another column list while the stream runs; once, and for no other change."""
+    looks = []
+
+    def look():
+        looks.append(1)
+        return {("public", "t"): frozenset({"a", "b"})}
+
+    a, b = Column("a", 23, -1, is_key=True), Column("b", 23, -1, is_key=True)
+    target = Target("public", "t", "/lake/public/t", StructType([]))
+    made = Routes({("public", "t"): Subscribed(target, Lsn(7), ())}, look)
+    seen = []
+    for columns in ((a, b), (a,), (a,), (a, b)):
+        found = made.find(Relation(1, "public", "t", "d", columns))
+        assert found is not None
+        seen.append((sorted(found.cut_identity), len(looks)))
+    assert seen == [([], 0), *[(["a", "b"], 1)] * 3]
+
+
 def test_definitions_restrict(server):
     """Actions, columns and filters are those of the file; a table that it does not have goes nowhere."""
     made, looks = routes(

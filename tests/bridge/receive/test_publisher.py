@@ -330,11 +330,22 @@ def test_included_columns_are_no_part_of_a_key(asked, publisher):
 
 
 def test_key_outside_the_column_list(asked, publisher):
-    """Allowed while only inserts are published: the key is then what of it is published, here nothing."""
+    """Allowed while only inserts are published: what of it is published is no key."""
     publisher.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, a int); CREATE PUBLICATION p FOR TABLE t (a) WITH (publish = 'insert')"
+        "CREATE TABLE t (id int, a int, code int NOT NULL, site int NOT NULL, PRIMARY KEY (id, a));"
+        "CREATE UNIQUE INDEX by_code ON t (code, site);"
+        "CREATE PUBLICATION p FOR TABLE t (a, site) WITH (publish = 'insert');"
+        "CREATE PUBLICATION q FOR TABLE t (a, id, site) WITH (publish = 'insert')"
     )
-    assert published(asked, "p")["public.t"].primary_key == ()
+    one, other = published(asked, "p")["public.t"], published(asked, "q")["public.t"]
+    assert (one.primary_key, one.cut_identity, one.has_identity) == ((), frozenset({"id", "a"}), False)
+    assert (other.primary_key, other.cut_identity, other.has_identity) == (("id", "a"), frozenset(), True)
+    publisher.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX by_code")
+    other = published(asked, "q")["public.t"]
+    assert (other.primary_key, other.index_columns) == (("id", "a"), ())
+    assert other.cut_identity == frozenset({"code", "site"})
+    publisher.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    assert published(asked, "p")["public.t"].cut_identity == frozenset()
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

@@ -54,16 +54,18 @@ def test_tables_without_an_identity_are_named_with_what_to_run(publisher):
         ALTER TABLE index_is_gone DROP CONSTRAINT index_is_gone_id_key;
         CREATE TABLE nothing (id int PRIMARY KEY); ALTER TABLE nothing REPLICA IDENTITY NOTHING;
         CREATE TABLE inserts (id int);
-        CREATE PUBLICATION pub FOR TABLE keyed, whole, indexed, "Bare", index_is_gone, nothing;
+        CREATE TABLE cut (a int, b int, PRIMARY KEY (a, b));
+        CREATE PUBLICATION pub FOR TABLE keyed, whole, indexed, "Bare", index_is_gone, nothing, cut (a);
         CREATE PUBLICATION insert_only FOR TABLE inserts WITH (publish = insert);
     """)
     with Publisher(publisher.conninfo, application_name="test") as server, capture_logs() as logs:
         name_without_identity(server, ["insert_only"], structlog.get_logger())
         assert logs == []
         name_without_identity(server, ["pub", "insert_only"], structlog.get_logger())
-    assert [log["relation"] for log in logs] == ["public.Bare", "public.index_is_gone", "public.nothing"]
+    assert [log["relation"] for log in logs] == ["public.Bare", "public.cut", "public.index_is_gone", "public.nothing"]
     assert {log["log_level"] for log in logs} == {"warning"}
     assert 'ALTER TABLE "public"."Bare" REPLICA IDENTITY FULL;' in logs[0]["hint"]
+    assert logs[1]["hint"] == "the column list needs all of a, b"
 
 
 def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):
