@@ -5,6 +5,7 @@
       StateError            the state directory: locked, unreadable, or of another server
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
+        StreamError         the server ended the stream with an error of its own
       SkipError             the LSN to skip or to advance to cannot be one
       PublicationError      publications do not go together, or do not fit the tables
       TargetError           a Delta table is not what it must be
@@ -65,6 +66,10 @@ class PublisherError(BridgeError):
 
 class SlotMoved(PublisherError):
     """The slot's confirmed_flush_lsn lies beyond everything that is durable here: changes are lost to us."""
+
+
+class StreamError(PublisherError):
+    """The walsender met an error in making the stream: another try at the same position may meet it again."""
 
 
 class SkipError(BridgeError):

@@ -19,7 +19,7 @@ from bridge.apply.routes import DefinedRoutes, Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.stage import SparkStage
 from bridge.apply.worker import BatchApplier
-from bridge.errors import BridgeError, ConfigError
+from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -27,6 +27,7 @@ from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.track import refresh
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
+from protocol.lsn import INVALID
 from protocol.types import resolve
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from bridge.filter.publication import Publication
     from bridge.filter.reapply import Applied
     from bridge.filter.routing import Routing
+    from bridge.receive.broken_off import BrokenOff
     from bridge.receive.publisher import PublishedTable, Publisher
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
@@ -135,8 +137,11 @@ def stream(
     control: Control,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
+    broken_off: BrokenOff,
 ) -> None:
     """Receive a subscription's slot from its origin on, and apply what comes, until the control says stop.
+
+    A stream that goes without `streaming` for a time (see `BrokenOff`) ends when that is over, and another begins.
 
     Args:
         published: Of the subscription.
@@ -146,11 +151,61 @@ def stream(
         control: Who says when to stop.
         log: The worker's logger.
         ignored: Called with a published table that does not follow the stream, when there are changes of it.
+        broken_off: What ended the streams before this one.
 
     Raises:
         ApplyError: A transaction could not be applied.
         BridgeError: The stream was lost, or cannot begin.
     """
+    name = published.subscription.name
+    if published.subscription.streaming != "off" and broken_off.switches_off(published.publisher.flush_lsn):
+        log.warning("streaming = off, for a time: with it the publisher breaks off the stream again and again")
+    while True:
+        once = _Once(control, broken_off)
+        try:
+            _stream(published, subscribed, spark, catalog, control=once, log=log, ignored=ignored)
+        except StreamError as error:
+            broken_off.failed(error.message, catalog.remote_lsn(name) or INVALID)
+            raise
+        if not once.over:
+            return
+        log.info("streaming = on again: the WAL that the publisher could not stream is behind")
+
+
+class _Once:
+    """The control of one stream, which also ends when `streaming` is asked for again."""
+
+    def __init__(self, control: Control, broken_off: BrokenOff) -> None:
+        self._control = control
+        self._broken_off = broken_off
+        self.over = False
+        self.streaming = not broken_off.off
+        self.progressed = control.progressed
+        self.report = control.report
+
+    @property
+    def in_a_hurry(self) -> bool:
+        return self._control.in_a_hurry
+
+    def going_on(self, progress: Progress) -> bool:
+        """Whether to go on."""
+        if not self._control.going_on(progress):
+            return False
+        self.over = self._broken_off.switches_on(progress.durable_lsn)
+        return not self.over
+
+
+def _stream(
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    *,
+    control: _Once,
+    log: FilteringBoundLogger,
+    ignored: Callable[[str], None],
+) -> None:
+    """One connection's part of `stream`."""
     subscription = published.subscription
     name = subscription.name
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
@@ -170,7 +225,8 @@ def stream(
     )
     queue = TransactionQueue(max_bytes=2 * subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
-    wanted = pgoutput_options(subscription, published.publisher.version, binary_readable=published.binary_readable)
+    asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
+    wanted = pgoutput_options(asked, published.publisher.version, binary_readable=published.binary_readable)
     receiver = WalReceiver(
         subscription.connection,
         StreamOptions(subscription.slot_name, remote_lsn, wanted, memory_bytes),

@@ -14,6 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, session
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError
+from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.streaming import Published, stream
 from bridge.sync.refresh import Refresh
@@ -73,6 +74,7 @@ class SubscriptionWorker:
         self._copying = False
         self._sync: TableSyncWorker | None = None
         self._again = self._look = False
+        self._broken_off = BrokenOff()
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -187,6 +189,7 @@ class SubscriptionWorker:
                 control=self,
                 log=self._log,
                 ignored=self._ignoring(),
+                broken_off=self._broken_off,
             )
         return self._again
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bridge import faults
-from bridge.errors import ApplyError, OutcomeUnknown
+from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
+from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun, divide
 
 if TYPE_CHECKING:
@@ -128,7 +129,14 @@ class ApplyLoop:
                 if self._under_way is not None and (self._formed is not None or not self._going_on()):
                     wait([self._under_way[1]], timeout=_TURN_S)
                     continue
-                items = self._next()
+                try:
+                    items = self._next()
+                except (BridgeError, ProtocolError):
+                    if self._under_way is not None:
+                        wait([self._under_way[1]])
+                        self._reap()
+                    self._pass_quiet()  # the next stream begins there, perhaps beyond what ended this one
+                    raise
                 if items:
                     self._form(items)
                 elif self._under_way is None:
@@ -266,15 +274,20 @@ class ApplyLoop:
         self._control.progressed()
 
     def _idle(self) -> None:
-        """Nothing to apply: move past WAL that holds nothing for us, once it is recorded."""
-        quiet_lsn = self._progress.quiet_lsn()
-        if quiet_lsn is not None:
-            self._catalog.advance_origin(self._name, quiet_lsn)
-            self._progress.durable(quiet_lsn)
-            self._formed_lsn = max(self._formed_lsn, quiet_lsn)
-            self._control.progressed()
-        elif self._control.in_a_hurry:
+        """Nothing to apply."""
+        if not self._pass_quiet() and self._control.in_a_hurry:
             self._receiver.ask_for_position()
+
+    def _pass_quiet(self) -> bool:
+        """Move past WAL that holds nothing for us, once it is recorded; whether there was some."""
+        quiet_lsn = self._progress.quiet_lsn()
+        if quiet_lsn is None:
+            return False
+        self._catalog.advance_origin(self._name, quiet_lsn)
+        self._progress.durable(quiet_lsn)
+        self._formed_lsn = max(self._formed_lsn, quiet_lsn)
+        self._control.progressed()
+        return True
 
 
 def _before(batch: Batch) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import psycopg
 
 from bridge import faults
-from bridge.errors import BridgeError, PublisherError
+from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
 from protocol.assembler import State, TransactionAssembler
@@ -29,6 +29,7 @@ from protocol.walsender import (
     PrimaryKeepalive,
     StandbyStatusUpdate,
     decode_copy_data,
+    decode_xlog_data,
     encode_standby_status_update,
     start_replication,
 )
@@ -50,6 +51,7 @@ pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _UNDEFINED_OBJECT = "42704"
+_STREAMING = frozenset({State.IDLE, State.IN_STREAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,15 @@ class WalReceiver:
             self._control(messages[index])
             at = index + 1
         self._take(messages.part(at))
+        if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING:
+            self._streamed(messages[-1])
         return not len(messages)
+
+    def _streamed(self, last: bytes) -> None:
+        """Where the server is with a transaction that it streams: no keepalive may come before its end."""
+        position = decode_xlog_data(last).wal_start
+        if position:  # a message that only describes the next one has none
+            self._progress.streamed(position)
 
     def _take(self, messages: Joined) -> None:
         """Assemble messages of the output plugin."""
@@ -250,4 +260,6 @@ def _ended(ended: StreamEnded) -> PublisherError:
             "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
         )
     reason = str(ended) or "no reason given"
-    return PublisherError(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)
+    # those of class 57 and 08 are of a server that stops, or of somebody who ends its processes
+    error = PublisherError if sqlstate is None or sqlstate[:2] in {"57", "08"} else StreamError
+    return error(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError, TargetError
+from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.streaming import Published, spool_folder, stream
@@ -110,6 +111,7 @@ class TableSyncWorker:
         self._aim: tuple[Lsn, float] | None = None  # where the subscription was, and when
         self._failures = 0
         self._streams = False
+        self._broken_off = BrokenOff()
         self.within_reach = threading.Event()
         self.error: Exception | None = None
         self.gave_up = False
@@ -219,6 +221,7 @@ class TableSyncWorker:
                 control=self,
                 log=self._log,
                 ignored=lambda _: None,
+                broken_off=self._broken_off,
             )
         faults.reach("sync_caught_up")
 

@@ -1,7 +1,9 @@
 """What is received, what is durable, and therefore what may be confirmed to the server. Pure: no I/O, no clock.
 
-The invariant: `durable_lsn` never passes the end of a transaction that was handed over and is not yet durable,
-and never moves back. PostgreSQL's counterpart is `get_flush_position` and `send_feedback` in worker.c.
+The invariant: `durable_lsn` never moves back, and everything that commits before it was handed over and is durable.
+A transaction in progress commits after it, however much of it has been streamed: the server keeps what that needs by
+the slot's restart_lsn, and sends it again from its first change. So transactions in progress hold nothing back.
+PostgreSQL's counterpart is `get_flush_position` and `send_feedback` in worker.c.
 """
 
 from __future__ import annotations
@@ -43,12 +45,25 @@ class Progress:
         """
         self.received(wal_end)
         if not in_transaction:
-            self._quiet = (wal_end, self.handed_over_lsn)
+            self._all_sent(wal_end)
+
+    def streamed(self, lsn: Lsn) -> None:
+        """A change of a transaction in progress, at `lsn`, has arrived after all that it came with was handed over.
+
+        The server streams what it has decoded: what commits before this change was sent before it.
+        """
+        self.received(lsn)
+        self._all_sent(lsn)
+
+    def _all_sent(self, lsn: Lsn) -> None:
+        """What commits before `lsn` has been handed over."""
+        if self._quiet is None or lsn > self._quiet[0]:
+            self._quiet = (lsn, self.handed_over_lsn)
 
     def quiet_lsn(self) -> Lsn | None:
         """A position beyond `durable_lsn` that may be made durable with nothing to apply, if there is one.
 
-        It is the last keepalive's, once everything handed over before that keepalive is durable.
+        It is the furthest that the server has told, once everything handed over before it told that is durable.
         """
         if self._quiet is None:
             return None

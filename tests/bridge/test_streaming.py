@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import log
+from bridge import log, streaming
 from bridge.apply.routes import DefinedRoutes, Routes
 from bridge.config import Subscription
-from bridge.errors import ConfigError, PublisherError
+from bridge.errors import ConfigError, PublisherError, StreamError
+from bridge.receive.broken_off import PATIENCE, BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.streaming import Published
+from bridge.track.progress import Progress
+from protocol.lsn import Lsn
 
 
 @pytest.fixture
@@ -60,3 +66,42 @@ def test_a_filter_that_cannot_be_computed_is_refused_before_there_is_a_slot(read
 def test_a_publication_that_is_not_there(read):
     with pytest.raises(PublisherError, match='publication "nowhere" does not exist'):
         read("nowhere")
+
+
+def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monkeypatch):
+    """For one connection, until the server's WAL of then is behind; nothing else ends it."""
+    asked: list[bool] = []
+    progress = Progress(Lsn(100))
+
+    def attempt(*_, control, **__):
+        asked.append(control.streaming)
+        if control.streaming and progress.durable_lsn < 500:
+            raise StreamError("could not map filenumber", retry=True)
+        while control.going_on(progress):
+            progress.durable(Lsn(progress.durable_lsn + 100))
+
+    def going_on(at):
+        return at.durable_lsn < 900
+
+    monkeypatch.setattr(streaming, "_stream", attempt)
+    publisher = SimpleNamespace(flush_lsn=lambda: Lsn(500))
+    published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
+    catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
+    control = SimpleNamespace(going_on=going_on, progressed=None, report=None)
+    others: Any = {"control": control, "log": log.get(), "ignored": None, "broken_off": BrokenOff()}
+    positional: Any = (published, {}, None, catalog)
+
+    def stream():
+        streaming.stream(*positional, **others)
+
+    for _ in range(PATIENCE):
+        with pytest.raises(StreamError):
+            stream()
+    with capture_logs() as events:
+        stream()
+    assert asked == [True] * PATIENCE + [False, True]
+    assert progress.durable_lsn == 900
+    assert [(event["log_level"], event["event"].split(",")[0].split(":")[0]) for event in events] == [
+        ("warning", "streaming = off"),
+        ("info", "streaming = on again"),
+    ]

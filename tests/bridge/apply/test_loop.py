@@ -192,6 +192,17 @@ def test_a_failed_stream_is_raised_after_what_came_before_it(parts):
     assert parts.applied == [(100, 110, [110])]
 
 
+def test_what_the_server_had_told_before_the_stream_failed_is_recorded(parts):
+    """The next stream begins there: perhaps beyond what ended this one."""
+    parts.put(110)
+    parts.progress.streamed(Lsn(150))
+    parts.queue.fail(PublisherError("gone", retry=True))
+    with pytest.raises(PublisherError, match="gone"):
+        parts.run(until=200)
+    assert parts.applied == [(100, 110, [110])]
+    assert parts.catalog.remote_lsn("sub") == parts.progress.durable_lsn == 150
+
+
 def test_a_failed_batch_is_raised_and_nothing_after_it_is_applied(parts):
     parts.failure = RuntimeError("no")
     parts.put(110)

@@ -12,16 +12,19 @@ from bridge.errors import StateError
 from bridge.receive import walreceiver
 from protocol.columns import RowMessages
 from protocol.errors import UnexpectedMessage
-from protocol.messages import Insert
-from protocol.pgoutput import decode
+from protocol.joined import Joined
+from protocol.lsn import Lsn
+from protocol.messages import Begin, Insert, Relation, StreamStart, StreamStop
+from protocol.pgoutput import decode, encode
 from protocol.transactions import Ending
-from protocol.walsender import HEADER_BYTES
+from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data
 from tests.bridge.receive.streams import Stream, wait_for, wal_position
 from tests.oracle.walsender import STREAM_EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from protocol.messages import Message
     from protocol.transactions import Transaction
 
 
@@ -194,3 +197,58 @@ def test_a_spool_that_cannot_be_written(stream, publisher):
     error = stream.failure()
     assert isinstance(error, StateError)
     assert f"spool file {stream.folder}" in str(error)
+
+
+class Scripted:
+    """What a walsender sends, a read at a time."""
+
+    def __init__(self, *reads: list[bytes]) -> None:
+        self._reads = list(reads)
+
+    def read(self) -> Joined:
+        return Joined.of(self._reads.pop(0))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def sent(lsn: int, message: Message) -> bytes:
+    return encode_xlog_data(XLogData(Lsn(lsn), Lsn(lsn), 0, encode(message)))
+
+
+def test_positions_of_a_streamed_transaction_count_although_no_keepalive_comes(stream):
+    """Inside a segment and behind it; not those of a transaction that came whole, nor where the server tells none."""
+    start, row = StreamStart(7, first_segment=True), Insert(1, (), xid=7)
+    base = int(stream.start_lsn)
+    stream.receiver.stop()
+    reads = [
+        [sent(base + 10, start), sent(base + 20, row)],
+        [sent(base + 30, row), sent(0, Relation(2, "public", "u", "d", (), xid=7))],
+        [sent(base + 40, row), sent(base + 40, StreamStop())],
+        [sent(base + 50, Begin(Lsn(base + 60), 0, 8)), sent(base + 55, Insert(1, (), xid=None))],
+    ]
+    stream.receiver._copy_both = Scripted(*reads)
+    found = []
+    for _ in reads:
+        stream.receiver._receive()
+        found.append((stream.progress.quiet_lsn() or base) - base)
+    assert found == [20, 20, 40, 40]
+
+
+def test_restart_in_the_middle_of_a_streamed_transaction(stream, publisher):
+    """From a position after its first changes: it is sent again, whole."""
+    stream.start()
+    with publisher.connect() as one:
+        one.execute("BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
+        publisher.execute("INSERT INTO t VALUES (10)")
+        (other,) = stream.take(1)
+        stream.progress.durable(other.end_lsn)
+        one.execute("INSERT INTO t VALUES (3)")
+        wait_for(lambda: (stream.progress.quiet_lsn() or 0) > other.end_lsn)
+        quiet_lsn = stream.progress.quiet_lsn()
+        stream.again(quiet_lsn)
+        stream.start()
+        one.execute("INSERT INTO t VALUES (4); COMMIT")
+    (whole,) = stream.take(1)
+    assert ids(whole) == [1, 2, 3, 4]
+    assert stream.nothing_comes()

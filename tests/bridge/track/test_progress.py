@@ -97,6 +97,19 @@ def test_quiet_position_before_a_later_transaction():
     assert progress.passed_lsn == 0x3100
 
 
+def test_streamed_transaction_in_progress_holds_nothing_back():
+    """It commits after its changes: what the server has sent before one of them may be confirmed."""
+    progress = progress_at()
+    progress.transaction(Lsn(0x1100))
+    progress.streamed(Lsn(0x1200))
+    assert (progress.received_lsn, progress.passed_lsn) == (0x1200, 0x1200)
+    assert progress.quiet_lsn() is None  # the transaction before it is not durable yet
+    progress.durable(Lsn(0x1100))
+    assert progress.quiet_lsn() == 0x1200
+    progress.streamed(Lsn(0x1150))  # of another transaction, that is further behind
+    assert progress.quiet_lsn() == 0x1200
+
+
 @pytest.mark.parametrize("behind", [0x0FFF, 0x1000])
 def test_quiet_position_is_ahead(behind):
     """A keepalive at or before what is durable is no news."""
@@ -179,13 +192,21 @@ class StreamMachine(RuleBasedStateMachine):
         transaction.handed_over = True
         self.in_transaction = False
 
+    @precondition(lambda self: not self.in_transaction)
+    @rule(back=st.integers(0, 200))
+    def change_of_a_streamed_transaction(self, back):
+        """One in progress, which commits later than anything here: its changes are from before where the server is."""
+        at = max(self.quiet_position() - back, int(START))
+        self.progress.streamed(Lsn(at))
+        self.last_keepalive = max(at, self.last_keepalive or 0)
+
     @rule()
     def keepalive(self):
         """It carries how far the server has read: up to the end of what it is sending, or all it has."""
         read_to = self.unsent[0].end_lsn if self.in_transaction else self.quiet_position()
         self.progress.keepalive(Lsn(read_to), in_transaction=self.in_transaction)
         if not self.in_transaction:
-            self.last_keepalive = read_to
+            self.last_keepalive = max(read_to, self.last_keepalive or 0)
 
     def quiet_position(self) -> int:
         """Just before the next transaction that is to be sent."""
