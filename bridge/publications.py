@@ -28,9 +28,10 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
     """The document of `--json`.
 
     Returns:
-        `{"subscriptions": [{"name", "publications", "definitions", "refused", "notes", "targets"}]}`.
+        `{"subscriptions": [{"name", "publications", "definitions", "refused", "warnings", "notes", "targets"}]}`.
         `definitions` is the file, or null: then the server's own publications are shown, by the same rules.
-        `notes` is what the stream lacks for the definitions; `refused` why they cannot be re-applied, or null.
+        `refused` is why the definitions cannot be re-applied, or null; `warnings` has the UPDATEs and DELETEs that
+        will stop the subscription; `notes` what the stream lacks for the definitions.
         A target has `name`, `publications` (whose filters and lists it goes by), `actions`, `filters` (by action:
         one expression, or null where every row passes), `copy_filter`, `columns`, `root` (its own name where it is
         published in the place of its partitions, else null) and `leaves` (those partitions).
@@ -51,14 +52,14 @@ def _one(subscription: Subscription) -> dict[str, Any]:
         "publications": list(names),
         "definitions": subscription.publication_definitions,
         "refused": _refused(applied),
+        "warnings": [refusal.warning for refusal in applied.refusals],
         "notes": [gap.message for gap in applied.gaps if not gap.fatal],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
     }
 
 
 def _refused(applied: Applied) -> str | None:
-    fatal = [str(applied.refused)] if applied.refused else [gap.message for gap in applied.gaps if gap.fatal]
-    return "\n".join(fatal) or None
+    return "\n".join(gap.message for gap in applied.gaps if gap.fatal) or None
 
 
 def _target(routing: Routing, entry: Entry) -> dict[str, Any]:
@@ -125,6 +126,8 @@ def render(document: dict[str, Any]) -> RenderableType:
         if item["refused"]:
             problems.append(f"\n{item['name']}, refused:\n", style="bold red")
             problems.append(item["refused"] + "\n")
+        for warning in item["warnings"]:
+            problems.append(f"\n{item['name']}, warning: {warning}\n", style="yellow")
         for note in item["notes"]:
             problems.append(f"\n{item['name']}: {note}\n")
     return Group(table, problems)

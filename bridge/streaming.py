@@ -92,6 +92,8 @@ class Published:
             applied.check()
             for gap in applied.gaps:
                 log.warning("the stream lacks something that the definitions publish", gap=gap.message)
+            for refusal in applied.refusals:
+                log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
         types = publisher.types({column.type_oid for column in columns})

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.batch import Batch
-from bridge.apply.changes import COMMANDS, Pieces, Subscribed, from_rows, inserts_only, key_of
+from bridge.apply.changes import COMMANDS, INSERT, Pieces, Subscribed, from_rows, inserts_only, key_of
 from bridge.apply.routes import name_of
 from bridge.apply.runs import Run, runs_of
 from bridge.apply.schemas import learned
 from bridge.apply.target import TargetColumn, unrepresentable_hint
+from bridge.apply.wanted import cast, chosen, old_columns, wanted_columns
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES
 from protocol.columns import RowMessages
@@ -205,6 +206,7 @@ class BatchFormer:
                 tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
                 indices = indices[np.isin(messages.tags[indices], tags)]
             if len(indices):
+                self._check_identity(work, relation, subscribed, indices)
                 self._decode_relation(work, relation, subscribed, indices)
 
     def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
@@ -216,7 +218,7 @@ class BatchFormer:
             columns, types = self._define(relation, subscribed, pieces)
             policy = self._unrepresentable
             table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
-            table = _cast(table, types, columns)
+            table = cast(table, types, columns)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
             hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
@@ -225,8 +227,8 @@ class BatchFormer:
             raise work.failed(error.message, at, relation=name, hint=error.hint) from error
         except ProtocolError as error:
             raise work.failed(str(error), at, relation=name) from error
-        wanted = _wanted(columns, subscribed)
-        pieces.columns, pieces.key = _chosen(columns, key, wanted, subscribed)
+        wanted = wanted_columns(columns, subscribed)
+        pieces.columns, pieces.key = chosen(columns, key, wanted, subscribed)
         changed = not inserts_only(table)
         if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(
@@ -244,8 +246,22 @@ class BatchFormer:
                 hint="transactions are applied by themselves next; of one that has both, SKIP is the way past it",
             )
         seq = pa.array(indices + work.run.first_seq)
-        olds = _olds(columns, relation, subscribed, pieces.key) if changed else ()
+        olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
         pieces.add(from_rows(table, seq, olds, wanted, key=key))
+
+    def _check_identity(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+        """Stop at the first change that the definitions cannot take rightly, as its old tuple has too little."""
+        tags = work.messages.tags[indices]
+        if (tags == INSERT).all():
+            return
+        refusals = self._routes.refusals(relation, self._relations.find)
+        by_command = {command: refusal for refusal in reversed(refusals) for command in refusal.commands}
+        refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
+        if refused.any():
+            row = int(indices[refused.argmax()])
+            command = COMMANDS[int(work.messages.tags[row])]
+            message, hint = by_command[command].message(command), by_command[command].hint
+            raise work.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
     def _route(self, relation: Relation) -> Subscribed | None:
         subscribed = self._routes.find(relation)
@@ -299,8 +315,8 @@ class BatchFormer:
                     except TargetError as error:
                         of_target = replace(context, relation=target.qualified_name)
                         raise ApplyError(error.message, of_target, hint=error.hint) from error
-                    wanted = _wanted(columns, subscribed)
-                    pieces.columns, pieces.key = _chosen(columns, key_of(relation, subscribed), wanted, subscribed)
+                    wanted = wanted_columns(columns, subscribed)
+                    pieces.columns, pieces.key = chosen(columns, key_of(relation, subscribed), wanted, subscribed)
             pieces.truncate()
 
 
@@ -339,41 +355,3 @@ class _Work:
         command = COMMANDS[int(self.messages.tags[row])]
         context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
         return ApplyError(message, context, hint=hint)
-
-
-def _cast(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetColumn]) -> pa.Table:
-    """Decoded rows in the target's types, which may be wider."""
-    for i, (type_, column) in enumerate(zip(types, columns, strict=True)):
-        if not type_.arrow.equals(column.type.arrow):
-            for name in {f"new_{i}", f"old_{i}"}.intersection(table.column_names):
-                at = table.column_names.index(name)
-                table = table.set_column(at, name, table[name].cast(column.type.arrow))
-    return table
-
-
-def _wanted(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
-    """Positions of the columns that are published or looked at by a filter; None for all."""
-    if subscribed.columns is None:
-        return None
-    names = subscribed.columns | (subscribed.filters.columns if subscribed.filters else frozenset())
-    return [i for i, column in enumerate(columns) if column.name in names]
-
-
-def _chosen(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], wanted: list[int] | None, subscribed: Subscribed
-) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
-    """The wanted columns, and the key's positions among them; no key where one of its columns is not published."""
-    if wanted is None:
-        return columns, key
-    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
-    return tuple(columns[i] for i in wanted), tuple(wanted.index(k) for k in key) if complete else ()
-
-
-def _olds(
-    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
-) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's, and those that a filter looks at; else all."""
-    if not key:
-        return set(range(len(columns)))
-    looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
-    return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}

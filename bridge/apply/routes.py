@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from bridge.apply.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.filter import row_filter
-from bridge.receive.relations import described
+from bridge.filter.identity import refusals_of
+from bridge.receive.relations import announced, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.apply.changes import Subscribed
+    from bridge.filter.identity import Refusal
     from bridge.filter.routing import Entry, Routing
     from bridge.receive.relations import CatalogRelation
     from bridge.receive.relations import Collation as CatalogCollation
@@ -66,6 +68,16 @@ class Routes:
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""
         return [found for relation in relations if (found := self.find(relation)) is not None]
+
+    def refusals(self, relation: Relation, announced_as: Callable[[int], Relation | None]) -> Sequence[Refusal]:
+        """UPDATEs and DELETEs of a relation that cannot be taken rightly, by the replica identity they came with.
+
+        Args:
+            relation: As the stream has it.
+            announced_as: Gives the latest definition that the stream has of an oid.
+        """
+        del relation, announced_as
+        return ()
 
     def announced_again(self) -> None:
         """The server has sent a definition that it had sent before: something about the table has changed."""
@@ -149,6 +161,20 @@ class DefinedRoutes(Routes):
             if found is not None:
                 emptied.append(found)
         return emptied
+
+    def refusals(self, relation: Relation, announced_as: Callable[[int], Relation | None]) -> Sequence[Refusal]:
+        """What the server would refuse, were the definitions its own publications.
+
+        A stream that has partitions under their root's name does not tell of which of them a change is: each that
+        it has announced counts.
+        """
+        known = self._known(relation)
+        found: list[Refusal] = []
+        for leaf in self._routing.relations.leaves(known) or (known,):
+            message = relation if leaf is known else announced_as(leaf.relid)
+            if message is not None:
+                found += refusals_of(self._routing, announced(leaf, message))
+        return found
 
     def announced_again(self) -> None:
         """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""

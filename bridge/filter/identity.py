@@ -1,23 +1,24 @@
 """Whether what is published of UPDATE and DELETE goes with the replica identity (`RelationBuildPublicationDesc`).
 
-PostgreSQL refuses the statement on the publisher (`CheckCmdReplicaIdentity`). Where publications are re-applied here,
-the statement has long happened: they are refused at start, in the same words.
+PostgreSQL takes such a publication, and refuses the statement on the publisher (`CheckCmdReplicaIdentity`). Where
+publications are re-applied here, the statement has long happened: its old tuple lacks what a filter looks at, so the
+subscription stops at it, in the same words. Which identity it had then is in the stream's Relation messages; what the
+catalog has now is good for a warning.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.errors import PublicationError
 from bridge.filter import syntax
 from bridge.filter.parser import parse
 from bridge.filter.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from bridge.filter.membership import Membership
     from bridge.filter.routing import Routing
@@ -29,61 +30,94 @@ GENERATED_VERSION = 180000
 _WORDS: Final = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
 
 
-def check_identity(routing: Routing, version: int, columns_of: Callable[[str], Collection[str]] | None = None) -> None:
-    """Refuse publications by which UPDATE or DELETE could not be told rightly.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the server would refuse a statement, were the publication its own.
+
+    Attributes:
+        publication: Its name.
+        place: Where the publication's file has it.
+        table: The table's name, without its schema, as in PostgreSQL's error.
+        qualified_name: With it.
+        commands: UPDATE, DELETE or both.
+        detail: PostgreSQL's.
+    """
+
+    publication: str
+    place: str
+    table: str
+    qualified_name: str
+    commands: tuple[str, ...]
+    detail: str
+
+    def message(self, command: str) -> str:
+        """PostgreSQL's error and detail for one of the commands."""
+        what = "update" if command == "UPDATE" else "delete from"
+        return f'cannot {what} table "{self.table}"\nDETAIL:  {self.detail}'
+
+    @property
+    def hint(self) -> str:
+        """What can be done about it."""
+        return (
+            f'{self.place}publication "{self.publication}" publishes {" and ".join(self.commands)} of '
+            f'"{self.qualified_name}": leave that out, or run on the server: ALTER TABLE … REPLICA IDENTITY USING '
+            "INDEX … (or FULL); which is for changes that come after it, one that has come can be skipped"
+        )
+
+    @property
+    def warning(self) -> str:
+        """The same, before there is such a statement."""
+        return (
+            f'{self.place}publication "{self.publication}": {" or ".join(self.commands)} of table '
+            f'"{self.qualified_name}" will stop the subscription: {self.detail}'
+        )
+
+
+def refusals(routing: Routing) -> list[Refusal]:
+    """What of the publications does not go with the tables as the catalog has them.
 
     A table without any replica identity is passed over: the server itself refuses its UPDATEs and DELETEs.
-
-    Args:
-        routing: The publications on their tables.
-        version: The server's server_version_num.
-        columns_of: The names of the columns that a filter uses.
-
-    Raises:
-        PublicationError: PostgreSQL's error and detail, with the publication and its place.
     """
+    found: list[Refusal] = []
     for relation in routing.relations.publishable:
-        identified = relation.replica_identity == "f" or relation.identity_columns
-        if relation.relkind != "r" or not identified or routing.entry(relation) is None:
-            continue
-        for member in routing.memberships:
-            _check(routing, member, relation, version, columns_of or column_names)
+        if relation.relkind == "r" and (relation.replica_identity == "f" or relation.identity_columns):
+            found += refusals_of(routing, relation)
+    return found
 
 
-def _check(
-    routing: Routing,
-    member: Membership,
-    relation: CatalogRelation,
-    version: int,
-    columns_of: Callable[[str], Collection[str]],
-) -> None:
+def refusals_of(routing: Routing, relation: CatalogRelation) -> list[Refusal]:
+    """The same for one table whose rows change."""
+    if routing.entry(relation) is None:
+        return []
+    found = (_refusal(routing, member, relation) for member in routing.memberships)
+    return [refusal for refusal in found if refusal is not None]
+
+
+def _refusal(routing: Routing, member: Membership, relation: CatalogRelation) -> Refusal | None:
     publication = member.publication
     published_as = member.publish_as(relation, routing.relations)
-    actions = [action for action in ("update", "delete") if action in publication.actions]
-    if published_as is None or not actions:
-        return
+    commands = tuple(action.upper() for action in ("update", "delete") if action in publication.actions)
+    if published_as is None or not commands:
+        return None
     target = published_as[0]
     detail = ""
     text = member.row_filter(target)
     if text is not None and relation.replica_identity != "f":
         # the server holds the columns against it that a virtual one is made from; `coverage` refuses those
         known = {column.name for column in target.columns if column.generated != "v"}
-        if not known.intersection(columns_of(text)) <= relation.identity_columns:
+        if not known.intersection(column_names(text)) <= relation.identity_columns:
             detail = "Column used in the publication WHERE expression is not part of the replica identity."
     listed = member.column_list(target)
     if listed is not None and (relation.replica_identity == "f" or not relation.identity_columns <= listed):
         detail = detail or "Column list used by the publication does not cover the replica identity."
+    version = routing.relations.version
     if not detail and version >= GENERATED_VERSION and _unpublished_generated(member, relation, listed):
         detail = "Replica identity must not contain unpublished generated columns."
-    if detail:
-        what = "update" if actions[0] == "update" else "delete from"
-        place = next((table.place for table in (member.tables.get(target.relid),) if table), publication.place)
-        raise PublicationError(
-            f'{place}cannot {what} table "{relation.name}"\nDETAIL:  {detail}',
-            hint=f'publication "{publication.name}" publishes {" and ".join(action.upper() for action in actions)} of '
-            f'"{relation.qualified_name}": leave that out, or run on the server: '
-            f"ALTER TABLE … REPLICA IDENTITY USING INDEX … (or FULL);",
-        )
+    if not detail:
+        return None
+    named = member.tables.get(target.relid)
+    place = named.place if named else publication.place
+    return Refusal(publication.name, place, relation.name, relation.qualified_name, commands, detail)
 
 
 def _unpublished_generated(member: Membership, relation: CatalogRelation, listed: Collection[str] | None) -> bool:

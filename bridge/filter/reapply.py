@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bridge.errors import PublicationError
 from bridge.filter.coverage import Gap, gaps
 from bridge.filter.definitions import load
-from bridge.filter.identity import check_identity
+from bridge.filter.identity import Refusal, refusals
 from bridge.filter.routing import Routing
 from bridge.receive.relations import read_publications, read_relations
 
@@ -27,22 +27,20 @@ class Applied:
         routing: By the definitions, or by the server's publications where there are none.
         stream: By the server's publications: as which tables, and how, changes arrive.
         gaps: What the stream lacks for the definitions.
-        refused: Why the definitions cannot be re-applied at all; None where they can.
+        refusals: UPDATEs and DELETEs that the server would refuse if the definitions were its own publications.
     """
 
     routing: Routing
     stream: Routing
     gaps: tuple[Gap, ...] = ()
-    refused: PublicationError | None = None
+    refusals: tuple[Refusal, ...] = ()
 
     def check(self) -> None:
         """Refuse what cannot be re-applied rightly.
 
         Raises:
-            PublicationError: An action's rules do not go with a replica identity, or the stream lacks what they need.
+            PublicationError: The stream lacks what they need.
         """
-        if self.refused is not None:
-            raise self.refused
         for gap in self.gaps:
             if gap.fatal:
                 raise PublicationError(
@@ -85,9 +83,4 @@ def apply_publications(
     if definitions is None:
         return Applied(stream, stream)
     routing = Routing(definitions, relations, missing_ok=missing_ok)
-    refused = None
-    try:
-        check_identity(routing, publisher.version)
-    except PublicationError as error:
-        refused = error
-    return Applied(routing, stream, tuple(gaps(routing, stream)), refused)
+    return Applied(routing, stream, tuple(gaps(routing, stream)), tuple(refusals(routing)))

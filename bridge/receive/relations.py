@@ -7,7 +7,7 @@ Wider than `Publisher.tables`, which asks the server what its publications come 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +97,15 @@ class CatalogRelation:
 
 @dataclass(frozen=True)
 class Relations:
-    """The database's tables as of one moment."""
+    """The database's tables as of one moment.
+
+    Attributes:
+        version: The server's server_version_num.
+    """
 
     by_relid: Mapping[int, CatalogRelation]
-    schemas: frozenset[str] = field(default_factory=frozenset)
+    schemas: frozenset[str]
+    version: int
 
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
@@ -147,8 +152,8 @@ class Relations:
 
     def including(self, relation: CatalogRelation) -> Relations:
         """These, and one that the catalog has no more."""
-        schemas = self.schemas | {relation.namespace}
-        return Relations({**self.by_relid, relation.relid: relation}, schemas)
+        by_relid = {**self.by_relid, relation.relid: relation}
+        return replace(self, by_relid=by_relid, schemas=self.schemas | {relation.namespace})
 
 
 def described(message: Relation) -> CatalogRelation:
@@ -176,6 +181,14 @@ def described(message: Relation) -> CatalogRelation:
     )
 
 
+def announced(relation: CatalogRelation, message: Relation) -> CatalogRelation:
+    """A table with the replica identity that a Relation message gives it, whatever the catalog has by now."""
+    whole = message.replica_identity == "f"
+    key = {column.name for column in message.columns if column.is_key}
+    columns = (replace(column, in_replica_identity=whole or column.name in key) for column in relation.columns)
+    return replace(relation, replica_identity=message.replica_identity, columns=tuple(columns))
+
+
 def read_relations(publisher: Publisher) -> Relations:
     """All tables of the database, as they are now.
 
@@ -193,7 +206,8 @@ def read_relations(publisher: Publisher) -> Relations:
         )
         for row in rows
     }
-    return Relations(made, frozenset(row["name"] for row in publisher.rows("schemas")))
+    schemas = frozenset(row["name"] for row in publisher.rows("schemas"))
+    return Relations(made, schemas, publisher.version)
 
 
 def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:

@@ -55,11 +55,12 @@ def printed(document) -> str:
 def test_definitions(subscription, tmp_path):
     document = collect([subscription(DEFINITIONS)])
     (found,) = document["subscriptions"]
-    assert {key: found[key] for key in ("name", "publications", "definitions", "refused", "notes")} == {
+    assert {key: found[key] for key in ("name", "publications", "definitions", "refused", "warnings", "notes")} == {
         "name": "shop",
         "publications": ["one", "two"],
         "definitions": str(tmp_path / "f.sql"),
         "refused": None,
+        "warnings": [],
         "notes": [],
     }
     root, table = found["targets"]
@@ -93,12 +94,22 @@ def test_the_servers_own(subscription):
     assert found["targets"][1]["filters"] == {"insert": None, "update": None, "delete": None}
 
 
-def test_what_cannot_be_reapplied(subscription):
-    document = collect([subscription("CREATE PUBLICATION p FOR TABLE t WHERE (b = 'x')")])
+def test_what_cannot_be_reapplied(subscription, publisher):
+    publisher.execute("CREATE PUBLICATION via_root FOR ALL TABLES WITH (publish_via_partition_root)")
+    document = collect([subscription("CREATE PUBLICATION p FOR TABLE leaf", "via_root")])
     (found,) = document["subscriptions"]
     assert is_refused(document)
-    assert 'cannot update table "t"' in found["refused"]
-    assert "not part of the replica identity" in printed(document)
+    assert 'the server publishes changes of table "public.leaf" as "public.root"' in found["refused"]
+    assert "shop, refused" in printed(document)
+
+
+def test_what_will_stop_the_subscription(subscription):
+    document = collect([subscription("CREATE PUBLICATION p FOR TABLE t WHERE (b = 'x')")])
+    (found,) = document["subscriptions"]
+    assert not is_refused(document)
+    (warning,) = found["warnings"]
+    assert 'UPDATE or DELETE of table "public.t" will stop the subscription' in warning
+    assert "not part of the replica identity" in " ".join(printed(document).split())
 
 
 def test_what_the_stream_lacks(subscription, publisher):

@@ -24,6 +24,7 @@ class Rule(NamedTuple):
 
 
 _FILTER: Final = "tests/bridge/filter"
+_EXAMPLE: Final = "tests/oracle/test_identity.py::test_the_documentations_example"
 _IDENTITY: Final = f"{_FILTER}/test_identity.py::test_against_the_servers_own_refusal"
 _REFUSED: Final = "tests/oracle/test_refusals.py::test_in_the_servers_words"
 
@@ -60,7 +61,7 @@ ROW_FILTERS: Final = (
         "tests/oracle/test_refusals.py::test_in_other_words",
         f"{_FILTER}/test_row_filter.py::test_what_the_server_refuses_in_its_own_words",
     ),
-    ("with UPDATE or DELETE, only columns of the replica identity", _IDENTITY),
+    ("with UPDATE or DELETE, only columns of the replica identity", _IDENTITY, _EXAMPLE),
     ("with INSERT alone, any column", "identity", "publish", "generated"),
     (
         "UPDATE becomes nothing, INSERT, DELETE or UPDATE, by the old row and the new one",
@@ -82,7 +83,7 @@ ROW_FILTERS: Final = (
     ("redundant: one is FOR ALL TABLES", "all_tables", "all_leaves"),
     ("redundant: one is FOR TABLES IN SCHEMA", "in_schema"),
     ("FOR ALL TABLES and FOR TABLES IN SCHEMA do not allow filters", _REFUSED),
-    ("Examples: p1, p2, p3, p4", "example", "publications", "via_parent", "via_child"),
+    ("Examples: p1, p2, p3, p4", "example", "publications", "via_parent", "via_child", _EXAMPLE),
 )
 COLUMN_LISTS: Final = (
     ("only the listed columns are replicated; without a list, all", "columns", "listed", "subscriptions"),

@@ -17,6 +17,7 @@ from bridge.apply.routes import Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
+from bridge.filter.identity import Refusal
 from bridge.receive.publisher import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.joined import Joined
@@ -267,6 +268,45 @@ def test_a_table_without_a_key_that_is_altered_between_changes_is_refused():
         .tables
     )
     assert table.inserts_only
+
+
+class Refusing(Routes):
+    """By definitions that do not go with the identity that a relation has in the stream."""
+
+    def refusals(self, relation, announced_as):
+        assert announced_as(relation.relation_id) == relation
+        if relation.replica_identity == "f":
+            return ()
+        return (Refusal("p", "f.sql:1:1: ", "t", "public.t", ("UPDATE",), "Column used …"),)
+
+
+def test_the_first_change_that_the_definitions_cannot_take_stops_it():
+    """INSERTs go on, and what is not refused; the relation's latest definition decides."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    update = Update(1, (text(1), text("b")))
+    whole = Update(1, (text(1), text("c")), old_tuple=(text(1), text("b")))
+    one = subscribed(full, primary_key=("id",))
+
+    def form(*transactions):
+        made = BatchFormer("pgbridge_x", Refusing({("public", "t"): one}), lambda all_: [resolve(*i) for i in all_])
+        return made.attempt(transactions, Lsn(50))
+
+    first = transaction(100, T, insert(1, "a"), Delete(1, key_tuple=(text(9), NULL)), full, whole, whole)
+    batch = form(first)
+    assert batch.error is None
+    assert len(batch.tables[0].changes) == 4
+    error = form(first, transaction(200, T, insert(2, "b"), insert(3, "c"), update, update)).error
+    assert error is not None
+    assert error.message.startswith('cannot update table "t"\nDETAIL:  Column used …')
+    assert error.hint.startswith('f.sql:1:1: publication "p" publishes UPDATE of "public.t"')
+    assert (error.context.finish_lsn, error.context.command, error.context.relation) == (200, "UPDATE", "public.t")
+    no_updates = replace(one, actions=frozenset({"insert"}))
+    made = BatchFormer("pgbridge_x", Refusing({("public", "t"): no_updates}), lambda all_: [resolve(*i) for i in all_])
+    assert made.form([transaction(200, T, insert(2, "b"), update)], Lsn(50)).tables[0].inserts_only
+    late = BatchFormer(
+        "pgbridge_x", Refusing({("public", "t"): replace(one, lsn=Lsn(201))}), lambda all_: [resolve(*i) for i in all_]
+    )
+    assert late.form([transaction(200, T, update)], Lsn(50)).tables == []
 
 
 def test_a_missing_target_column_is_postgresqls_error():

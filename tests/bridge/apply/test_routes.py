@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql.types import StructType
 
@@ -176,6 +178,54 @@ def test_without_a_column_list_columns_are_the_streams(server):
         found = made.find(Relation(known.relation_id, "public", "t", "d", columns))
         assert found is not None
         assert found.columns == frozenset(column.name for column in columns) - {"doubled"}
+
+
+def identified(known: Relation, identity: str, *key: str) -> Relation:
+    """A definition with another replica identity."""
+    columns = tuple(replace(column, is_key=identity == "f" or column.name in key) for column in known.columns)
+    return replace(known, replica_identity=identity, columns=columns)
+
+
+def test_what_the_identity_does_not_carry(server):
+    """As the stream has it, whatever the catalog has: through lag, or because it is altered while all runs."""
+    made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5)", "t")
+    known = relation(server, "t")
+
+    def refused(message: Relation) -> list[str]:
+        return [refusal.message("DELETE") for refusal in made.refusals(message, lambda _: None)]
+
+    def expected(name: str) -> list[str]:
+        detail = "Column used in the publication WHERE expression is not part of the replica identity."
+        return [f'cannot delete from table "{name}"\nDETAIL:  {detail}']
+
+    by_n, full = identified(known, "i", "n"), identified(known, "f")
+    assert refused(known) == expected("t")
+    assert refused(by_n) == refused(full) == []
+    server.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    made.announced_again()
+    assert refused(known) == expected("t")
+    assert refused(full) == []
+    assert looks == [0]
+
+
+def test_partitions_under_their_roots_name_have_identities_of_their_own(server):
+    """The root's says nothing of old tuples; each partition's is in the stream, before its first change."""
+    server.execute("ALTER TABLE root ADD n int")
+    text = "CREATE PUBLICATION p FOR TABLE root WHERE (n > 5) WITH (publish_via_partition_root)"
+    made, _ = routes(server, text, "root")
+    root, leaf = relation(server, "root"), relation(server, "leaf")
+
+    def refused(message: Relation, *announced: Relation) -> list[str]:
+        known = {one.relation_id: one for one in announced}
+        return [refusal.table for refusal in made.refusals(message, known.get)]
+
+    assert refused(root, root, identified(leaf, "f")) == []
+    assert refused(identified(root, "f"), root, leaf) == ["leaf"]
+    assert refused(root, root) == []
+    assert refused(leaf) == ["leaf"]
+    server.execute("ALTER TABLE root DETACH PARTITION leaf")
+    made.announced_again()
+    assert refused(root) == ["root"]
 
 
 def test_a_filter_that_cannot_be_exact_is_refused_at_once(server):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.filter.coverage import gaps
-from bridge.filter.identity import check_identity
+from bridge.filter.identity import refusals
 from tests.bridge.filter.servers import routing
 
 TABLES = """
@@ -77,7 +77,7 @@ def test_virtual_columns(publisher):
     server = routing(publisher, f"{ALL} WITH (publish_generated_columns = stored)")
     for options in ("", " WITH (publish = 'insert')"):
         wanted = routing(publisher, f"CREATE PUBLICATION p FOR TABLE g WHERE (v > 4){options}")
-        check_identity(wanted, 180000)
+        assert refusals(wanted) == []
         (gap,) = gaps(wanted, server)
         assert gap.fatal
         assert gap.message.startswith('a row filter looks at virtual generated column "v" of table "public.g"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,7 +13,7 @@ from bridge.errors import PublicationError, PublisherError
 from bridge.filter.definitions import parse
 from bridge.filter.publication import ACTIONS, DML, Publication, PublishedBy, render
 from bridge.filter.routing import Routing
-from bridge.receive.relations import Relations, described
+from bridge.receive.relations import described
 from protocol.messages import Column, Relation
 from tests.bridge.filter.servers import Decoder, Sent, own_routing, own_tables, relation, routing
 
@@ -395,7 +396,7 @@ def test_a_relation_that_the_catalog_has_no_more(publisher):
     with_filter = "CREATE PUBLICATION p FOR TABLE plain WHERE (a > 5)"
     parsed, relations = parse(with_filter, "f.sql"), routing(publisher, "CREATE PUBLICATION p").relations
     publisher.execute("DROP TABLE plain")
-    without = Relations({k: v for k, v in relations.by_relid.items() if v.name != "plain"}, relations.schemas)
+    without = replace(relations, by_relid={k: v for k, v in relations.by_relid.items() if v.name != "plain"})
     routed = Routing(parsed, without, missing_ok=True)
     assert list(routed.targets) == []
     gone = described(Relation(77, "public", "plain", "d", (Column("a", 23, -1, is_key=True),)))
