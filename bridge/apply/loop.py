@@ -118,7 +118,8 @@ class ApplyLoop:
             BridgeError: The stream was lost.
             ProtocolError: The stream is not what the protocol says.
         """
-        self._recover()
+        if not self._recover():
+            return
         with ThreadPoolExecutor(1, f"batch {self._name}") as pool:
             while True:
                 self._reap()
@@ -173,7 +174,7 @@ class ApplyLoop:
             return
         self._formed = None
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
-            self._applier.undo()  # of a life before this one
+            self._applier.undo(fence=True)  # of a life before this one
             self._former.pass_over(batch)
             self._under_way = batch, pool.submit(self._skip, batch, skip_lsn)
             return
@@ -200,8 +201,11 @@ class ApplyLoop:
             self._divide(batch, batch.transactions // 2)
 
     def _divide(self, batch: Batch, first: int) -> None:
-        """Have a batch that is formed, or was applied and undone, formed again as two."""
-        self._applier.undo()
+        """Have a batch that is formed, or was applied and undone, formed again as two.
+
+        An intent that still stands is of a life before this one.
+        """
+        self._applier.undo(fence=True)
         following = [self._formed] if self._formed is not None and self._formed is not batch else []
         self._former.rewind(batch)
         self._formed, self._formed_lsn = None, batch.start_lsn
@@ -216,27 +220,32 @@ class ApplyLoop:
         self._report_due_s = time.monotonic() + _REPORT_INTERVAL_S
         return self._control.report(self._progress)
 
-    def _recover(self) -> None:
+    def _recover(self) -> bool:
         """A batch that was begun and not finished is formed again as it was; or undone, if that was begun.
 
         So is one that changes columns: the publisher's catalog, by which that was planned, may have changed since.
+
+        Returns:
+            False when the control says stop before all of the batch has come: its intent stands, and any other batch
+            would be applied on top of what it has committed.
         """
         intent = self._catalog.batch(self._name)
         if intent is None:
-            return
+            return True
         boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
         if intent.undoing or intent.alters:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=intent.alters)
             self._former.open_again()
-            return
+            return True
         self._log.info("finishing a batch", **boundaries)
         while self._going_on():
             taken = self._queue.take_until(intent.end_lsn, lambda: self._progress.passed_lsn, _TURN_S)
             if taken is not None:
                 self._form(taken, intent.start_lsn, intent.end_lsn)
-                return
+                return True
             self._receiver.ask_for_position()
+        return False
 
     def _apply(self, batch: Batch, skip_lsn: Lsn | None) -> None:
         started_s = time.monotonic()
@@ -279,11 +288,12 @@ class ApplyLoop:
             self._receiver.ask_for_position()
 
     def _pass_quiet(self) -> bool:
-        """Move past WAL that holds nothing for us, once it is recorded; whether there was some."""
+        """Move past WAL that holds nothing for us, once it is recorded; whether that was done."""
         quiet_lsn = self._progress.quiet_lsn()
         if quiet_lsn is None:
             return False
-        self._catalog.advance_origin(self._name, quiet_lsn)
+        if not self._catalog.advance_origin(self._name, quiet_lsn):
+            return False
         self._progress.durable(quiet_lsn)
         self._formed_lsn = max(self._formed_lsn, quiet_lsn)
         self._control.progressed()

@@ -174,15 +174,20 @@ class Catalog:
         rows = self._rows("SELECT remote_lsn FROM origin WHERE subscription = ?", name)
         return Lsn(rows[0][0]) if rows else None
 
-    def advance_origin(self, name: str, remote_lsn: Lsn) -> None:
-        """Move past WAL that holds nothing for us. Never moves back, nor while a batch is under way."""
+    def advance_origin(self, name: str, remote_lsn: Lsn) -> bool:
+        """Move past WAL that holds nothing for us. Never moves back, nor while a batch is under way.
+
+        Returns:
+            Whether the origin moved: only then may `remote_lsn` be confirmed.
+        """
         with self._transaction() as db:
-            db.execute(
+            moved = db.execute(
                 "UPDATE origin SET remote_lsn = ?2 WHERE subscription = ?1 AND remote_lsn < ?2 "
                 "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
                 (name, remote_lsn),
             )
             self._ready_rels(db, name)
+        return moved.rowcount > 0
 
     def set_origin(self, name: str, remote_lsn: Lsn) -> None:
         """pg_replication_origin_advance, by hand, without going back or leaving a batch half done.
@@ -209,10 +214,21 @@ class Catalog:
             self._ready_rels(db, name)
 
     def begin_batch(self, name: str, intent: BatchIntent) -> None:
-        """Record the batch's intent, before its first commit to Delta."""
+        """Record the batch's intent, before its first commit to Delta; once more, when the batch is applied again.
+
+        Raises:
+            StateError: Another batch was begun and not finished, or this one is being taken back.
+        """
         with self._transaction() as db:
+            standing = self.batch(name)
+            if standing is not None and standing != intent:
+                raise StateError(
+                    f"a batch from {standing.start_lsn} to {standing.end_lsn} was begun and not finished: "
+                    f"one from {intent.start_lsn} to {intent.end_lsn} would be applied on top of it",
+                    hint="nothing of it is in the tables; the next start finishes the first batch, or takes it back",
+                )
             db.execute(
-                "INSERT OR REPLACE INTO batch (subscription, start_lsn, end_lsn, undoing, alters) "
+                "INSERT OR IGNORE INTO batch (subscription, start_lsn, end_lsn, undoing, alters) "
                 "VALUES (?, ?, ?, 0, ?)",
                 (name, intent.start_lsn, intent.end_lsn, int(intent.alters)),
             )

@@ -35,7 +35,7 @@ class Parts:
         self.attempts = []
         self.rewound = []
         self.skipped = []
-        self.undone = 0
+        self.undone = self.fenced = 0
         self.undecodable = set()  # by the ends of transactions
         self.unappliable = set()
         self.without_changes = set()
@@ -49,6 +49,7 @@ class Parts:
         self.apply_gate.set()
         self.failure = None
         self.progress_count = 0
+        self.reports = []  # answers to come; then it is always to go on
 
     def put(self, end_lsn, rows=1):
         """What the receiver does with a transaction."""
@@ -61,7 +62,7 @@ class Parts:
         return progress.durable_lsn < self.until
 
     def report(self, _progress):
-        return True
+        return self.reports.pop(0) if self.reports else True
 
     def progressed(self):
         self.progress_count += 1
@@ -116,9 +117,9 @@ class Parts:
         return folder
 
     def undo(self, *, fence=False):
-        del fence
         if self.catalog.batch("sub") is not None:
             self.undone += 1
+            self.fenced += fence
             self.catalog.begin_undo("sub")
             self.catalog.finish_undo("sub")
 
@@ -182,6 +183,29 @@ def test_a_begun_batch_ends_even_if_its_last_transaction_is_no_longer_sent(parts
     parts.put(130)
     parts.run(until=130)
     assert parts.applied == [(100, 120, [110]), (120, 130, [130])]
+
+
+def test_a_stop_before_all_of_a_begun_batch_has_come_leaves_it_standing(parts):
+    """Whatever has come: the rest of it is not applied as another batch, and the next life applies it as it was."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
+    parts.reports = [False]  # DISABLE, which is seen once; the turn after it would go on
+    parts.put(110)
+    parts.run(until=110)
+    assert parts.applied == []
+    assert parts.catalog.batch("sub") == BatchIntent(Lsn(100), Lsn(120))
+    assert parts.progress.durable_lsn == parts.catalog.remote_lsn("sub") == 100
+    parts.put(120)
+    parts.run(until=120)
+    assert parts.applied == [(100, 120, [110, 120])]
+
+
+def test_nothing_is_confirmed_that_the_catalog_has_not_stored(parts):
+    """An intent that stands keeps the origin where it is, whatever the server says."""
+    parts.progress.keepalive(Lsn(500), in_transaction=False)
+    parts.catalog.advance_origin = lambda *_: parts.reports.append(False)  # stores nothing, and has the loop end
+    parts.run(until=500)
+    assert parts.progress.durable_lsn == 100
+    assert parts.progress_count == 0
 
 
 def test_a_failed_stream_is_raised_after_what_came_before_it(parts):
@@ -394,6 +418,6 @@ def test_a_begun_batch_is_undone_before_anything_of_it_is_skipped(parts, transac
     for end_lsn in (*transactions, 130):
         parts.put(end_lsn)
     parts.run(until=130)
-    assert parts.undone == 1
+    assert (parts.undone, parts.fenced) == (1, 1)
     assert parts.skipped == [[transactions[0]]]
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [*transactions[1:], 130]

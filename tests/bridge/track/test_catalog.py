@@ -171,14 +171,14 @@ def test_create_origin_is_one_transaction(catalog):
 
 @pytest.mark.parametrize(("lsn", "after"), [(0x150, 0x150), (0x100, 0x100), (0xFF, 0x100)])
 def test_advance_origin_never_back(started, lsn, after):
-    started.advance_origin("shop", Lsn(lsn))
+    assert started.advance_origin("shop", Lsn(lsn)) is (lsn > 0x100)
     assert started.remote_lsn("shop") == after
 
 
 def test_advance_origin_not_while_a_batch_is_under_way(started):
     """Its transactions end between the origin and there, and may not be in their tables yet."""
     started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
-    started.advance_origin("shop", Lsn(0x200))
+    assert not started.advance_origin("shop", Lsn(0x200))
     assert started.remote_lsn("shop") == 0x100
     started.finish_batch("shop", Lsn(0x150))
     started.advance_origin("shop", Lsn(0x200))
@@ -186,7 +186,7 @@ def test_advance_origin_not_while_a_batch_is_under_way(started):
 
 
 def test_advance_origin_without_origin(catalog):
-    catalog.advance_origin("shop", Lsn(0x200))
+    assert not catalog.advance_origin("shop", Lsn(0x200))
     assert catalog.remote_lsn("shop") is None
 
 
@@ -206,6 +206,31 @@ def test_batch_is_formed_again_with_its_boundaries(started):
     for _ in range(2):
         started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
     assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BatchIntent(Lsn(0x100), Lsn(0x140)),
+        BatchIntent(Lsn(0x150), Lsn(0x160)),
+        BatchIntent(Lsn(0x100), Lsn(0x150), alters=True),
+    ],
+)
+def test_a_standing_intent_is_not_overwritten(started, other):
+    """What its batch has committed would be committed again: neither by another range, nor while it is taken back."""
+    intent = BatchIntent(Lsn(0x100), Lsn(0x150))
+    started.begin_batch("shop", intent)
+    with pytest.raises(StateError, match=r"a batch from 0/100 to 0/150 was begun and not finished: one from") as caught:
+        started.begin_batch("shop", other)
+    assert "the next start finishes the first batch" in caught.value.hint
+    assert started.batch("shop") == intent
+    started.begin_undo("shop")
+    with pytest.raises(StateError):
+        started.begin_batch("shop", intent)
+    assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150), undoing=True)
+    started.finish_undo("shop")
+    started.begin_batch("shop", other)
+    assert started.batch("shop") == other
 
 
 def test_finish_batch_never_moves_the_origin_back(started):
