@@ -243,12 +243,13 @@ def test_restart_in_the_middle_of_a_streamed_transaction(stream, publisher):
         publisher.execute("INSERT INTO t VALUES (10)")
         (other,) = stream.take(1)
         stream.progress.durable(other.end_lsn)
-        one.execute("INSERT INTO t VALUES (3)")
+        one.execute("INSERT INTO t VALUES (3); INSERT INTO t VALUES (4)")  # the first may lie at that end
+        publisher.execute("CREATE TABLE other ()")  # a commit has the WAL flushed, and sent
         wait_for(lambda: (stream.progress.quiet_lsn() or 0) > other.end_lsn)
         quiet_lsn = stream.progress.quiet_lsn()
         stream.again(quiet_lsn)
         stream.start()
-        one.execute("INSERT INTO t VALUES (4); COMMIT")
+        one.execute("INSERT INTO t VALUES (5); COMMIT")
     (whole,) = stream.take(1)
-    assert ids(whole) == [1, 2, 3, 4]
+    assert ids(whole) == [1, 2, 3, 4, 5]
     assert stream.nothing_comes()
