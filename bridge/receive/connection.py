@@ -26,9 +26,13 @@ SESSION_SETTINGS = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
+    "transaction_timeout": "0",
     # Names in the bridge's own statements mean what they say (CVE-2018-1058).
     "search_path": "pg_catalog",
 }
+
+_SINCE = {"transaction_timeout": 170000}
+"""Settings that earlier servers do not have; a server refuses `options` that name one it does not know."""
 
 _FROM_ENVIRONMENT = ("DateStyle", "TimeZone")
 """What libpq takes from PGDATESTYLE and PGTZ, and the server then prefers to `options`; under its reported names."""
@@ -80,7 +84,8 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
         parameters: dict[str, Any] = dict(libpq.conninfo_to_dict(conninfo))
     except psycopg.ProgrammingError as error:
         raise ConfigError(f"connection: not a libpq connection string or URI ({str(error).strip()})") from error
-    settings = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items() if name != "client_encoding")
+    in_options = [(name, value) for name, value in SESSION_SETTINGS.items() if name not in {"client_encoding", *_SINCE}]
+    settings = " ".join(f"-c {name}={value}" for name, value in in_options)
     defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
     parameters = {**defaults, **parameters, "client_encoding": SESSION_SETTINGS["client_encoding"]}
     parameters["options"] = f"{parameters.get('options') or ''} {settings}".strip()
@@ -88,6 +93,9 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
         parameters["replication"] = "database"
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
+        for name, version in _SINCE.items():
+            if connection.info.server_version >= version:
+                connection.execute(f"SET {name} = {SESSION_SETTINGS[name]}".encode())
         for name in _FROM_ENVIRONMENT:
             if not (connection.info.parameter_status(name) or "").startswith(SESSION_SETTINGS[name.lower()]):
                 connection.execute(f"SET {name} = {SESSION_SETTINGS[name.lower()]}".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import closing
 
 import psycopg
@@ -12,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import ConfigError, PublisherError
+from bridge.receive import connection as module
 from bridge.receive.connection import SESSION_SETTINGS, connect, dictionaries, translated
 
 CONTRARY = {
@@ -25,6 +27,7 @@ CONTRARY = {
     "lock_timeout": "100ms",
     "idle_in_transaction_session_timeout": "100ms",
     "idle_session_timeout": "10s",
+    "transaction_timeout": "10s",
     "search_path": "public",
 }
 """For each setting something that would change what is read."""
@@ -89,6 +92,27 @@ def test_settings_hold_against_role_and_database(publisher, role, replication):
         assert in_force.pop("datestyle").startswith("ISO")
         assert in_force == {name: value for name, value in SESSION_SETTINGS.items() if name != "datestyle"}
         assert texts(connection) == AS_TEXT
+
+
+@pytest.mark.parametrize("replication", [False, True])
+def test_a_transaction_outlasts_the_roles_timeouts(publisher, role, replication):
+    """That of a copy, and the one that holds its snapshot."""
+    for name in CONTRARY:
+        if name.endswith("_timeout"):
+            publisher.execute(f"ALTER ROLE {role} SET {name} = '100ms'")
+    with connect(as_role(publisher, role), application_name="test", replication=replication) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT pg_sleep(0.3)")
+        time.sleep(0.3)
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_setting_that_the_server_does_not_have_is_left_out(publisher, role, monkeypatch):
+    """Neither in `options`, which the server would refuse, nor later: the role's stands, as if it were unknown."""
+    publisher.execute(f"ALTER ROLE {role} SET transaction_timeout = '10s'")
+    monkeypatch.setattr(module, "_SINCE", {"transaction_timeout": 10**6})
+    with connect(as_role(publisher, role), application_name="test") as connection:
+        assert value_of(connection, "SHOW transaction_timeout") == "10s"
 
 
 @pytest.mark.parametrize("replication", [False, True])
