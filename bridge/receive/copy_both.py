@@ -10,7 +10,6 @@ Source: the documentation's "Message Formats"; `getCopyDataMessage` in PostgreSQ
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 import time
@@ -21,6 +20,7 @@ import psycopg
 from psycopg import pq
 
 from bridge.errors import PublisherError
+from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
 from protocol.joined import Joined
@@ -154,7 +154,7 @@ class LibpqCopyBoth:
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
-        if select.select([pgconn.socket], [], [], timeout_s)[0]:
+        if readable(pgconn.socket, timeout_s):
             time.sleep(_GATHER_FEW_S)
             pgconn.consume_input()
 
@@ -162,7 +162,7 @@ class LibpqCopyBoth:
         pgconn = self._connection.pgconn
         pgconn.put_copy_data(content)
         while pgconn.flush():
-            select.select([], [pgconn.socket], [], _SEND_TIMEOUT_S)
+            writable(pgconn.socket, _SEND_TIMEOUT_S)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -192,7 +192,7 @@ class SocketCopyBoth:
         self._send(b"Q" + _LENGTH.pack(len(query) + 4) + query)
         refused: psycopg.Error | None = None
         while True:
-            select.select([self._socket], [], [])
+            readable(self._socket.fileno())
             self._receive()
             while (end := self._message_end()) is not None:
                 tag, body = self._buffer[0], bytes(self._buffer[PREFIX_BYTES:end])
@@ -233,7 +233,7 @@ class SocketCopyBoth:
         return Joined(data, *frames)
 
     def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
-        select.select([self._socket], [], [], timeout_s)
+        readable(self._socket.fileno(), timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
@@ -244,7 +244,7 @@ class SocketCopyBoth:
             try:
                 rest = rest[self._socket.send(rest) :]
             except BlockingIOError:
-                select.select([], [self._socket], [], _SEND_TIMEOUT_S)
+                writable(self._socket.fileno(), _SEND_TIMEOUT_S)
 
     def _receive(self) -> int:
         """Take what the socket holds, as much as the buffer has room for; a message always has.

@@ -9,7 +9,6 @@ Source: the documentation's "COPY Operations" and "Message Formats".
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 from functools import partial
@@ -19,6 +18,7 @@ import numpy as np
 import psycopg
 from psycopg import errors, pq
 
+from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
 from protocol.joined import Joined
@@ -70,7 +70,7 @@ def _encrypted(connection: psycopg.Connection[tuple[object, ...]], opened: socke
 def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
     pgconn.send_query(statement.encode())
     while pgconn.flush():
-        select.select([], [pgconn.socket], [])
+        writable(pgconn.socket)
     if (result := _result(pgconn)).status != pq.ExecStatus.COPY_OUT:
         raise errors.error_from_result(result)
     messages: list[bytes] = []
@@ -88,7 +88,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
                 messages.clear()
                 size_bytes = 0
         elif size == 0:
-            select.select([pgconn.socket], [], [])
+            readable(pgconn.socket)
             pgconn.consume_input()
         else:
             break
@@ -100,7 +100,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
 
 def _result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
     while pgconn.is_busy():
-        select.select([pgconn.socket], [], [])
+        readable(pgconn.socket)
         pgconn.consume_input()
     result = pgconn.get_result()
     if result is None:

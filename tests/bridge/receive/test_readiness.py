@@ -1,0 +1,94 @@
+"""Descriptors are waited for whatever their numbers: a connection beyond 1023 opens, streams and copies like others."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+
+from bridge.receive import copy_both as streaming
+from bridge.receive import copy_out as copying
+from bridge.receive.connection import connect
+from bridge.receive.copy_both import LibpqCopyBoth, SocketCopyBoth
+from bridge.receive.readiness import readable, writable
+from protocol.copy import CopyDecoder
+from protocol.lsn import INVALID
+from protocol.types import BUILTIN, resolve
+from protocol.walsender import StandbyStatusUpdate, encode_standby_status_update, start_replication
+from tests.bridge.receive.streams import PATIENCE_S
+
+BEYOND = 1024
+"""The first descriptor that select does not take."""
+
+
+@pytest.fixture
+def many_descriptors():
+    """What is opened now gets a descriptor beyond 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096) if hard < 0 else min(max(soft, 4096), hard), hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        descriptor = 0
+        while descriptor < BEYOND:
+            descriptor = os.open(os.devnull, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+        yield
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_pipe():
+    """Its end is something to read, a full one has no room; both are waited for no longer than told."""
+    read, write = os.pipe2(os.O_NONBLOCK)
+    assert read > BEYOND
+    assert not readable(read, 0)
+    assert writable(write)
+    os.write(write, b"x")
+    assert readable(read)
+    while writable(write, 0):
+        os.write(write, bytes(1 << 16))
+    before = time.monotonic()
+    assert not writable(write, 0.05)
+    assert 0.04 < time.monotonic() - before < PATIENCE_S
+    os.read(read, 1 << 20)
+    os.close(write)
+    assert readable(read)
+    os.close(read)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+@pytest.mark.parametrize("way", [LibpqCopyBoth, SocketCopyBoth])
+def test_a_stream(publisher, way):
+    publisher.execute("CREATE TABLE t (a text); CREATE PUBLICATION p FOR TABLE t")
+    with closing(connect(publisher.conninfo, application_name="test", replication=True)) as connection:
+        assert connection.pgconn.socket >= BEYOND
+        connection.execute(b"CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput")
+        stream = LibpqCopyBoth(connection) if way is LibpqCopyBoth else streaming.copy_both(connection, lambda _: None)
+        assert isinstance(stream, way)
+        with closing(stream):
+            stream.start(start_replication("s", INVALID, {"proto_version": 1, "publication_names": ["p"]}))
+            publisher.execute("INSERT INTO t VALUES ('x')")
+            update = encode_standby_status_update(StandbyStatusUpdate(INVALID, INVALID, INVALID, 0, False))
+            stream.send(update)
+            tags: list[bytes] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while b"C" not in tags and time.monotonic() < deadline:
+                tags += [content[25:26] for content in stream.read().messages() if content[:1] == b"w"]
+                stream.wait(0.05)
+    assert tags == [b"B", b"R", b"I", b"C"]
+
+
+@pytest.mark.usefixtures("many_descriptors")
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_copy(publisher, monkeypatch, encrypted):
+    monkeypatch.setattr(copying, "_encrypted", lambda *_: encrypted)
+    with closing(connect(publisher.conninfo, application_name="test")) as connection:
+        assert connection.pgconn.socket >= BEYOND
+        decoder = CopyDecoder([resolve(23, -1, BUILTIN)], ["n"])
+        query = "SELECT n FROM generate_series(1, 100000) n, pg_sleep(0.1)"
+        arrived = copying.copy_out(connection, f"COPY ({query}) TO STDOUT (FORMAT binary)", 1)
+        rows = [n for messages in arrived for n in decoder.decode(messages).column("n").to_pylist()]
+    decoder.finish()
+    assert rows == list(range(1, 100_001))
