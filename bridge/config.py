@@ -45,6 +45,7 @@ class Subscription(BaseModel):
         batch_max_bytes: The same, in bytes as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.
         max_sync_workers: How many tables are copied at a time (max_sync_workers_per_subscription of PostgreSQL).
+        wal_receiver_timeout_s: How long the server may be silent (wal_receiver_timeout of PostgreSQL); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
     """
 
@@ -73,6 +74,7 @@ class Subscription(BaseModel):
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     max_sync_workers: int = Field(default=2, ge=1, le=64)
+    wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")

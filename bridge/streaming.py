@@ -231,7 +231,7 @@ def _stream(
     wanted = pgoutput_options(asked, published.publisher.version, binary_readable=published.binary_readable)
     receiver = WalReceiver(
         subscription.connection,
-        StreamOptions(subscription.slot_name, remote_lsn, wanted, memory_bytes),
+        StreamOptions(subscription.slot_name, remote_lsn, wanted, memory_bytes, subscription.wal_receiver_timeout_s),
         queue,
         progress,
         SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),

@@ -38,7 +38,9 @@ _FROM_ENVIRONMENT = ("DateStyle", "TimeZone")
 """What libpq takes from PGDATESTYLE and PGTZ, and the server then prefers to `options`; under its reported names."""
 
 _CONNECT_TIMEOUT_S = 10
-_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""A server that vanished without a word is noticed in a minute: the first three while nothing is on its way to it, the
+last one (in milliseconds) while something is, for which the kernel would try for some 15 minutes."""
 
 _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
     # SQLSTATE: (what to do, whether a retry without anybody's help may succeed)

@@ -80,8 +80,12 @@ class CopyBoth(Protocol):
             psycopg.Error: libpq lost the connection.
         """
 
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until bytes arrive, and a little longer: after a `read` that had none, for which it leaves none."""
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until bytes arrive, and a little longer: after a `read` that had none, for which it leaves none.
+
+        Returns:
+            Whether some arrived.
+        """
 
     def send(self, content: bytes) -> None:
         """Send CopyData.
@@ -152,11 +156,13 @@ class LibpqCopyBoth:
         sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
         return StreamEnded(reason.strip(), sqlstate.decode() if sqlstate else None)
 
-    def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
+    def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
-        if readable(pgconn.socket, timeout_s):
-            time.sleep(_GATHER_FEW_S)
-            pgconn.consume_input()
+        if not readable(pgconn.socket, timeout_s):
+            return False
+        time.sleep(_GATHER_FEW_S)
+        pgconn.consume_input()
+        return True
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
@@ -232,8 +238,8 @@ class SocketCopyBoth:
         self._drop(end)
         return Joined(data, *frames)
 
-    def wait(self, timeout_s: float) -> None:  # noqa: D102 - CopyBoth's
-        readable(self._socket.fileno(), timeout_s)
+    def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
+        return readable(self._socket.fileno(), timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)

@@ -21,6 +21,7 @@ from bridge import faults
 from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
+from bridge.receive.silence import Silence
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction
@@ -63,12 +64,14 @@ class StreamOptions:
         start_lsn: The origin's LSN: transactions that commit before it are not sent.
         options: pgoutput's options (proto_version, publication_names, binary, …).
         memory_bytes: What transactions that have not ended may hold in memory, all together.
+        timeout_s: How long the server may be silent, though it is asked at half of that; 0 for as long as it likes.
     """
 
     slot_name: str
     start_lsn: Lsn
     options: PgoutputOptions
     memory_bytes: int = 64 << 20
+    timeout_s: float = 60.0
 
 
 class WalReceiver:
@@ -142,15 +145,22 @@ class WalReceiver:
 
     def _run(self) -> None:
         try:
+            silence = Silence(self._stream.timeout_s, time.monotonic())
             while not self._stop.is_set():
                 idle = self._receive()
                 self._limit_memory()
                 self._report_if_due()
                 if idle:
-                    self._copy_both.wait(min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic())))
+                    wait_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
+                    idle = not self._copy_both.wait(wait_s)
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
                     # More often than due: what asks for an answer is not read meanwhile.
                     self._report()
+                    idle = False  # nor is the server silent: nobody listens
+                if idle:
+                    self._bear(silence)
+                else:
+                    silence.heard(time.monotonic())
             self._report()
         except StreamEnded as ended:
             self._queue.fail(_ended(ended))
@@ -162,6 +172,23 @@ class WalReceiver:
             self._queue.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
+
+    def _bear(self, silence: Silence) -> None:
+        """Ask a server that is silent for an answer.
+
+        Raises:
+            PublisherError: It was asked, and is silent still.
+        """
+        now_s = time.monotonic()
+        if silence.over(now_s):
+            raise PublisherError(
+                "terminating logical replication worker due to timeout: the publisher has not answered for "
+                f"{self._stream.timeout_s:g} s",
+                hint="if it needs longer for a large transaction, raise wal_receiver_timeout_s",
+                retry=True,
+            )
+        if silence.asks(now_s):
+            self.ask_for_position()
 
     def _receive(self) -> bool:
         """Take what has arrived, a turn's worth of it at most; True when nothing had."""

@@ -61,6 +61,7 @@ DEFAULTS = {
     "batch_max_bytes": 256 * 1024 * 1024,
     "batch_max_age_s": 0.5,
     "max_sync_workers": 2,
+    "wal_receiver_timeout_s": 60,
     "retry_max_s": 60,
 }
 
@@ -137,6 +138,7 @@ def test_defaults(read, tmp_path):
         ("batch_max_age_s = 0", 0.0),
         ("batch_max_age_s = 2.5", 2.5),
         ("max_sync_workers = 4", 4),
+        ("wal_receiver_timeout_s = 0", 0.0),
         ("retry_max_s = 1", 1.0),
     ],
 )
@@ -342,6 +344,7 @@ def test_value_outside_the_allowed_ones(refused, key, value, allowed):
         ("batch_max_bytes", "-1", "greater than or equal to 1"),
         ("batch_max_age_s", "-0.5", "greater than or equal to 0"),
         ("max_sync_workers", "0", "greater than or equal to 1"),
+        ("wal_receiver_timeout_s", "-1", "greater than or equal to 0"),
         ("retry_max_s", "0", "greater than 0"),
         ("retry_max_s", "inf", "a finite number"),
         ("batch_max_age_s", "nan", "a finite number"),

@@ -50,6 +50,7 @@ class Stream:
         *,
         max_bytes: int = 1 << 30,
         memory_bytes: int = 1 << 30,
+        timeout_s: float = 60.0,
         keep: Collection[str] = (),
         **arguments: Any,
     ) -> None:
@@ -58,7 +59,7 @@ class Stream:
         self.progress = Progress(start_lsn)
         self.receiver = WalReceiver(
             self.conninfo,
-            StreamOptions(self.slot_name, start_lsn, self.options, memory_bytes),
+            StreamOptions(self.slot_name, start_lsn, self.options, memory_bytes, timeout_s),
             self.queue,
             self.progress,
             SpoolFolder(self.folder, keep),

@@ -144,6 +144,14 @@ def test_application_name(publisher):
             assert connection.execute("SHOW application_name").fetchone() == (expected,)
 
 
+def test_a_server_that_vanished_is_noticed_in_a_minute(publisher):
+    """By libpq's settings, of which the connection string's own win."""
+    for more, expected in [({}, "60000"), ({"tcp_user_timeout": "5000"}, "5000")]:
+        with connect(make_conninfo(publisher.conninfo, **more), application_name="shop") as connection:
+            parameters = connection.info.get_parameters()
+        assert (parameters["tcp_user_timeout"], parameters["keepalives_idle"]) == (expected, "30")
+
+
 def test_replication_connection_is_a_walsender_that_serves_sql(publisher):
     with connect(publisher.conninfo, application_name="shop", replication=True) as connection:
         query = "SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()"

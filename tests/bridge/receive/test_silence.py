@@ -1,0 +1,149 @@
+"""A silent server is asked once, at half of the time, and given up at all of it, but never before it was asked."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bridge.errors import PublisherError
+from bridge.receive import walreceiver
+from bridge.receive.silence import Silence
+from tests.bridge.receive.streams import Stream, ids, insert, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def test_asked_at_half_and_given_up_at_all_of_it():
+    silence = Silence(60, now_s=100)
+    assert not silence.asks(129.9)
+    assert silence.asks(130)
+    assert not silence.asks(131)
+    assert not silence.over(159.9)
+    assert silence.over(160)
+
+
+def test_whatever_comes_is_an_answer():
+    silence = Silence(60, now_s=100)
+    assert silence.asks(130)
+    silence.heard(159)
+    assert not silence.over(160)
+    assert not silence.asks(188)
+    assert silence.asks(189)
+
+
+def test_nobody_is_given_up_unasked():
+    """The process itself may have been stopped."""
+    silence = Silence(60, now_s=100)
+    assert not silence.over(5000)
+    assert silence.asks(5000)
+    assert not silence.over(5029)
+    assert silence.over(5030)
+
+
+def test_zero_is_for_ever():
+    silence = Silence(0, now_s=100)
+    assert not silence.asks(1e9)
+    assert not silence.over(1e9)
+
+
+# --- in a receiver ----------------------------------------------------------------------------------------------------
+
+
+class Silencer:
+    """A proxy in front of a server's Unix socket, which can go silent without closing anything, as a lost network."""
+
+    def __init__(self, target: str, listening: socket.socket) -> None:
+        self._target = target
+        self._listening = listening
+        self._open: list[socket.socket] = [listening]
+        self.silent = threading.Event()
+        self.swallowed_bytes = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(self._target)
+                self._open += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if self.silent.is_set():
+                    self.swallowed_bytes += len(data)
+                else:
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        for opened in self._open:
+            opened.close()
+
+
+@pytest.fixture(params=["socket", "libpq"])
+def silenced(request, publisher, tmp_path: Path, monkeypatch) -> Iterator[tuple[Stream, Silencer]]:
+    """A stream through a proxy: read from a Unix socket, or by libpq from a TCP connection."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
+    made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
+    made.receiver.stop()
+    server = publisher.server
+    if request.param == "socket":
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(f"{tmp_path}/.s.PGSQL.{server.port}")
+        host, port = str(tmp_path), server.port
+    else:
+        listening = socket.create_server(("127.0.0.1", 0))
+        host, port = "127.0.0.1", listening.getsockname()[1]
+    listening.listen()
+    proxy = Silencer(f"{server.host}/.s.PGSQL.{server.port}", listening)
+    made.conninfo = make_conninfo(publisher.conninfo, host=host, port=port, sslmode="disable", gssencmode="disable")
+    yield made, proxy
+    proxy.silent.clear()
+    made.receiver.stop()
+    proxy.close()
+
+
+def test_a_server_that_vanished_is_given_up(silenced, publisher):
+    """Within the time, in PostgreSQL's words, and worth another try."""
+    stream, proxy = silenced
+    stream.open(stream.start_lsn, timeout_s=1.0)
+    stream.start()
+    insert(publisher, 1)
+    assert ids(stream.take(1)) == [[1]]
+    proxy.silent.set()
+    began_s = time.monotonic()
+    insert(publisher, 2)
+    error = stream.failure()
+    assert 0.9 < time.monotonic() - began_s < 5
+    assert isinstance(error, PublisherError)
+    assert error.retry
+    assert str(error).startswith("terminating logical replication worker due to timeout: ")
+
+
+def test_an_idle_server_answers_and_is_not_given_up(silenced, publisher):
+    """Nor one that is not listened to, because the queue is full, for longer than the time."""
+    stream, _ = silenced
+    stream.open(stream.start_lsn, timeout_s=0.6, max_bytes=1)
+    stream.start()
+    time.sleep(1.5)
+    insert(publisher, 1)
+    wait_for(lambda: not stream.queue.wait_for_room(0))
+    time.sleep(1.0)
+    insert(publisher, 2)
+    assert ids(stream.take(2)) == [[1], [2]]
+    time.sleep(1.0)
+    insert(publisher, 3)
+    assert ids(stream.take(1)) == [[3]]
