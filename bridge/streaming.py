@@ -105,7 +105,7 @@ class Published:
             )
         by_name = {(table.namespace, table.name): table for table in tables}
         published = cls(subscription, publisher, by_name, not textual, definitions, applied, types)
-        published.routes({})  # before there is a slot: what a filter cannot be computed for is refused
+        published.routes({}, log)  # before there is a slot: what a filter cannot be computed for is refused
         return published
 
     def types(self, wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
@@ -114,20 +114,22 @@ class Published:
             self._types.update(self.publisher.types({oid for oid, _ in wanted}))
         return [resolve(oid, typmod, self._types) for oid, typmod in wanted]
 
-    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed]) -> Routes:
+    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed], log: FilteringBoundLogger) -> Routes:
         """Where changes go, when these tables follow the stream."""
+        name, replaced = refresh.owner_of(self.subscription.name), partial(_replaced, log)
         if self._applied is None:
 
             def cut_identities() -> dict[tuple[str, str], frozenset[str]]:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities)
+            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced)
 
-        def refresh() -> Routing:
+        def look() -> Routing:
             return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing
 
-        return DefinedRoutes(subscribed, self._applied.routing, self.types, refresh)
+        routing = self._applied.routing
+        return DefinedRoutes(subscribed, routing, self.types, look, subscription=name, replaced=replaced)
 
 
 def stream(
@@ -217,7 +219,7 @@ def _stream(
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
     former = BatchFormer(
         subscription.origin_name,
-        published.routes(subscribed),
+        published.routes(subscribed, log),
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
@@ -312,6 +314,15 @@ def _deliver(log: FilteringBoundLogger, delivered: Sequence[tuple[Transaction, L
             transactional=message.transactional,
             xid=transaction.xid or None,
         )
+
+
+def _replaced(log: FilteringBoundLogger, relation: str, remedy: str) -> None:
+    """Log that a table was dropped and created again; a subscriber goes by names, as PostgreSQL's does."""
+    log.warning(
+        "a table is another one of the same name now: rows of the one before stay in the Delta table",
+        relation=relation,
+        hint=f"to copy the table afresh, run: {remedy}",
+    )
 
 
 def _lost(log: FilteringBoundLogger, relation: str, rows: int) -> None:

@@ -40,6 +40,8 @@ class Batch:
         before: The relations that had been announced before it.
         schemas: What was known of columns before it.
         columns: What is known of published tables' columns after it, by relid, where that is something else.
+        names: What the subscription's tables were called before it, by relid.
+        relids: Of tables that have another relid after it, their names by that.
         error: Why its changes could not be decoded: then it has none.
     """
 
@@ -58,6 +60,8 @@ class Batch:
     before: tuple[Relation, ...] = ()
     schemas: State = field(default_factory=State)
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
+    names: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     error: ApplyError | None = None
 
     @classmethod

@@ -41,6 +41,7 @@ class Subscribed:
         target: Its Delta table.
         lsn: Transactions that commit before it are already in the target (`srsublsn`).
         primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
+        relid: The published table's oid, where it is known.
         actions: What is published: some of insert, update, delete, truncate.
         columns: Names of the published columns; None for all that the stream has.
         filters: Which rows are published; None for all.
@@ -54,6 +55,7 @@ class Subscribed:
     columns: frozenset[str] | None = None
     filters: RowFilters | None = None
     cut_identity: frozenset[str] = frozenset()
+    relid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

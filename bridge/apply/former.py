@@ -106,6 +106,7 @@ class BatchFormer:
         """
         batch = Batch.of(transactions, start_lsn, end_lsn)
         batch.before = self._relations.session()
+        batch.names = dict(self._routes.names)
         if self._schemas is not None:
             batch.schemas = self._schemas.state
         pieces: dict[str, Pieces] = {}
@@ -123,6 +124,7 @@ class BatchFormer:
         batch.tables.extend(changes for changes in found if changes is not None)
         if self._schemas is not None:
             batch.columns = learned(batch.schemas, self._schemas.state)
+        batch.relids = dict(self._routes.names.items() - batch.names.items())
         return batch
 
     def rewind(self, batch: Batch) -> None:
@@ -135,6 +137,7 @@ class BatchFormer:
     def pass_over(self, batch: Batch) -> None:
         """Nothing of this batch, which was formed last, is applied: what follows is by what was known before it."""
         self._defined.clear()
+        self._routes.names = dict(batch.names)
         if self._schemas is not None:
             self._schemas.back_to(batch.schemas)
 
@@ -196,12 +199,13 @@ class BatchFormer:
                 continue
             try:
                 relation = self._relations.get(int(relation_id))
-                subscribed = self._route(relation)
-            except (ProtocolError, TargetError) as error:
+                subscribed, indices = self._route(work, relation, indices)
+            except TargetError as error:
+                raise work.failed(error.message, int(indices[0]), hint=error.hint) from error
+            except ProtocolError as error:
                 raise work.failed(str(error), int(indices[0])) from error
-            if subscribed is None:
+            if subscribed is None or not len(indices):
                 continue
-            indices = indices[np.searchsorted(indices, work.run.first_row_from(subscribed.lsn)) :]
             if not subscribed.actions >= ROW_ACTIONS:
                 tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
                 indices = indices[np.isin(messages.tags[indices], tags)]
@@ -263,11 +267,27 @@ class BatchFormer:
             message, hint = by_command[command].message(command), by_command[command].hint
             raise work.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _route(self, relation: Relation) -> Subscribed | None:
+    def _route(self, work: _Work, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
+        """Where a relation's rows go, and those of them that count there.
+
+        Raises:
+            ApplyError: It is a table of ours that has another name now.
+            TargetError: They cannot be taken rightly.
+        """
+        renamed = self._routes.renamed(relation)
+        if renamed is not None:
+            counting = work.since(indices, renamed.lsn)
+            if len(counting):
+                raise work.failed(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
+            return None, counting
         subscribed = self._routes.find(relation)
         if subscribed is None:
             self._ignored(".".join(name_of(relation)))
-        return subscribed
+            return None, indices
+        counting = work.since(indices, subscribed.lsn)
+        if len(counting):
+            self._routes.taken(relation)
+        return subscribed, counting
 
     def _define(self, relation: Relation, subscribed: Subscribed, pieces: Pieces) -> _Defined:
         """A definition's columns; what they make of the target's is told to its pieces, once.
@@ -300,8 +320,14 @@ class BatchFormer:
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
+            for relation in relations:
+                renamed = self._routes.renamed(relation)
+                if renamed is not None and transaction.commit_lsn >= renamed.lsn:
+                    raise renamed.error
             emptied = self._routes.truncated(relations)
-        except (ProtocolError, TargetError) as error:
+        except TargetError as error:
+            raise ApplyError(error.message, context, hint=error.hint) from error
+        except ProtocolError as error:
             raise ApplyError(str(error), context) from error
         for subscribed in emptied:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
@@ -340,6 +366,10 @@ class _Work:
             xid, commit_lsn = run.transaction_of(0)
             context = ApplyContext(origin_name, commit_lsn, xid)
             raise ApplyError(str(error), context) from error
+
+    def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
+        """Those of some rows of the run whose transactions commit at or after `lsn`."""
+        return rows[np.searchsorted(rows, self.run.first_row_from(lsn)) :]
 
     def failed(
         self,

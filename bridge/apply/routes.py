@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.apply.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.filter import row_filter
 from bridge.filter.identity import refusals_of
 from bridge.receive.relations import announced, described
+from bridge.track.refresh import refresh_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +23,23 @@ if TYPE_CHECKING:
     from bridge.filter.routing import Entry, Routing
     from bridge.receive.relations import CatalogRelation
     from bridge.receive.relations import Collation as CatalogCollation
+    from protocol.lsn import Lsn
     from protocol.messages import Relation
     from protocol.types import ColumnType
 
     Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
+
+
+class Renamed(NamedTuple):
+    """A table of ours that has another name in the stream.
+
+    Attributes:
+        lsn: Its changes count from here on (`srsublsn`); under another name it may have been before.
+        error: That they cannot be applied, and what to do.
+    """
+
+    lsn: Lsn
+    error: TargetError
 
 
 class Routes:
@@ -34,16 +49,28 @@ class Routes:
         subscribed: The tables that follow the stream, by (namespace, name).
         cut_identities: Looks again at which tables have a replica identity that is not wholly published
             (`Subscribed.cut_identity`).
+        subscription: For the command that is the remedy.
+        replaced: Called with a table that is another one of the same name from now on, as after DROP and CREATE, and
+            with the command that copies it afresh.
+
+    Attributes:
+        names: What the tables are called here, by the relids under which the stream has them.
     """
 
     def __init__(
         self,
         subscribed: Mapping[tuple[str, str], Subscribed],
         cut_identities: Callable[[], Mapping[tuple[str, str], frozenset[str]]] | None = None,
+        *,
+        subscription: str = "",
+        replaced: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self.subscribed = subscribed
         self._cut_identities = cut_identities
         self._keys: dict[int, frozenset[str]] = {}
+        self._subscription = subscription
+        self._replaced = replaced
+        self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
     def find(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go; None when they go nowhere.
@@ -64,6 +91,39 @@ class Routes:
         before = self._keys.get(relation.relation_id, key)
         self._keys[relation.relation_id] = key
         return key < before
+
+    def renamed(self, relation: Relation) -> Renamed | None:
+        """Whether a relation is a table of ours that has another name now: a native subscriber stops there."""
+        return self._other_than(relation.relation_id, name_of(relation))
+
+    def _other_than(self, relid: int, name: tuple[str, str]) -> Renamed | None:
+        ours = self.names.get(relid, name)
+        if ours == name or ours not in self.subscribed:
+            return None
+        old, new = ".".join(ours), ".".join(name)
+        again = refresh_command(self._subscription, old)
+        if name in self.subscribed:
+            message = f'table "{old}" has the name of "{new}" now, which is another table of the subscription'
+            hint = f"copy both afresh: {again} --resync {shlex.quote(new)}"
+        else:
+            message = f'logical replication target relation "{new}" does not exist'
+            hint = (
+                f'table "{old}" was renamed. To go on with it under its new name, copied afresh, run: '
+                f"{refresh_command(self._subscription)}; or give it its old name back, and run: {again}"
+            )
+        return Renamed(self.subscribed[ours].lsn, TargetError(message, hint=hint))
+
+    def taken(self, relation: Relation) -> None:
+        """A relation's changes go where `find` has said: take note of its relid, which may be another than before."""
+        name = name_of(relation)
+        if relation.relation_id in self.names or name not in self.subscribed:
+            return
+        before = [relid for relid, ours in self.names.items() if ours == name]
+        for relid in before:
+            del self.names[relid]
+        self.names[relation.relation_id] = name
+        if before:
+            self._replaced(".".join(name), refresh_command(self._subscription, ".".join(name)))
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""
@@ -110,6 +170,8 @@ class DefinedRoutes(Routes):
         routing: The definitions on the server's tables.
         types: Resolves (type oid, typmod).
         refresh: Gives the routing on the tables as they are now.
+        subscription: As in `Routes`.
+        replaced: As in `Routes`.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
@@ -121,8 +183,11 @@ class DefinedRoutes(Routes):
         routing: Routing,
         types: Types,
         refresh: Callable[[], Routing],
+        *,
+        subscription: str = "",
+        replaced: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        super().__init__(subscribed)
+        super().__init__(subscribed, subscription=subscription, replaced=replaced)
         self._types = types
         self._refresh = refresh
         self._use(routing)
@@ -132,6 +197,7 @@ class DefinedRoutes(Routes):
     def _use(self, routing: Routing) -> None:
         self._routing = routing
         self._found: dict[int, tuple[Relation, Subscribed | None]] = {}
+        self._renamed: dict[int, tuple[Relation, Renamed | None]] = {}
 
     def find(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go, and as what; None when they go nowhere.
@@ -147,6 +213,27 @@ class DefinedRoutes(Routes):
                 raise TargetError(str(error)) from error
             self._found[relation.relation_id] = relation, found
         return found
+
+    def renamed(self, relation: Relation) -> Renamed | None:
+        """As `Routes.renamed`; of a root, whose own name the stream does not have, by the catalog's."""
+        by, renamed = self._renamed.get(relation.relation_id, (None, None))
+        if by != relation:
+            renamed = self._find_renamed(relation)  # may look at the catalog again
+            self._renamed[relation.relation_id] = relation, renamed
+        return renamed
+
+    def _find_renamed(self, relation: Relation) -> Renamed | None:
+        known = self._known(relation)
+        try:
+            entry = self._routing.route(known)
+        except PublicationError:  # which `find` is to tell of
+            return None
+        above = (known, *self._routing.relations.ancestors(known)) if entry is None else (entry.target,)
+        names = (
+            (table.relid, name_of(relation) if table.relid == relation.relation_id else (table.namespace, table.name))
+            for table in above
+        )
+        return next((found for name in names if (found := self._other_than(*name)) is not None), None)
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""
@@ -206,7 +293,9 @@ class DefinedRoutes(Routes):
 
     def _published_by(self, entry: Entry) -> Subscribed | None:
         """An entry's target as the entry publishes it; None where it does not follow the stream."""
-        subscribed = self.subscribed.get((entry.target.namespace, entry.target.name))
+        target = entry.target
+        # by its oid, for a stream that lags: the catalog may have another name by now
+        subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
         return replace(

@@ -125,7 +125,7 @@ class BatchApplier:
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
-        self._finish(batch, clear_skip_lsn, batch.columns)
+        self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
         for conflicts in found:
             self._catalog.count_conflicts(self._subscription, conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
@@ -228,6 +228,7 @@ class BatchApplier:
         batch: Batch,
         clear_skip_lsn: Lsn | None,
         columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
+        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
         prepared = [
             PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
@@ -236,7 +237,13 @@ class BatchApplier:
         ]
         ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
         self._catalog.finish_batch(
-            self._subscription, batch.end_lsn, prepared, ended, clear_skip_lsn=clear_skip_lsn, columns=columns
+            self._subscription,
+            batch.end_lsn,
+            prepared,
+            ended,
+            clear_skip_lsn=clear_skip_lsn,
+            columns=columns,
+            relids=relids,
         )
         for spool in batch.spools:
             spool.discard()

@@ -58,7 +58,7 @@ class Refresh:
         follow = [rel for rel in new if rel is not None]
         for name in planned.resynced:
             # As if a copy had been cut short: its rows stay until one commit replaces them all.
-            bring_in.append(RelRow(*name, "d", INVALID, rels[name].path))
+            bring_in.append(RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
             self._log.info("table is copied afresh", relation=rels[name].qualified_name)
         for name in planned.removed:
             rel = rels[name]

@@ -80,7 +80,7 @@ class TableSync:
                     f'the Delta table at {path} is written by subscription "{owner}"',
                     hint="give the subscriptions different warehouses, or publish the table to one of them only",
                 )
-            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path))
+            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path, table.relid))
         return rels
 
     def needs_copy(self, rel: RelRow) -> bool:
@@ -155,7 +155,8 @@ class TableSync:
         if existed:
             self.check_copied_to(rel)
         name, started_s = self._subscription.name, time.monotonic()
-        self._catalog.put_rel(name, replace(rel, state="d"))
+        rel = replace(rel, state="d", relid=table.relid)
+        self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
         # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
         row = self._catalog.subscription(name)
@@ -216,8 +217,10 @@ class TableSync:
         """
         subscribed: dict[tuple[str, str], Subscribed] = {}
         remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
+        by_relid = {table.relid: table for table in tables.values()}
         for rel in self._catalog.rels(self._subscription.name):
-            table = tables.get((rel.namespace, rel.name))
+            # the stream may still have the name of one that is renamed by now
+            table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if self.needs_copy(rel):
                 continue
             if rel.state != "i":
@@ -227,12 +230,13 @@ class TableSync:
                 target = self._target(rel, table, types)
             else:
                 continue
-            if rel.state not in FOLLOWS_STREAM:
-                state = "r" if rel.lsn <= remote_lsn else "s"
-                self._catalog.put_rel(self._subscription.name, replace(rel, state=state))
+            state = rel.state if rel.state in FOLLOWS_STREAM else "r" if rel.lsn <= remote_lsn else "s"
+            relid = rel.relid or (table.relid if table is not None else None)
+            if (state, relid) != (rel.state, rel.relid):
+                self._catalog.put_rel(self._subscription.name, replace(rel, state=state, relid=relid))
             key = table.primary_key if table is not None else ()
             cut = table.cut_identity if table is not None else frozenset()
-            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key, cut_identity=cut)
+            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key, cut_identity=cut, relid=relid)
         return subscribed
 
     def _existing(self, rel: RelRow) -> Target:

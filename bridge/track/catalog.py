@@ -258,6 +258,7 @@ class Catalog:
         *,
         clear_skip_lsn: Lsn | None = None,
         columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
+        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
         """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction.
 
@@ -268,8 +269,13 @@ class Catalog:
             ended: Files of prepared transactions that were committed or rolled back within it.
             clear_skip_lsn: The skip LSN that has done what it can; another one that was set meanwhile stays.
             columns: Of published tables, by relid, where the batch came to know others than before.
+            relids: Names of tables of the subscription that have another relid now, by that.
         """
         with self._transaction() as db:
+            db.executemany(
+                "UPDATE subscription_rel SET relid = ? WHERE subscription = ? AND namespace = ? AND name = ?",
+                [(relid, name, *table) for relid, table in relids.items()],
+            )
             for relid, rows in columns.items():
                 self._put_columns(db, name, relid, rows)
             db.executemany(
@@ -296,11 +302,11 @@ class Catalog:
     def rels(self, name: str) -> list[RelRow]:
         """All tables of the subscription, by name."""
         rows = self._rows(
-            "SELECT namespace, name, state, lsn, path FROM subscription_rel WHERE subscription = ? "
+            "SELECT namespace, name, state, lsn, path, relid FROM subscription_rel WHERE subscription = ? "
             "ORDER BY namespace, name",
             name,
         )
-        return [RelRow(row[0], row[1], row[2], Lsn(row[3]), row[4]) for row in rows]
+        return [RelRow(row[0], row[1], row[2], Lsn(row[3]), *row[4:]) for row in rows]
 
     def put_rel(self, subscription: str, rel: RelRow) -> None:
         """Write one table's row."""
@@ -338,9 +344,9 @@ class Catalog:
     @staticmethod
     def _put_rels(db: sqlite3.Connection, subscription: str, rels: list[RelRow]) -> None:
         db.executemany(
-            "INSERT OR REPLACE INTO subscription_rel (subscription, namespace, name, state, lsn, path) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            [(subscription, rel.namespace, rel.name, rel.state, rel.lsn, rel.path) for rel in rels],
+            "INSERT OR REPLACE INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(subscription, *astuple(rel)) for rel in rels],
         )
 
     @staticmethod

@@ -8,7 +8,7 @@ one transaction with whatever says so, so that at any moment each table is of ex
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from protocol.lsn import Lsn
@@ -196,6 +196,7 @@ def _delete(db: sqlite3.Connection, owner: str, tables: Iterable[tuple[str, str]
 
 def _put(db: sqlite3.Connection, owner: str, rels: Iterable[RelRow]) -> None:
     db.executemany(
-        "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path) VALUES (?, ?, ?, ?, ?, ?)",
-        [(owner, rel.namespace, rel.name, rel.state, rel.lsn, rel.path) for rel in rels],
+        "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(owner, *astuple(rel)) for rel in rels],
     )

@@ -39,13 +39,19 @@ class SubscriptionRow:
 
 @dataclass(frozen=True, slots=True)
 class RelRow:
-    """`pg_subscription_rel`'s counterpart: a table's state and the LSN that goes with it."""
+    """`pg_subscription_rel`'s counterpart: a table's state and the LSN that goes with it.
+
+    Attributes:
+        relid: The published table's oid, as of the origin's LSN: by it a table that was renamed is told from one that
+            is not subscribed. None before it is known.
+    """
 
     namespace: str
     name: str
     state: str
     lsn: Lsn
     path: str
+    relid: int | None = None
 
     @property
     def qualified_name(self) -> str:

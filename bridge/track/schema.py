@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _SINCE_1 = (
     """
@@ -133,6 +133,10 @@ _SINCE_6 = (
     """,
 )
 
+_SINCE_7 = ("ALTER TABLE subscription_rel ADD COLUMN relid INTEGER",)  # the published table's oid, once it is known
+
+_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7)
+
 
 def migrate(db: sqlite3.Connection) -> None:
     """Make the tables that are missing; the caller's transaction holds it together.
@@ -143,7 +147,7 @@ def migrate(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(f"the state catalog was written by a later version of pgbridge (schema {version})")
-    for since, statements in enumerate((_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6), 1):
+    for since, statements in enumerate(_SINCE, 1):
         for statement in statements if version < since else ():
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

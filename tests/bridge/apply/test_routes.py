@@ -129,6 +129,36 @@ def test_a_partition_goes_to_its_root(server):
     assert [s.target.name for s in made.truncated([relation(server, "root"), relation(server, "leaf")])] == ["root"]
 
 
+def test_a_table_that_was_renamed(server):
+    """Its changes are ours under the name that the stream has, whatever the catalog has; a root has the catalog's."""
+    everything = "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)"
+    before = {name: relation(server, name) for name in ("t", "leaf", "root")}
+
+    def of(text):
+        made, _ = routes(server, text)
+        made.subscribed = subscribed("t", "root")
+        made.names = {before[name].relation_id: ("public", name) for name in ("t", "root")}
+        return made
+
+    assert of(everything).renamed(before["leaf"]) is None
+    server.execute("CREATE SCHEMA s; ALTER TABLE t RENAME TO new; ALTER TABLE root SET SCHEMA s")
+    made = of(everything)
+    found = made.find(before["t"])
+    assert found is not None
+    assert (found.target.name, made.renamed(before["t"])) == ("t", None)
+    for text in (everything, "CREATE PUBLICATION p FOR TABLE other"):  # that the definitions lack it is no answer
+        made = of(text)
+        for message, name in (
+            (replace(before["t"], name="new"), "public.new"),
+            (before["leaf"], "s.root"),
+            (replace(before["root"], namespace="s"), "s.root"),
+        ):
+            renamed = made.renamed(message)
+            assert renamed is not None
+            assert renamed.error.message == f'logical replication target relation "{name}" does not exist'
+            assert renamed.lsn == Lsn(7)
+
+
 def test_what_is_truncated_goes_on_as_published(server):
     """Rows that come after the TRUNCATE go through the same filter, list and actions as those before it."""
     text = (

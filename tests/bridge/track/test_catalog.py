@@ -249,6 +249,12 @@ def test_finish_batch_forgets_the_error(started):
     assert started.subscription("shop").apply_error_count == 1
 
 
+def test_finish_batch_has_the_relid_of_a_table_that_was_created_again(started):
+    started.put_rel("shop", RelRow("public", "t1", "r", Lsn(0), "/lake/public/t1", 5))
+    started.finish_batch("shop", Lsn(0x250), relids={7: ("public", "t1")})
+    assert [(rel.name, rel.relid) for rel in started.rels("shop")] == [("t1", 7), ("t2", None)]
+
+
 @pytest.mark.parametrize("statement", range(1, 5))
 def test_finish_batch_is_one_transaction(started, statement):
     """Cut short at any of its statements, it has done nothing; done again, it does all."""
