@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from fuzz.targets import TYPES, framed
-from protocol.messages import Delete, Insert, Relation, Update
+from protocol.messages import Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.pgoutput import decode, encode
 from protocol.types import resolve
 from tests.vectors import load
@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from protocol.messages import Value
-
 _ROW = Insert | Update | Delete
 _MOST_COLUMNS = 8
 _MOST_MESSAGES = 6
+
+
+_BOUNDED = (
+    b"[0:2]={7,8,9}",
+    bytes.fromhex("00000001 00000000 00000017 00000002 fffffffb 00000004 00000007 00000004 00000008"),
+)
+"""An int4[] whose lower bound is not 1, in both forms: no recorded row has one."""
 
 
 def seeds(target: str) -> Iterator[bytes]:
@@ -28,6 +33,8 @@ def seeds(target: str) -> Iterator[bytes]:
         for path in load.COPY_DATA_FILES:
             yield from load.copy_data(path)
         return
+    if target in {"columns", "copy"}:
+        yield from _bounded(target)
     for path in load.FILES:
         if target == "pgoutput":
             yield from (bytes([vector.in_stream]) + vector.data for vector in load.vectors(path))
@@ -35,6 +42,18 @@ def seeds(target: str) -> Iterator[bytes]:
             yield from _rows(path)
         else:
             yield from _copied(path)
+
+
+def _bounded(target: str) -> Iterator[bytes]:
+    """Rows of an array with other bounds: as an error, and as NULL."""
+    types = [next(i for i, type_ in enumerate(TYPES) if type_.label == "int4[]")]
+    kinds = (ValueKind.TEXT, ValueKind.BINARY)
+    for flags, (kind, data) in itertools.product((0, 2), zip(kinds, _BOUNDED, strict=True)):
+        if target == "columns":
+            yield framed(flags, types, [encode(Insert(7, (Value(kind, data),)))])
+        elif kind is ValueKind.BINARY:
+            row = (1).to_bytes(2, "big") + len(data).to_bytes(4, "big") + data
+            yield framed(flags | 4, types, [row, b"\xff\xff"])
 
 
 def _rows(path: Path) -> Iterator[bytes]:

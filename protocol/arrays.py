@@ -1,6 +1,6 @@
 """Arrays -> Arrow lists, in both forms; what is in them is read by the reader of their elements.
 
-One-dimensional arrays only: of others the column can hold none. A lower bound other than 1 is lost.
+One-dimensional arrays whose lower bound is 1 only: of others the column can hold none. An empty one has no bounds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from protocol.slices import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocol.slices import Reader
     from protocol.types import ColumnType
 
 MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
+OTHER_LOWER_BOUND: Final = "the column holds arrays whose lower bound is 1 only"
 
 _HEADER_BYTES: Final = 12  # dimensions, whether there are NULLs, element type
 _ONE_DIMENSION_BYTES: Final = 20  # and the number of elements, the lower bound
@@ -46,7 +49,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
 _NULL: Final = int.from_bytes(b"NULL", "big")
-_BOUNDS: Final = re.compile(rb"(\[-?\d+:-?\d+\])+=")
+_BOUNDS: Final = re.compile(rb"\[(-?\d+):-?\d+\](?:\[-?\d+:-?\d+\])*=")
 
 
 class _Elements(NamedTuple):
@@ -91,20 +94,27 @@ def _counted(counts: Ints | Bools) -> Ints:
     return before
 
 
+def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Callable[[int], str]) -> Bools | None:
+    """What is to become NULL of the arrays of several dimensions, and of those that do not start at 1."""
+    refused = nested | shifted
+    return refuse(refused, policy, text_of, MORE_DIMENSIONS if nested[refused.argmax()] else OTHER_LOWER_BOUND)
+
+
 # Text form: array_out
 
 
 def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
     """`{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
-    braced = _without_bounds(values)
+    braced, shifted = _without_bounds(values)
     first, ends = braced.data[braced.starts], braced.starts + braced.lengths
     wrong = (braced.lengths < 2) | (first != _OPEN) | (braced.data[ends - 1] != _CLOSE)
     nested = braced.data[braced.starts + 1] == _OPEN
     wrong |= nested & (braced.data[ends - 2] != _CLOSE)
     if wrong.any():
         raise _no_array(values, int(wrong.argmax()))
-    nulls = refuse(nested, policy, values.show, MORE_DIMENSIONS)
-    inside = Slices(values.data, braced.starts + 1, np.where(nested, 0, braced.lengths - 2))
+    shifted &= braced.lengths > len("{}")
+    nulls = _refuse(nested, shifted, policy, values.show)
+    inside = Slices(values.data, braced.starts + 1, np.where(nested | shifted, 0, braced.lengths - 2))
     bounds, content = flat(inside.gather())
     try:
         found = _split(bounds, content, ord(type_.delimiter))
@@ -117,10 +127,12 @@ def _no_array(values: Slices, index: int) -> MalformedValue:
     return MalformedValue(index, f"{values.show(index)} is no array")
 
 
-def _without_bounds(values: Slices) -> Slices:
+def _without_bounds(values: Slices) -> tuple[Slices, Bools]:
+    """The values from their braces on, and whether the bound of the first dimension that stood before is not 1."""
+    shifted = np.zeros(len(values), np.bool_)
     bounded = np.flatnonzero((values.data[values.starts] == ord("[")) & (values.lengths > 0))
     if not len(bounded):
-        return values
+        return values, shifted
     starts, lengths = values.starts.copy(), values.lengths.copy()
     for index in bounded.tolist():
         bounds = _BOUNDS.match(values.raw(index))
@@ -128,7 +140,8 @@ def _without_bounds(values: Slices) -> Slices:
             raise _no_array(values, index)
         starts[index] += bounds.end()
         lengths[index] -= bounds.end()
-    return Slices(values.data, starts, lengths)
+        shifted[index] = int(bounds[1]) != 1
+    return Slices(values.data, starts, lengths), shifted
 
 
 class _NoElementsError(Exception):
@@ -217,22 +230,25 @@ def read_binary(
             f"array of {values.lengths[index]} bytes with {dimensions[index]} dimensions,"
             f" {header[index, 3]} elements of type {found_oid[index]}, expected type {element_oid}",
         )
-    nulls = refuse(dimensions > 1, policy, lambda i: _nested_text(values, i, type_, read_element), MORE_DIMENSIONS)
-    offsets = _counted(np.where(one, header[:, 3], 0))
-    with indices_of(np.flatnonzero(one)):
-        starts, lengths = _find_elements(values.select(one), header[one, 3])
+    shifted = one & (header[:, 3] > 0) & (header[:, 4] != 1)
+    nulls = _refuse(dimensions > 1, shifted, policy, lambda i: _shown(values, i, type_, read_element))
+    held = one & ~shifted
+    offsets = _counted(np.where(held, header[:, 3], 0))
+    with indices_of(np.flatnonzero(held)):
+        starts, lengths = _find_elements(values.select(held), header[held, 3])
     found = _Elements(offsets, Slices(values.data, starts, lengths), lengths < 0)
     return _lists(found, nulls, type_, policy, read_element)
 
 
-def _nested_text(values: Slices, index: int, type_: ColumnType, read_element: Reader) -> str:
-    """An array of several dimensions for a message: its first elements, in braces but without quotes."""
+def _shown(values: Slices, index: int, type_: ColumnType, read_element: Reader) -> str:
+    """An array for a message: its bounds if they are not 1, its first elements, in braces but without quotes."""
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element
     raw = values.raw(index)
     try:
         (dimensions,) = _LENGTH.unpack_from(raw)
-        sizes = struct.unpack_from(f">{2 * dimensions}i", raw, _HEADER_BYTES)[::2]
+        header = struct.unpack_from(f">{2 * dimensions}i", raw, _HEADER_BYTES)
+        sizes, lower_bounds = header[::2], header[1::2]
         place = _HEADER_BYTES + 2 * _LENGTH_BYTES * dimensions
         shown: list[str] = []
         while len(shown) < min(math.prod(sizes), _SHOWN_ELEMENTS):
@@ -249,7 +265,9 @@ def _nested_text(values: Slices, index: int, type_: ColumnType, read_element: Re
     for i, text in enumerate(shown):
         opened, closed = (sum(place % row == 0 for row in rows) for place in (i, i + 1))
         shown[i] = "{" * opened + text + "}" * closed
-    return ",".join(shown) + (",..." if len(shown) < math.prod(sizes) else "")
+    bounds = "".join(f"[{low}:{low + size - 1}]" for low, size in zip(lower_bounds, sizes, strict=True))
+    prefix = f"{bounds}=" if set(lower_bounds) != {1} else ""
+    return prefix + ",".join(shown) + (",..." if len(shown) < math.prod(sizes) else "")
 
 
 def _find_elements(arrays: Slices, sizes: Ints) -> tuple[Ints, Ints]:

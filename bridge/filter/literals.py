@@ -249,6 +249,8 @@ def _interval(text: str, type_: str) -> int:
 def _array(type_: str, text: str, at: int) -> list[Any]:
     """A one-dimensional array in braces, its elements in quotes or not."""
     body = text.strip(_SPACE)
+    if body.startswith("["):
+        raise Refused(f'an array literal with bounds is not translated: "{text}"', at)
     if not (body.startswith("{") and body.endswith("}")):
         raise Refused(f'malformed array literal: "{text}"', at)
     body = body[1:-1]

@@ -74,8 +74,9 @@ def reader(arrow: pa.DataType) -> Callable[[str], Any]:
 
 
 def array_items(text: str) -> Iterator[str | None]:
-    """The elements of a one-dimensional array's text output, lower bounds left aside."""
-    body = text[text.index("{") + 1 : -1]
+    """The elements of a one-dimensional array's text output; of another lower bound no column holds it."""
+    assert text.startswith("{")
+    body = text[1:-1]
     at = 0
     while at < len(body):
         if body[at] == '"':

@@ -258,10 +258,10 @@ UNHELD = {
                     "294276-12-31 23:59:59.999999+00"],
     "numeric(12,2)": ["NaN"],
     "numeric(38,0)": ["NaN"],
-    "integer[]": ["{{1,2},{3,4}}", "{{{1}}}"],
-    "text[]": ["{{a,NULL},{b,c}}"],
+    "integer[]": ["{{1,2},{3,4}}", "{{{1}}}", "[0:2]={7,8,9}", "[-5:-5]={NULL}", "[2:2][3:3]={{1}}"],
+    "text[]": ["{{a,NULL},{b,c}}", "[0:1][1:2]={{a,b},{c,d}}"],
     "date_domain": ["infinity"],
-    "arrays_domain": ["{{1},{2}}"],
+    "arrays_domain": ["{{1},{2}}", "[2:3]={1,2}"],
 }  # fmt: skip
 """Values that PostgreSQL has and the Delta column has not."""
 
@@ -271,6 +271,7 @@ UNHELD_ELEMENTS = {
     "numeric(5,1)[]": ("{1.5,NaN}", 2, "NaN"),
     "date_domain[]": ("{-infinity}", 1, "-infinity"),
     "arrays_domain[]": ('{"{1}","{{2}}"}', 2, "{{2}}"),
+    "arrays_domain[] ": ('{"{}","{1}","[0:0]={2}"}', 3, "[0:0]={2}"),
 }
 """Arrays of which an element is one: the literal, which element it is, and its text."""
 

@@ -54,9 +54,11 @@ def read(text: str | None, type_: ColumnType) -> Any:  # noqa: PLR0911 - a case 
 
 def split(text: str, delimiter: str) -> Any:
     """The elements' texts, None for NULL; by a state machine, a character at a time."""
+    lower = "1"
     if text.startswith("["):
-        text = text[text.index("=") + 1 :]
-    if text.startswith("{{"):
+        bounds, text = text.split("=", maxsplit=1)
+        lower = bounds[1:].partition(":")[0]
+    if text.startswith("{{") or (lower != "1" and text != "{}"):
         return UNREPRESENTABLE
     assert text[0] == "{"
     assert text[-1] == "}"
@@ -172,7 +174,9 @@ def _read_array(data: bytes, element: ColumnType) -> Any:
         return UNREPRESENTABLE
     if dimensions == 0:
         return []
-    (count,) = struct.unpack_from(">i", data, 12)
+    count, lower = struct.unpack_from(">ii", data, 12)
+    if count and lower != 1:
+        return UNREPRESENTABLE
     position = 20
     elements = []
     for _ in range(count):

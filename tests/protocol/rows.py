@@ -55,11 +55,11 @@ def numeric_send(value: Decimal) -> bytes:
     )
 
 
-def array_send(elements: Sequence[bytes | None], element_oid: int) -> bytes:
+def array_send(elements: Sequence[bytes | None], element_oid: int, lower: int = 1) -> bytes:
     """The binary form of an array of one dimension, or none if it is empty."""
     if not elements:
         return struct.pack(">iiI", 0, 0, element_oid)
-    head = struct.pack(">iiIii", 1, None in elements, element_oid, len(elements), 1)
+    head = struct.pack(">iiIii", 1, None in elements, element_oid, len(elements), lower)
     return head + b"".join(struct.pack(">i", -1) if e is None else struct.pack(">i", len(e)) + e for e in elements)
 
 
@@ -170,15 +170,18 @@ def _texts() -> st.SearchStrategy[str]:
 
 
 def _arrays_of(element: ColumnType) -> st.SearchStrategy[Both]:
-    def both(elements: list[Both | None]) -> Both:
+    def both(elements: list[Both | None], lower: int = 1) -> Both:
+        bounds = f"[{lower}:{lower + len(elements) - 1}]=" if elements and lower != 1 else ""
         return Both(
-            array_of([None if e is None else e.text.decode() for e in elements]).encode(),
-            array_send([None if e is None else e.binary for e in elements], element.oid),
+            (bounds + array_of([None if e is None else e.text.decode() for e in elements])).encode(),
+            array_send([None if e is None else e.binary for e in elements], element.oid, lower),
         )
 
-    arrays = st.lists(st.none() | values_of(element), max_size=5).map(both)
+    elements = st.lists(st.none() | values_of(element), max_size=5)
+    arrays = elements.map(both)
+    bounded = st.builds(both, elements, st.integers(-(2**31), 2**31 - 7))
     nested = Both(b"{{NULL},{NULL}}", struct.pack(">iiIiiiiii", 2, 1, element.oid, 2, 1, 1, 1, -1, -1))
-    return _mostly(arrays, st.just(nested))
+    return _mostly(arrays, bounded | st.just(nested))
 
 
 TYPES = [

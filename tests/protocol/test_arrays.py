@@ -67,10 +67,40 @@ def test_long_arrays_among_short_ones():
     assert read_binary(INT4S, *raws) == expected
 
 
-def test_lower_bounds_are_lost():
-    assert read_text(INT4S, "[0:1]={1,2}", "{3}", "[-5:-5]={4}") == [[1, 2], [3], [4]]
-    bounded = struct.pack(">iiIii", 1, 0, 23, 1, -5) + struct.pack(">ii", 4, 7)
-    assert read_binary(INT4S, bounded) == [[7]]
+FOUR, SEVEN = struct.pack(">i", 4), struct.pack(">i", 7)
+
+
+@pytest.mark.parametrize(
+    ("lower", "elements", "text"),
+    [
+        (0, [FOUR, SEVEN], "[0:1]={4,7}"),
+        (-5, [SEVEN], "[-5:-5]={7}"),
+        (2, [None], "[2:2]={NULL}"),
+        (2147483640, [FOUR], "[2147483640:2147483640]={4}"),
+    ],
+)
+def test_other_lower_bounds(lower, elements, text):
+    """In both forms, at any place of a run, and beside arrays of several dimensions, of which the first is named."""
+    ways: list[tuple[Any, Any, Any, Any]] = [
+        (read_text, "{4}", text, "{{1}}"),
+        (read_binary, array_send([FOUR], 23), array_send(elements, 23, lower), NESTED_BINARY[0]),
+    ]
+    for read, one, shifted, nested in ways:
+        for others in (0, arrays._FEW_ARRAYS):
+            values = [one] * others + [shifted, one, nested]
+            assert read(INT4S, *values, policy="null") == [[4]] * others + [None, [4], None]
+            with pytest.raises(UnheldValue, match="lower bound is 1") as caught:
+                read(INT4S, *values)
+            assert (caught.value.index, caught.value.text) == (others, text)
+            with pytest.raises(UnheldValue, match="one dimension") as caught:
+                read(INT4S, nested, *values)
+            assert caught.value.index == 0
+
+
+def test_lower_bounds_that_are_held():
+    """That of 1 may be written out, and an empty array has none, whatever is written there."""
+    assert read_text(INT4S, "[1:2]={1,2}", "[5:4]={}") == [[1, 2], []]
+    assert read_binary(INT4S, struct.pack(">iiIii", 1, 0, 23, 0, 5)) == [[]]
 
 
 NESTED_TEXT = ["{{1,2},{3,4}}", "[1:1][2:2]={{1}}", "{{{1}}}"]
@@ -98,9 +128,9 @@ def test_more_dimensions_in_binary(nested, text):
     assert caught.value.text == text
 
 
-def nested_send(sizes: list[int], elements: list[bytes | None], element_oid: int) -> bytes:
+def nested_send(sizes: list[int], elements: list[bytes | None], element_oid: int, lower: int = 1) -> bytes:
     head = struct.pack(">iiI", len(sizes), None in elements, element_oid)
-    bounds = b"".join(struct.pack(">ii", size, 1) for size in sizes)
+    bounds = b"".join(struct.pack(">ii", size, lower) for size in sizes)
     return head + bounds + array_send([*elements, None], element_oid)[20:-4]
 
 
@@ -118,6 +148,12 @@ def test_more_dimensions_are_shown_as_text(sizes, elements, text):
     with pytest.raises(UnheldValue) as caught:
         read_binary(TEXTS, array_send([b"x"], 25), nested_send(sizes, elements, 25))
     assert (caught.value.index, caught.value.text) == (1, text)
+
+
+def test_lower_bounds_of_more_dimensions_are_shown():
+    with pytest.raises(UnheldValue, match="one dimension") as caught:
+        read_binary(TEXTS, nested_send([2, 1], [b"a", b"b"], 25, -1))
+    assert caught.value.text == "[-1:0][-1:-1]={{a},{b}}"
 
 
 def test_elements_that_the_column_cannot_hold():

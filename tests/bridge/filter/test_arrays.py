@@ -44,6 +44,7 @@ FILTERS = [
 REFUSED = [
     ("t = any(t2)", "op ANY/ALL (array) requires array on right side"),
     ("i2 = any('{40000}')", 'value "40000" is out of range for type smallint'),
+    ("ia = '[0:1]={1,2}'", 'an array literal with bounds is not translated: "[0:1]={1,2}"'),
 ]
 
 
