@@ -1,8 +1,8 @@
 """Applies batches: one Delta commit a table, all tables of a batch in parallel, then the catalog, then the server.
 
 The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
-with the batch's end, and the origin moves only when all of them are there. A batch that a crash cut short is
-formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
+with the batch's end, and the origin moves only when all of them are there and on disk. A batch that a crash cut short
+is formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
 tables are as before it, so that parts of it may be applied, or skipped; so is one that was cut short and changes
 columns, which is done before its rows are committed (see `bridge.apply.alter`).
 """
@@ -26,6 +26,7 @@ from bridge.apply import delta, messages, skipped, undo
 from bridge.apply.alter import alter_table
 from bridge.apply.changes import COMMANDS, Staged
 from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
+from bridge.apply.durable import LocalTables
 from bridge.apply.table import apply_table
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
 from bridge.track.rows import BatchIntent, PreparedRow
@@ -89,6 +90,7 @@ class BatchApplier:
         self._lost = lost
         self._conflict = conflict
         self._conflicts = conflicts
+        self._local = LocalTables()
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -104,6 +106,7 @@ class BatchApplier:
         Raises:
             ApplyError: A table could not be committed.
             OutcomeUnknown: Spark is gone; the intent stands.
+            StateError: What Spark has written is not on disk (see `LocalTables`); the intent stands.
         """
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
         self._catalog.begin_batch(self._subscription, intent)
@@ -122,6 +125,7 @@ class BatchApplier:
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts)
             self._commit(batch, stamp, parts, parts)
+        self._local.flush(parts)
         faults.reach("batch_committed")
         if batch.messages:
             self._deliver(batch.messages)
@@ -205,6 +209,7 @@ class BatchApplier:
             taken_back=lambda: faults.reach("table_restored"),
             fence=fence,
         )
+        self._local.flush(paths)
         self._catalog.finish_undo(self._subscription)
         faults.reach("batch_undone")
 

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta
 from bridge.apply.changes import Subscribed
+from bridge.apply.durable import LocalTables
 from bridge.apply.schemas import columns_of
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
@@ -64,6 +65,7 @@ class TableSync:
         self._catalog = catalog
         self._log = log
         self._stopping = stopping
+        self._local = LocalTables()
 
     def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
         """The rows of tables that the subscription has just taken up.
@@ -184,6 +186,7 @@ class TableSync:
             except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
             held.check()
+        self._local.flush([rel.path])
         self._catalog.put_columns(name, table.relid, columns_of(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
@@ -200,6 +203,7 @@ class TableSync:
         if schema is None:
             schema = spark_schema([(column.name, column.type.arrow) for column in columns])
             delta.create(self._spark, rel.path, schema)
+            self._local.flush([rel.path])
         target = Target(rel.namespace, rel.name, rel.path, schema)
         target.check(columns)
         return target

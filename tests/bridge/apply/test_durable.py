@@ -1,0 +1,185 @@
+"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bridge.apply import durable
+from bridge.apply.changes import INSERT
+from bridge.apply.durable import LocalTables, local_folder
+from bridge.apply.target import Target
+from bridge.apply.worker import BatchApplier
+from bridge.errors import ApplyError, StateError
+from bridge.session import fork
+from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
+from tests.bridge.apply.targets import changes, content, empty_target
+from tests.bridge.apply.test_worker import batch
+from tests.oracle.delta import differences
+
+
+class Disk:
+    """Which files are on disk: a file needs to be flushed itself, and so does its folder once it names the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contents: set[Path] = set()
+        self.names: set[Path] = set()
+        self.calls: list[Path] = []
+        monkeypatch.setattr(os, "fsync", self._fsync)
+        monkeypatch.setattr(durable, "_flush_file_system", self._syncfs)
+
+    def _fsync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self.calls.append(path)
+        if path.is_dir():
+            self.names.update(path.iterdir())
+        else:
+            self.contents.add(path)
+
+    def _syncfs(self, folder: Path) -> None:
+        self.calls.append(folder)
+        self.names.update(folder.rglob("*"), folder.parents, {folder})
+        self.contents.update(folder.rglob("*"))
+
+    def after_power_cut(self, lake: Path, copy: Path) -> Path:
+        """A copy of a folder, as it would be found after a power cut now."""
+        shutil.rmtree(copy, ignore_errors=True)
+        for path in lake.rglob("*"):
+            named = all(part in self.names for part in (path, *path.parents) if part.is_relative_to(lake))
+            if path.is_file() and path in self.contents and named:
+                target = copy / path.relative_to(lake)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        return copy
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+def test_what_the_catalog_calls_durable_survives_a_power_cut(spark, publisher, pipeline, disk, monkeypatch, tmp_path):
+    """Of the copy, and of every batch after it: with a new file, with a MERGE, with a column more."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(batch_max_rows=1)
+    lake, copy = bridge.folder / "lake", tmp_path / "copy"
+    seen = []
+
+    def cut(*_args, **_more):
+        disk.after_power_cut(lake, copy)
+        seen.append(len(spark.read.format("delta").load(str(copy / "public" / "t")).collect()))
+
+    for name in ("put_rel", "finish_batch"):
+        method = getattr(Catalog, name)
+
+        def wrapped(self, subscription, what, *args, _method=method, **more):
+            if getattr(what, "state", "f") == "f":  # the copy's end, or a batch's
+                cut()
+            return _method(self, subscription, what, *args, **more)
+
+        monkeypatch.setattr(Catalog, name, wrapped)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (2, 2)")
+    publisher.execute(
+        "ALTER TABLE t ADD c int DEFAULT 5; INSERT INTO t VALUES (3, 3, 3); UPDATE t SET n = 4 WHERE id = 1"
+    )
+    bridge.catch_up()
+    assert seen[-1] == 3
+    assert sorted(set(seen)) == [1, 2, 3]
+    assert differences(spark, str(copy / "public" / "t"), publisher, "t") == []
+
+
+def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spark, disk, monkeypatch, tmp_path):
+    good, bad = empty_target(spark, tmp_path / "good"), empty_target(spark, tmp_path / "bad")
+    spark.sql(f"ALTER TABLE delta.`{bad.path}` ADD CONSTRAINT small CHECK (id < 5)").collect()
+    catalog = Catalog(catalog_path(tmp_path / "state"))
+    catalog.register("sub", enabled=True)
+    catalog.create_origin("sub", Lsn(0x10), "inc", [])
+    applier = BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    found = []
+
+    def finish_undo(_name):
+        lake = Path(good.path)
+        copy = disk.after_power_cut(lake, tmp_path / "copy")
+        found.append(content(spark, Target("public", "copy", str(copy), good.schema)))
+
+    monkeypatch.setattr(catalog, "finish_undo", finish_undo)
+    with pytest.raises(ApplyError, match="small"):
+        applier.apply(batch(changes(good, (INSERT, None, 1, "a")), changes(bad, (INSERT, None, 9, "b"))))
+    assert found == [[]]
+    catalog.close()
+
+
+def test_each_file_is_flushed_once_and_its_folders_after_it(disk, tmp_path):
+    table = tmp_path / "t"
+    (table / "_delta_log").mkdir(parents=True)
+    tables = LocalTables()
+    tables.flush([str(table)])
+    assert disk.calls == [table]
+    for name in ("a.parquet", ".a.parquet.crc", "p=1/b.parquet", "_delta_log/0.json"):
+        (table / name).parent.mkdir(exist_ok=True)
+        (table / name).touch()
+    disk.calls.clear()
+    tables.flush([table.as_uri()])
+    assert set(disk.calls[-3:]) == {table / "p=1", table / "_delta_log", table}
+    assert disk.calls[-1] == table
+    assert len(disk.calls) == 7
+    disk.calls.clear()
+    tables.flush([str(table)])
+    assert disk.calls == []
+
+
+def test_a_file_that_goes_meanwhile_is_passed_over(disk, monkeypatch, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])
+    monkeypatch.setattr(durable, "_files", lambda folder: [f"{folder}/gone"])
+    tables.flush([str(tmp_path)])
+    assert disk.calls == [tmp_path]
+
+
+def test_of_many_files_the_whole_file_system_is_flushed(disk, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    tables.flush([str(tmp_path)])
+    assert disk.calls == [tmp_path, tmp_path]
+
+
+def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])  # syncfs itself, too
+    (tmp_path / "a.parquet").touch()
+
+    def full(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateError, match=r"a\.parquet cannot be made durable: Input/output error") as caught:
+        tables.flush([str(tmp_path)])
+    assert "--resync TABLE" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/lake/public/t", Path("/lake/public/t")),
+        ("file:/lake/public/t", Path("/lake/public/t")),
+        ("file:///lake/a%20b/t", Path("/lake/a b/t")),
+        ("s3a://bucket/lake/public/t", None),
+        ("hdfs://host/lake", None),
+    ],
+)
+def test_only_local_folders_are_flushed(path, folder):
+    assert local_folder(path) == folder
+
+
+def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, tmp_path):
+    LocalTables().flush(["s3a://bucket/lake/public/t", str(tmp_path / "nothing")])
+    assert disk.calls == []
