@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import random
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import pytest
+from pyspark.errors import PySparkException
 
+from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES, Workload
 from tests.oracle.workload_prepared import PreparedWorkload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.fix_bridge import DaemonProcess
 
 SEED = 20261121
 
@@ -49,34 +66,89 @@ def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, strea
 
 
 @pytest.mark.soak
-def test_random_workload_with_five_kills_at_random_moments(spark, publisher, daemon):
-    """SIGKILL while copying and while streaming, under load; nothing is lost, nothing is there twice."""
-    with Workload(publisher.conninfo, SEED) as workload:
+@pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 2])
+def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moments(spark, publisher, daemon, seed):
+    """SIGKILL while copying and while streaming, under load; nothing is lost, nothing is there twice.
+
+    All the while somebody disables and enables the subscription, and compacts its tables with OPTIMIZE: neither is an
+    error of a transaction.
+    """
+    with Workload(publisher.conninfo, seed) as workload:
         workload.create_tables()
         workload.publication("pub")
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
             bridge = daemon(batch_max_age_s=0.1, batch_max_rows=1500)
-            for _ in range(5):
-                stop = threading.Event()
-                load = threading.Thread(target=_load, args=(workload, stop))
-                load.start()
-                try:
-                    bridge.start()
-                    bridge.wait_for('"streaming"')
-                    # from before the first batch of this life to somewhere in its fourth or so
-                    stop.wait(workload.random.uniform(0.0, 8.0))
-                    bridge.kill()
-                finally:
-                    stop.set()
-                    load.join()
+            moments = random.Random(seed)
+            with _Meddling(spark, bridge, moments) as meddling:
+                for _ in range(5):
+                    with _repeated(lambda: workload.step(1), 0.25):
+                        bridge.start()
+                        bridge.wait_for('"streaming"')
+                        meddling.bridge_has_run.set()
+                        # from before the first batch of this life to somewhere in its sixth or so
+                        time.sleep(moments.uniform(0.0, 12.0))
+                        bridge.kill()
+            assert meddling.disabled > 3
+            assert meddling.optimized > 3
             assert bridge.run_until_caught_up() == 0, bridge.log_tail()
             native.wait_caught_up()
             assert_equal(spark, bridge.path, native)
             serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
             assert serials[0][0] == serials[0][1] > 0
+            status = bridge.status()
+            assert (status["apply_error_count"], status["sync_error_count"]) == (0, 0), bridge.log_tail()
 
 
-def _load(workload: Workload, stop: threading.Event) -> None:
-    while not stop.wait(0.25):
-        workload.step(1)
+class _Meddling:
+    """DISABLE and ENABLE, and OPTIMIZE of a table, each again and again until the end of the `with`."""
+
+    def __init__(self, spark: SparkSession, bridge: DaemonProcess, moments: random.Random) -> None:
+        self.bridge_has_run = threading.Event()
+        self.disabled = self.optimized = 0
+        self._spark, self._bridge, self._moments = spark, bridge, moments
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._running.enter_context(_repeated(self._disable_and_enable, 2.0))
+        self._running.enter_context(_repeated(self._optimize, 0.5))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def _disable_and_enable(self) -> None:
+        if not self.bridge_has_run.is_set():
+            return
+        time.sleep(self._moments.uniform(0.0, 4.0))
+        for command in ("disable", "enable"):
+            arguments = [command, self._bridge.name, "--config", str(self._bridge.config)]
+            subprocess.run([sys.executable, "-m", "bridge", *arguments], cwd=ROOT, check=True, capture_output=True)
+        self.disabled += 1
+
+    def _optimize(self) -> None:
+        path = self._bridge.path(self._moments.choice(TABLES))
+        if not self.bridge_has_run.is_set() or not Path(path, "_delta_log").is_dir():
+            return
+        # it gives way to the daemon's commits, as any OPTIMIZE does
+        with suppress(PySparkException):
+            metrics = self._spark.sql(f"OPTIMIZE delta.`{path}`").collect()[0].metrics
+            self.optimized += metrics.numFilesRemoved > 0
+
+
+@contextmanager
+def _repeated(action: Callable[[], object], pause_s: float) -> Iterator[None]:
+    """Do something again and again in a thread of its own; what it raises comes at the end."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(pause_s):
+            action()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        try:
+            yield
+        finally:
+            stop.set()
+        running.result()
