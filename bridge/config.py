@@ -10,7 +10,7 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -37,6 +37,9 @@ class Subscription(BaseModel):
     Attributes:
         adopt: Rows that a Delta table holds before the subscription has it are replaced by the copy.
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
+        untranslatable_filters: A row filter of the definitions that cannot be translated exactly is refused, or a
+            server computes it.
+        filter_connection: That server, if it is not the publisher.
         messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
             of the Delta table `<warehouse>/pgbridge/messages`.
         schema_evolution: Whether the targets' columns follow the published tables', or a column that a target lacks is
@@ -69,6 +72,8 @@ class Subscription(BaseModel):
     conflict: Literal["error", "apply_remote"] = "error"
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
+    untranslatable_filters: Literal["refuse", "server"] = "refuse"
+    filter_connection: str | None = None
     adopt: bool = False
     batch_max_rows: int = Field(default=500_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
@@ -125,6 +130,12 @@ class Subscription(BaseModel):
             except definitions.DefinitionError as error:
                 raise ValueError(str(error)) from error
         return value
+
+    @model_validator(mode="after")
+    def _filter_server(self) -> Self:
+        if self.filter_connection is not None and self.untranslatable_filters != "server":
+            raise ValueError('filter_connection is for untranslatable_filters = "server"')
+        return self
 
     @property
     def origin_name(self) -> str:

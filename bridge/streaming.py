@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bridge.filter.routing import Routing
     from bridge.receive.broken_off import BrokenOff
     from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.receive.verdicts import FilterServer
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
@@ -75,10 +76,23 @@ class Published:
     _definitions: tuple[Publication, ...] | None
     _applied: Applied | None
     _types: dict[int, TypeInfo] = field(default_factory=dict)
+    _filter_server: FilterServer | None = None
 
     @classmethod
-    def read(cls, subscription: Subscription, publisher: Publisher, log: FilteringBoundLogger) -> Published:
+    def read(
+        cls,
+        subscription: Subscription,
+        publisher: Publisher,
+        log: FilteringBoundLogger,
+        filter_server: FilterServer | None = None,
+    ) -> Published:
         """Look at the server's catalog.
+
+        Args:
+            subscription: Whose publications.
+            publisher: Its server.
+            log: The worker's logger.
+            filter_server: Computes row filters that are not translated, where the subscription has that.
 
         Raises:
             PublisherError: A publication does not exist, or the server cannot answer.
@@ -104,7 +118,7 @@ class Published:
                 columns=sorted(textual),
             )
         by_name = {(table.namespace, table.name): table for table in tables}
-        published = cls(subscription, publisher, by_name, not textual, definitions, applied, types)
+        published = cls(subscription, publisher, by_name, not textual, definitions, applied, types, filter_server)
         published.routes({}, log)  # before there is a slot: what a filter cannot be computed for is refused
         return published
 
@@ -128,8 +142,10 @@ class Published:
         def look() -> Routing:
             return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing
 
-        routing = self._applied.routing
-        return DefinedRoutes(subscribed, routing, self.types, look, subscription=name, replaced=replaced)
+        server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
+        return DefinedRoutes(
+            subscribed, self._applied.routing, self.types, look, subscription=name, replaced=replaced, server=server
+        )
 
 
 def stream(

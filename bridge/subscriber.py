@@ -16,6 +16,7 @@ from bridge import faults, log, session
 from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
+from bridge.receive.verdicts import FilterServer
 from bridge.streaming import Published, stream
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
@@ -167,11 +168,14 @@ class SubscriptionWorker:
         self._again = self._look = False
         self._catalog.set_state(self._name, "starting")
         self._copying = False
-        with Publisher(self.subscription.connection, application_name=self._name) as publisher:
+        with (
+            Publisher(self.subscription.connection, application_name=self._name) as publisher,
+            FilterServer(self.subscription) as filter_server,
+        ):
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
             asked = self._asked()  # before what is published is read, which must not be older
-            published = Published.read(self.subscription, publisher, self._log)
+            published = Published.read(self.subscription, publisher, self._log, filter_server)
             sync = TableSync(self._spark, self.subscription, self._catalog, self._log, stopping=self._stop.is_set)
             if asked:
                 self._sync = None  # of one that has ended

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from protocol.errors import MalformedMessage, UnsupportedMessage
 from protocol.joined import Joined
+from protocol.messages import Value, ValueKind
 from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
 from protocol.stretches import Column, Stretch, decode_in_stretches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from protocol.messages import Relation
+    from protocol.messages import Relation, Tuple
     from protocol.types import ColumnType
 
 INSERT, UPDATE, DELETE = b"IUD"
@@ -36,6 +37,10 @@ _XID_BYTES: Final = 4
 _RELATION_BYTES: Final = 4
 _TUPLE_HEADER_BYTES: Final = 3  # the mark, the number of columns
 _VALUE_HEADER_BYTES: Final = 5  # the kind, the length
+
+
+_KINDS: Final = {kind.value[0]: kind for kind in ValueKind}
+_EMPTY: Final = {kind.value[0]: Value(kind) for kind in (ValueKind.NULL, ValueKind.UNCHANGED_TOAST)}
 
 
 class RowMessages:
@@ -134,6 +139,31 @@ class RowMessages:
         )
         return _table(parts, columns)
 
+    def raw(
+        self, relation: Relation, columns: Collection[int], rows: npt.NDArray[np.int64]
+    ) -> tuple[list[Tuple | None], list[Tuple | None]]:
+        """Values of some columns as they were sent, undecoded.
+
+        Args:
+            relation: As it was when these messages were sent.
+            columns: Their positions, at most all of the relation's.
+            rows: Indices of the messages, ascending.
+
+        Returns:
+            The old tuples and the new ones, of each message; None where it has none. A tuple has the values in the
+            order of `columns`.
+
+        Raises:
+            MalformedMessage: A message does not have the form of its tag or the relation's number of columns.
+        """
+        parts = decode_in_stretches(
+            self._joined,
+            rows,
+            lambda index: TAG_NAMES[int(self.tags[index])],
+            lambda stretch, some: _raw(stretch, self.tags[some], self._body, relation, columns),
+        )
+        return [one for olds, _ in parts for one in olds], [one for _, news in parts for one in news]
+
 
 class _Part(NamedTuple):
     """What one stretch decodes to, a row for each message; `old` and `unchanged` by column, where needed."""
@@ -145,25 +175,54 @@ class _Part(NamedTuple):
     unchanged: dict[int, Bools]
 
 
-def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column]) -> _Part:
-    positions = stretch.starts + body
+def _marks(stretch: Stretch, tags: Bytes, positions: Ints) -> tuple[Bytes, Bools]:
+    """The marks of the first tuples, which stand at `positions`, and whether those are of the old rows."""
     every = np.arange(len(stretch))
     stretch.check(positions < stretch.ends, every, positions, "expected a tuple, nothing remains")
     marks = stretch.data[positions]
     has_old = (marks == _KEY) | (marks == _OLD)
     fine = np.where(tags == INSERT, marks == _NEW, has_old | ((tags == UPDATE) & (marks == _NEW)))
     stretch.check(fine, every, positions, "unexpected mark of a tuple")
+    return marks, has_old
+
+
+def _check_behind_old(stretch: Stretch, tags: Bytes, positions: Ints, has_old: Bools) -> None:
+    """Behind an old tuple, which ends at its message's place of `positions`, there is nothing, or the new one."""
+    deleted = np.flatnonzero(tags == DELETE)
+    stretch.check_end(deleted, positions[deleted])
+    updated = np.flatnonzero(has_old & (tags == UPDATE))
+    marked = stretch.data[positions[updated]] == _NEW
+    stretch.check(marked, updated, positions[updated], "expected a tuple marked N")
+
+
+def _raw(
+    stretch: Stretch, tags: Bytes, body: int, relation: Relation, columns: Collection[int]
+) -> tuple[list[Tuple | None], list[Tuple | None]]:
+    positions = stretch.starts + body
+    _, has_old = _marks(stretch, tags, positions)
+    names = [column.name for column in relation.columns]
+    owners = np.flatnonzero(has_old)
+    tuples = _Tuples(stretch, owners, positions[owners], len(names))
+    olds = tuples.raw(names, columns)
+    positions[owners] = tuples.positions
+    _check_behind_old(stretch, tags, positions, has_old)
+    owners = np.flatnonzero(tags != DELETE)
+    tuples = _Tuples(stretch, owners, positions[owners], len(names))
+    news = tuples.raw(names, columns)
+    stretch.check_end(owners, tuples.positions)
+    return olds, news
+
+
+def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column]) -> _Part:
+    positions = stretch.starts + body
+    marks, has_old = _marks(stretch, tags, positions)
     old = None
     if has_old.any():
         owners = np.flatnonzero(has_old)
         tuples = _Tuples(stretch, owners, positions[owners], len(columns))
         old = [tuples.read(column, unchanged=None) for column in columns]
         positions[owners] = tuples.positions
-        deleted = np.flatnonzero(tags == DELETE)
-        stretch.check_end(deleted, positions[deleted])
-        updated = np.flatnonzero(has_old & (tags == UPDATE))
-        marked = stretch.data[positions[updated]] == _NEW
-        stretch.check(marked, updated, positions[updated], "expected a tuple marked N")
+        _check_behind_old(stretch, tags, positions, has_old)
     unchanged: dict[int, Bools] = {}
     owners = np.flatnonzero(tags != DELETE)
     tuples = _Tuples(stretch, owners, positions[owners], len(columns))
@@ -191,7 +250,7 @@ class _Tuples:
         self._stretch = stretch
         self._owners = owners
         self._ends = stretch.ends[owners]
-        self.positions = positions + _TUPLE_HEADER_BYTES
+        self.positions = self._following = positions + _TUPLE_HEADER_BYTES
         stretch.check(self.positions <= self._ends, owners, positions, "the message ends in its tuple's header")
         counts = numbers_at(stretch.data, positions, "u2", 1)
         stretch.check(counts == columns, owners, positions, f"expected a tuple of {columns} columns")
@@ -201,9 +260,20 @@ class _Tuples:
 
         `unchanged` is set for messages with an unchanged TOAST value; where it is None they may have none.
         """
-        stretch, count = self._stretch, len(self._stretch)
+        count = len(self._stretch)
         if not len(self._owners):
             return pa.nulls(count, column.type.arrow)
+        kinds, values, alike = self._step(column.name)
+        if alike:
+            parts = [(self._owners, self._read_values(column, self._owners, values, int(kinds[0])))]
+        else:
+            parts = self._read_mixed(column, kinds, values, unchanged)
+        self.positions = self._following
+        return merge(parts, count, column.type.arrow)
+
+    def _step(self, name: str) -> tuple[Bytes, Slices, bool]:
+        """The next column's kinds and values, and whether all have one of one kind; what follows is `_following`."""
+        stretch = self._stretch
         # One read has the kind and the length: where a value has none, what is read there is not used.
         words = numbers_at(stretch.data, self.positions, "u8")
         kinds = (words >> np.uint64(56)).astype(np.uint8)
@@ -219,14 +289,29 @@ class _Tuples:
         following = starts + lengths
         # A negative length reads as one of 2 GiB and more; what lies within the message was read within it.
         fits = following <= self._ends
-        stretch.check(fits, self._owners, self.positions, f'the value of column "{column.name}" does not end here')
-        values = Slices(stretch.data, starts, lengths)
-        if alike:
-            parts = [(self._owners, self._read_values(column, self._owners, values, kind))]
-        else:
-            parts = self._read_mixed(column, kinds, values, unchanged)
-        self.positions = following
-        return merge(parts, count, column.type.arrow)
+        stretch.check(fits, self._owners, self.positions, f'the value of column "{name}" does not end here')
+        self._following = following
+        return kinds, Slices(stretch.data, starts, lengths), alike
+
+    def raw(self, names: Sequence[str], columns: Collection[int]) -> list[Tuple | None]:
+        """The values of these columns, by message; None for those without a tuple. Reads all of the tuples."""
+        found: list[Tuple | None] = [None] * len(self._stretch)
+        if not len(self._owners):
+            return found
+        by_column: dict[int, list[Value]] = {}
+        for i, name in enumerate(names):
+            kinds, values, _ = self._step(name)
+            known = _KNOWN_KINDS[kinds]
+            self._stretch.check(known, self._owners, self.positions, f'unknown kind of value in column "{name}"')
+            if i in columns:
+                by_column[i] = [
+                    _EMPTY.get(kind) or Value(_KINDS[kind], values.raw(at)) for at, kind in enumerate(kinds.tolist())
+                ]
+            self.positions = self._following
+        tuples = zip(*(by_column[i] for i in columns), strict=True) if columns else ((),) * len(self._owners)
+        for owner, one in zip(self._owners.tolist(), tuples, strict=True):
+            found[owner] = one
+        return found
 
     def _read_mixed(
         self, column: Column, kinds: Bytes, values: Slices, unchanged: Bools | None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bridge.apply.filtering import RowFilters
     from bridge.apply.renaming import Renaming
     from bridge.apply.target import Target
+    from bridge.apply.verdicts import ServerFilters
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 
@@ -46,6 +47,7 @@ class Subscribed:
         columns: Names of the published columns; None for all that the stream has.
         filters: Which rows are published; None for all.
         cut_identity: Names of the replica identity's columns, where not all of them are published.
+        server_filters: The same, where a server tells; there are no others then.
     """
 
     target: Target
@@ -56,6 +58,7 @@ class Subscribed:
     filters: RowFilters | None = None
     cut_identity: frozenset[str] = frozenset()
     relid: int | None = None
+    server_filters: ServerFilters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class TableChanges:
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.
         alterations: What has to become of the target's columns first; `target` has them as they are after that.
+        lost: How many rows have NULL for a value that the stream does not carry, because an UPDATE became an INSERT.
     """
 
     target: Target
@@ -102,6 +106,7 @@ class TableChanges:
     filters: RowFilters | None = None
     published: frozenset[str] | None = None
     alterations: tuple[Change, ...] = ()
+    lost: int = 0
 
     @property
     def inserts_only(self) -> bool:
@@ -177,6 +182,7 @@ class Pieces:
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
         alterations: What became of the target's columns.
+        lost: As in `TableChanges`.
         identity: Names of the key's columns by which there are changes other than INSERT; None while there are none.
     """
 
@@ -186,6 +192,7 @@ class Pieces:
     truncated: bool = False
     alterations: tuple[Change, ...] = ()
     identity: frozenset[str] | None = None
+    lost: int = 0
     _pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
@@ -235,6 +242,7 @@ class Pieces:
         self._pieces.clear()
         self.truncated = True
         self.identity = None
+        self.lost = 0
 
     @property
     def memory_bytes(self) -> int:
@@ -293,6 +301,7 @@ class Pieces:
             self.subscribed.filters,
             self._published(others),
             self.alterations,
+            self.lost,
         )
 
     def _others(self) -> list[TargetColumn]:

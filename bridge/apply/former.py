@@ -15,17 +15,18 @@ import pyarrow as pa
 from bridge.apply.batch import Batch
 from bridge.apply.changes import COMMANDS, INSERT, Pieces, Subscribed, from_rows, inserts_only, key_of
 from bridge.apply.routes import name_of
-from bridge.apply.runs import Run, runs_of
+from bridge.apply.runs import runs_of
 from bridge.apply.schemas import learned
 from bridge.apply.target import TargetColumn, unrepresentable_hint
+from bridge.apply.verdicts import as_what_they_become
 from bridge.apply.wanted import cast, chosen, old_columns, wanted_columns
+from bridge.apply.work import Work
 from bridge.errors import ApplyContext, ApplyError, TargetError
+from bridge.filter.server_filter import VerdictError
 from bridge.track.spool import CHUNK_BYTES
-from protocol.columns import RowMessages
 from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.relations import RelationCache
-from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -112,7 +113,7 @@ class BatchFormer:
         pieces: dict[str, Pieces] = {}
         try:
             for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(_Work(run, pieces, self._origin_name), batch)
+                self._form(Work(run, pieces, self._origin_name), batch)
                 if run.spooled and self._stage is not None:
                     self._limit_memory(pieces.values(), self._stage)
         except ApplyError as error:
@@ -164,7 +165,7 @@ class BatchFormer:
             for piece in pieces:
                 piece.stage(stage)
 
-    def _form(self, work: _Work, batch: Batch) -> None:
+    def _form(self, work: Work, batch: Batch) -> None:
         begin = 0
         for position, transaction, message in work.run.events:
             if isinstance(message, LogicalMessage):
@@ -185,7 +186,7 @@ class BatchFormer:
                 self._truncate(work, message, transaction)
         self._decode(work, begin, len(work.run.rows))
 
-    def _decode(self, work: _Work, begin: int, end: int) -> None:
+    def _decode(self, work: Work, begin: int, end: int) -> None:
         """Decode the run's rows[begin:end], which stand under one set of relation definitions."""
         if begin == end:
             return
@@ -211,9 +212,30 @@ class BatchFormer:
                 indices = indices[np.isin(messages.tags[indices], tags)]
             if len(indices):
                 self._check_identity(work, relation, subscribed, indices)
-                self._decode_relation(work, relation, subscribed, indices)
+                self._decode_passing(work, relation, subscribed, indices)
 
-    def _decode_relation(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+    def _decode_passing(self, work: Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+        """Decode what passes, if it is a server that tells; else all, of which Spark tells."""
+        becomes = None
+        if subscribed.server_filters is not None:
+            name = subscribed.target.qualified_name
+            try:
+                indices, becomes = subscribed.server_filters.passing(work.messages, relation, indices)
+            except VerdictError as error:
+                raise work.failed(f"row filter: {error.reason}", error.row, relation=name) from error
+            except ProtocolError as error:
+                raise work.failed(str(error), int(indices[0]), relation=name) from error
+        if len(indices):
+            self._decode_relation(work, relation, subscribed, indices, becomes)
+
+    def _decode_relation(
+        self,
+        work: Work,
+        relation: Relation,
+        subscribed: Subscribed,
+        indices: np.ndarray,
+        becomes: np.ndarray | None,
+    ) -> None:
         name = subscribed.target.qualified_name
         at = int(indices[0])
         key = key_of(relation, subscribed)
@@ -251,9 +273,13 @@ class BatchFormer:
             )
         seq = pa.array(indices + work.run.first_seq)
         olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
-        pieces.add(from_rows(table, seq, olds, wanted, key=key))
+        changes = from_rows(table, seq, olds, wanted, key=key)
+        if becomes is not None:
+            changes, lost = as_what_they_become(changes, becomes)
+            pieces.lost += lost
+        pieces.add(changes)
 
-    def _check_identity(self, work: _Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+    def _check_identity(self, work: Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         """Stop at the first change that the definitions cannot take rightly, as its old tuple has too little."""
         tags = work.messages.tags[indices]
         if (tags == INSERT).all():
@@ -267,7 +293,7 @@ class BatchFormer:
             message, hint = by_command[command].message(command), by_command[command].hint
             raise work.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _route(self, work: _Work, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
+    def _route(self, work: Work, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
         """Where a relation's rows go, and those of them that count there.
 
         Raises:
@@ -315,7 +341,7 @@ class BatchFormer:
         pieces.subscribed = replace(subscribed, target=target)
         return defined
 
-    def _truncate(self, work: _Work, message: Truncate, transaction: Transaction) -> None:
+    def _truncate(self, work: Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
@@ -351,37 +377,3 @@ class _Defined(NamedTuple):
 
     columns: tuple[TargetColumn, ...]
     types: list[ColumnType]
-
-
-class _Work:
-    """One run being decoded: its messages, and where what is decoded goes, by the target's path."""
-
-    def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
-        self.run = run
-        self.pieces = pieces
-        self._origin_name = origin_name
-        try:
-            self.messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
-        except ProtocolError as error:
-            xid, commit_lsn = run.transaction_of(0)
-            context = ApplyContext(origin_name, commit_lsn, xid)
-            raise ApplyError(str(error), context) from error
-
-    def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
-        """Those of some rows of the run whose transactions commit at or after `lsn`."""
-        return rows[np.searchsorted(rows, self.run.first_row_from(lsn)) :]
-
-    def failed(
-        self,
-        message: str,
-        row: int,
-        *,
-        relation: str | None = None,
-        column: str | None = None,
-        hint: str = "",
-    ) -> ApplyError:
-        """An error at a row of the run, with its transaction's coordinates."""
-        xid, commit_lsn = self.run.transaction_of(row)
-        command = COMMANDS[int(self.messages.tags[row])]
-        context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
-        return ApplyError(message, context, hint=hint)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from bridge.apply.entry_filters import EntryFilters
 from bridge.apply.filtering import RowFilters
+from bridge.apply.verdicts import ServerFilters
 from bridge.errors import PublicationError, TargetError
-from bridge.filter import row_filter
 from bridge.filter.identity import refusals_of
 from bridge.receive.relations import announced, described
 from bridge.track.refresh import refresh_command
@@ -16,18 +17,13 @@ from bridge.track.refresh import refresh_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import Column
-
     from bridge.apply.changes import Subscribed
+    from bridge.apply.entry_filters import FilterServer, Types
     from bridge.filter.identity import Refusal
     from bridge.filter.routing import Entry, Routing
     from bridge.receive.relations import CatalogRelation
-    from bridge.receive.relations import Collation as CatalogCollation
     from protocol.lsn import Lsn
     from protocol.messages import Relation
-    from protocol.types import ColumnType
-
-    Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
 
 
 class Renamed(NamedTuple):
@@ -143,25 +139,6 @@ class Routes:
         """The server has sent a definition that it had sent before: something about the table has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """Row filters of several publications: a row passes if it passes one."""
-
-    filters: tuple[row_filter.RowFilter, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Names of the columns that any of them looks at."""
-        return frozenset().union(*(one.columns for one in self.filters))
-
-    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
-        """The condition; NULL where none is true and one is NULL."""
-        first, *others = (one.to_spark(resolve) for one in self.filters)
-        for other in others:
-            first |= other
-        return first
-
-
 class DefinedRoutes(Routes):
     """Definitions re-applied to the stream: action, root, row filter and column list of each relation.
 
@@ -172,6 +149,7 @@ class DefinedRoutes(Routes):
         refresh: Gives the routing on the tables as they are now.
         subscription: As in `Routes`.
         replaced: As in `Routes`.
+        server: Computes the filters of a table of which one is not translated; None: such a one is refused.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
@@ -186,13 +164,14 @@ class DefinedRoutes(Routes):
         *,
         subscription: str = "",
         replaced: Callable[[str, str], None] = lambda *_: None,
+        server: FilterServer | None = None,
     ) -> None:
         super().__init__(subscribed, subscription=subscription, replaced=replaced)
-        self._types = types
+        self._entry_filters = EntryFilters(types, server)
         self._refresh = refresh
         self._use(routing)
         for entry in routing.targets.values():
-            self._filters_of(entry)
+            self._entry_filters.of(entry)
 
     def _use(self, routing: Routing) -> None:
         self._routing = routing
@@ -260,7 +239,7 @@ class DefinedRoutes(Routes):
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else announced_as(leaf.relid)
             if message is not None:
-                found += refusals_of(self._routing, announced(leaf, message))
+                found += refusals_of(self._routing, announced(leaf, message), self._entry_filters.columns_of)
         return found
 
     def announced_again(self) -> None:
@@ -287,7 +266,8 @@ class DefinedRoutes(Routes):
         found = self._published_by(entry)
         if found is None:
             return None
-        looked_at = found.filters.columns if found.filters else frozenset()
+        filters = found.filters or found.server_filters
+        looked_at = filters.columns if filters else frozenset()
         columns = _published(entry, [column.name for column in relation.columns], looked_at)
         return replace(found, columns=columns)
 
@@ -298,29 +278,14 @@ class DefinedRoutes(Routes):
         subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
+        filters = self._entry_filters.of(entry)
         return replace(
             subscribed,
             actions=frozenset(entry.actions),
             columns=frozenset(entry.column_names),
-            filters=self._filters_of(entry),
+            filters=filters if isinstance(filters, RowFilters) else None,
+            server_filters=filters if isinstance(filters, ServerFilters) else None,
         )
-
-    def _filters_of(self, entry: Entry) -> RowFilters:
-        target = entry.target
-        types = self._types([(column.type_oid, column.typmod) for column in target.columns])
-        columns = {
-            column.name: row_filter.FilterColumn(type_, _collation(column.collation))
-            for column, type_ in zip(target.columns, types, strict=True)
-        }
-
-        def of(texts: Sequence[str]) -> AnyOf | None:
-            if not texts:
-                return None
-            table = (target.namespace, target.name)
-            return AnyOf(tuple(row_filter.translate(text, columns, table=table) for text in texts))
-
-        filters = entry.filters
-        return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
 
 
 def _published(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
@@ -340,20 +305,6 @@ def _published(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) ->
         return frozenset(entry.column_names)
     left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
     return frozenset(names).difference(left_out)
-
-
-def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
-    if collation is None:
-        return None
-    schema, _, name = collation.name.partition(".")
-    return row_filter.Collation(
-        name,
-        bytewise=collation.bytewise,
-        deterministic=collation.deterministic,
-        ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
-        default=name == "default",
-        user_defined=schema != "pg_catalog",
-    )
 
 
 def name_of(relation: Relation) -> tuple[str, str]:

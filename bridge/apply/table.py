@@ -80,6 +80,8 @@ def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
 
 def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
     """What passes the row filters, as what it passes."""
+    if changes.lost:
+        lost(changes.lost)
     if not changes.filters:
         return frame
     positions = {column.name: i for i, column in enumerate(changes.columns)}

@@ -8,17 +8,18 @@ catalog has now is good for a warning.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from bridge.filter import syntax
 from bridge.filter.parser import parse
 from bridge.filter.refusal import Refused
+from bridge.filter.tokens import Kind, LexicalError, tokenize
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from bridge.filter.membership import Membership
     from bridge.filter.routing import Routing
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 GENERATED_VERSION = 180000
 """The first version that holds generated columns against the replica identity."""
-
-_WORDS: Final = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +84,19 @@ def refusals(routing: Routing) -> list[Refusal]:
     return found
 
 
-def refusals_of(routing: Routing, relation: CatalogRelation) -> list[Refusal]:
-    """The same for one table whose rows change."""
+def refusals_of(
+    routing: Routing, relation: CatalogRelation, columns_of: Callable[[str], Collection[str]] | None = None
+) -> list[Refusal]:
+    """The same for one table whose rows change; `columns_of` gives the names of the columns that a filter looks at."""
     if routing.entry(relation) is None:
         return []
-    found = (_refusal(routing, member, relation) for member in routing.memberships)
+    found = (_refusal(routing, member, relation, columns_of or column_names) for member in routing.memberships)
     return [refusal for refusal in found if refusal is not None]
 
 
-def _refusal(routing: Routing, member: Membership, relation: CatalogRelation) -> Refusal | None:
+def _refusal(
+    routing: Routing, member: Membership, relation: CatalogRelation, columns_of: Callable[[str], Collection[str]]
+) -> Refusal | None:
     publication = member.publication
     published_as = member.publish_as(relation, routing.relations)
     commands = tuple(action.upper() for action in ("update", "delete") if action in publication.actions)
@@ -105,7 +108,7 @@ def _refusal(routing: Routing, member: Membership, relation: CatalogRelation) ->
     if text is not None and relation.replica_identity != "f":
         # the server holds the columns against it that a virtual one is made from; `coverage` refuses those
         known = {column.name for column in target.columns if column.generated != "v"}
-        if not known.intersection(column_names(text)) <= relation.identity_columns:
+        if not known.intersection(columns_of(text)) <= relation.identity_columns:
             detail = "Column used in the publication WHERE expression is not part of the replica identity."
     listed = member.column_list(target)
     if listed is not None and (relation.replica_identity == "f" or not relation.identity_columns <= listed):
@@ -131,12 +134,23 @@ def _unpublished_generated(member: Membership, relation: CatalogRelation, listed
 def column_names(expression: str) -> frozenset[str]:
     """Names in an expression that may be columns.
 
-    Of one that is not read here, each of its words: no column is missing, whoever is to compute it.
+    Of one that is not read here, each of its words but functions' names: no column is missing, whoever is to compute
+    it.
     """
     try:
         return frozenset(_names(parse(expression)))
     except (Refused, RecursionError):
-        return frozenset(quoted.replace('""', '"') or word.lower() for quoted, word in _WORDS.findall(expression))
+        return frozenset(_words(expression))
+
+
+def _words(expression: str) -> Iterator[str]:
+    try:
+        found = list(tokenize(expression))
+    except LexicalError:
+        return  # what it is read for tells
+    for token, after in pairwise(found):
+        if token.kind in {Kind.WORD, Kind.QUOTED} and not after.is_symbol("("):
+            yield token.value
 
 
 def _names(expression: syntax.Node) -> Iterator[str]:

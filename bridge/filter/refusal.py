@@ -14,6 +14,13 @@ USER_DEFINED_TYPES: Final = "User-defined types are not allowed."
 MUTABLE_FUNCTIONS: Final = "User-defined or built-in mutable functions are not allowed."
 USER_DEFINED_COLLATIONS: Final = "User-defined collations are not allowed."
 SYSTEM_COLUMNS: Final = "System columns are not allowed."
+USER_DEFINED_OPERATORS: Final = "User-defined operators are not allowed."
+OF_POSTGRESQL: Final = frozenset(
+    {
+        ONLY_SIMPLE, USER_DEFINED_TYPES, MUTABLE_FUNCTIONS, USER_DEFINED_COLLATIONS, SYSTEM_COLUMNS,
+        USER_DEFINED_OPERATORS,
+    }
+)  # fmt: skip
 """PostgreSQL's own reasons: `check_simple_rowfilter_expr_walker` of publicationcmds.c."""
 
 _SHOWN_BEFORE: Final = 60

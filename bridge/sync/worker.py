@@ -31,6 +31,7 @@ from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, 
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.verdicts import FilterServer
 from bridge.streaming import Published, spool_folder, stream
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
@@ -196,12 +197,15 @@ class TableSyncWorker:
 
     def _attempt(self) -> None:
         """From connecting to where the tables can be handed over."""
-        with Publisher(self._subscription.connection, application_name=self._name) as publisher:
+        with (
+            Publisher(self._subscription.connection, application_name=self._name) as publisher,
+            FilterServer(self._subscription) as filter_server,
+        ):
             self._clear(publisher)
             wanted = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)}
             if not wanted:
                 return
-            published = Published.read(self._subscription, publisher, self._log)
+            published = Published.read(self._subscription, publisher, self._log, filter_server)
             tables = {name: table for name, table in published.tables.items() if name in wanted}
             sync = TableSync(self._spark, self._subscription, self._catalog, self._log, stopping=self._stop.is_set)
             error = self._copy(sync, publisher, tables, missing=sorted(wanted - tables.keys()))

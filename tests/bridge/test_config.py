@@ -56,6 +56,8 @@ DEFAULTS = {
     "conflict": "error",
     "schema_evolution": "evolve",
     "unrepresentable": "error",
+    "untranslatable_filters": "refuse",
+    "filter_connection": None,
     "adopt": False,
     "batch_max_rows": 500_000,
     "batch_max_bytes": 256 * 1024 * 1024,
@@ -293,6 +295,11 @@ def test_unknown_key_without_a_suggestion(refused):
     assert line == f"subscription.shop.zzz: unknown key (known keys: {known})"
 
 
+def test_a_server_for_filters_that_are_refused(refused):
+    (line,) = refused(with_key('filter_connection = "host=x"'))
+    assert line.endswith('filter_connection is for untranslatable_filters = "server"')
+
+
 def test_name_is_no_key(refused):
     """It would contradict the table's own."""
     (line,) = refused(with_key('name = "other"'))
@@ -321,6 +328,7 @@ def test_no_subscription(refused, text):
         ("conflict", '"ignore"', '"error" or "apply_remote"'),
         ("schema_evolution", '"Evolve"', '"evolve" or "strict"'),
         ("unrepresentable", '""', '"error" or "null"'),
+        ("untranslatable_filters", '"null"', '"refuse" or "server"'),
     ],
 )
 def test_value_outside_the_allowed_ones(refused, key, value, allowed):

@@ -46,7 +46,7 @@ def read(publisher, tmp_path):
 def test_the_servers_publications(read):
     published, events = read("plain")
     assert (list(published.tables), published.binary_readable, events) == ([("public", "t")], True, [])
-    assert type(published.routes({})) is Routes
+    assert type(published.routes({}, log.get())) is Routes
     assert [column.binary for column in published.types([(23, -1)])] == [True]
 
 
@@ -55,7 +55,7 @@ def test_definitions(read):
     published, events = read("broad", "CREATE PUBLICATION p FOR TABLE t WHERE (id > 0)")
     assert (list(published.tables), published.binary_readable) == ([("public", "t")], False)
     assert events == ["values are transferred as text: binary form is not read for all types"]
-    assert type(published.routes({})) is DefinedRoutes
+    assert type(published.routes({}, log.get())) is DefinedRoutes
 
 
 def test_definitions_by_which_an_update_will_stop_it(read):

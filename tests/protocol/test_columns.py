@@ -77,6 +77,16 @@ def assert_same(table: pa.Table, expected: dict[str, list[Any]]) -> None:
         assert found == reference.comparable(map(reference.nulled, values)), name
 
 
+def expected_columns_undecoded(messages: Iterable[Message], places: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The tuples that `raw` promises, by the strict codec's messages."""
+
+    def some(found: Any) -> Any:
+        return None if found is None else tuple(found[place] for place in places)
+
+    olds = [getattr(m, "key_tuple", None) or getattr(m, "old_tuple", None) for m in messages]
+    return [some(old) for old in olds], [some(getattr(m, "new_tuple", None)) for m in messages]
+
+
 @pytest.fixture
 def short_stretches(monkeypatch):
     """Cut after three rows, so that small runs have several stretches."""
@@ -125,7 +135,11 @@ def test_chosen_rows_in_several_stretches(data):
         patch.setattr(stretches, "STRETCH_ROWS", 3)
         patch.setattr(stretches, "STRETCH_BYTES", 100)
         table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
+        places = data.draw(st.permutations(range(len(run.types))))[:2]
+        olds, news = rows.raw(run.relation, places, chosen)
     assert_same(table, expected_columns(run.messages, run.types))
+    strict = expected_columns_undecoded(run.messages, places)
+    assert (olds, news) == strict
 
 
 @settings(max_examples=150)

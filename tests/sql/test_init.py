@@ -15,7 +15,9 @@ NAMES = [path.stem for path in FILES]
 
 ARGUMENTS = {
     "application_names": ["an application"],
+    "functions": [1299],
     "oids": [20],
+    "operators": [1327],
     "publications": ["a publication"],
     "relid": 1259,
     "relids": [1259],

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from bridge.apply.changes import Subscribed
-from bridge.apply.routes import AnyOf, DefinedRoutes, Routes
+from bridge.apply.routes import DefinedRoutes, Routes
 from bridge.apply.target import Target
 from bridge.errors import TargetError
 from bridge.filter.definitions import parse
@@ -261,20 +261,3 @@ def test_partitions_under_their_roots_name_have_identities_of_their_own(server):
 def test_a_filter_that_cannot_be_exact_is_refused_at_once(server):
     with pytest.raises(RowFilterError, match="n / 0.5"):
         routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (n / 0.5 > 1)", "t")
-
-
-def test_any_of_several_filters(spark, server):
-    """NULL in one does not hide that another is true."""
-    text = "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5); CREATE PUBLICATION q FOR TABLE t WHERE (id = 1)"
-    made, _ = routes(server, text, "t")
-    found = made.find(relation(server, "t"))
-    assert found is not None
-    assert found.filters is not None
-    either = found.filters.insert
-    assert isinstance(either, AnyOf)
-    assert either.columns == {"n", "id"}
-    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-
-    frame = spark.sql("VALUES (1, NULL), (2, 6), (3, 1), (4, NULL) AS t(id, n)")
-    matching = frame.filter(F.coalesce(either.to_spark(F.col), F.lit(False)))
-    assert sorted(row.id for row in matching.collect()) == [1, 2]

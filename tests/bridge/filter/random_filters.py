@@ -193,5 +193,19 @@ class Filters:
             f"j -> '{key}' ->> 'b' = '1'", f"(j -> 'b') ? '{key}'", f"length(j ->> '{key}') > 1",
         ])  # fmt: skip
 
+    def of_a_server(self) -> str:
+        """A condition of which no part is translated."""
+        column = self.pick(["txt", "lower(txt)", "upper(txt)", "initcap(txt)", "translate(txt, 'abc', 'bä')"])
+        return self.pick([
+            f"{column} {self.pick(['ILIKE', 'NOT ILIKE'])} '{self.pick(LIKES)}'",
+            f"{column} {self.pick(['<', '<=', '>', '>='])} {self.literal('text')}",
+            f"{column} = {self.pick(['lower', 'upper'])}({self.literal('text')})",
+            f"{column} {self.pick(['~*', '!~*'])} 'a+|[[:alpha:]]'", f"md5(t) > '{self.pick(['3', '8', 'c'])}'",
+            f"lpad(t, {self.chance.randint(0, 9)}, txt) <> t", f"split_part(t, 'a', {self.pick([1, 2, -1])}) = ''",
+            f"age(ts, '2000-01-01') > interval '{self.chance.randint(0, 30)} years'", "sqrt(abs(d)) > 2", "u ^ 2 > 10",
+            f"j #>> '{{b,c}}' {self.pick(['=', '>'])} 'y'", "jsonb_typeof(j) = 'object'",
+            f"array_position(ia, {self.chance.randint(1, 3)}) = 1",
+        ])  # fmt: skip
+
     def _rows(self) -> str:
         return f"(i4, t) {self.pick(['=', '<>'])} ({self.literal('integer')}, {self.literal('text')})"

@@ -151,7 +151,7 @@ def test_a_column_that_is_named_like_a_command(publisher):
         ("show > 1 AND load < set", {"show", "load", "set"}),
         ("(a, b) = (c, 1) AND d = ANY (e) OR CASE WHEN f THEN g ELSE h END", set("abcdefgh")),
         ("a::text COLLATE \"C\" = 'x' AND NOT (b IS NULL)", {"a", "b"}),
-        ('B\'1\' = A AND "Q""q" > 5 AND ø = 1', {"b", "a", "and", 'Q"q', "ø"}),  # not read: each of its words
+        ('B\'1\' = A AND "Q""q" > 5 AND ø = 1', {"a", "and", 'Q"q', "ø"}),  # not read: each of its words
     ],
 )
 def test_column_names(expression, names):

@@ -169,10 +169,8 @@ class Rows:
         return found
 
 
-def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
-    """Fill a table `rows` with random values and take them over."""
-    from bridge.apply.stage import as_frame
-
+def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
+    """Fill a table `rows` with random values."""
     declarations = ", ".join(f'"{name}" {declaration}' for name, (declaration, _) in TABLE.items())
     connection.execute(f'CREATE TABLE "rows" ("id" int, {declarations})'.encode())
     chance = random.Random(seed)
@@ -182,6 +180,13 @@ def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, s
         for i in range(count):
             values = [_value(chance, pool, i) for _, pool in TABLE.values()]
             cursor.execute(insert, [str(i), *values])
+
+
+def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
+    """Fill a table `rows` with random values and take them over."""
+    from bridge.apply.stage import as_frame
+
+    fill(connection, count, seed)
     attributes = connection.execute(
         "SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = 'rows'::regclass AND attnum > 0"
         " ORDER BY attnum"

@@ -1,0 +1,141 @@
+"""The row filters of what is published of a table: translated for Spark, or handed to a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from bridge.apply.filtering import RowFilters
+from bridge.apply.verdicts import ServerFilters, Verdicts
+from bridge.filter import row_filter, server_filter
+from bridge.filter.identity import column_names
+from bridge.filter.refusal import OF_POSTGRESQL
+from bridge.filter.server_filter import ServerColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from bridge.filter.publication import Action
+    from bridge.filter.routing import Entry
+    from bridge.filter.server_filter import ServerFilter
+    from bridge.receive.relations import Collation as CatalogCollation
+    from protocol.types import ColumnType
+
+    Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
+
+_ROW_ACTIONS: Final[tuple[Action, ...]] = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Row filters of several publications: a row passes if it passes one."""
+
+    filters: tuple[row_filter.RowFilter, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that any of them looks at."""
+        return frozenset().union(*(one.columns for one in self.filters))
+
+    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
+        """The condition; NULL where none is true and one is NULL."""
+        first, *others = (one.to_spark(resolve) for one in self.filters)
+        for other in others:
+            first |= other
+        return first
+
+
+class FilterServer(Verdicts, Protocol):
+    """A server that computes row filters which are not translated."""
+
+    def take(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
+        """Have it read an expression.
+
+        Raises:
+            RowFilterError: A publication would not take it.
+        """
+
+
+class EntryFilters:
+    """Makes the filters of entries.
+
+    Args:
+        types: Resolves (type oid, typmod).
+        server: Computes the filters of a table of which one is not translated; None: such a one is refused.
+    """
+
+    def __init__(self, types: Types, server: FilterServer | None) -> None:
+        self._types = types
+        self._server = server
+        self._looked_at: dict[str, frozenset[str]] = {}  # of filters that the server computes
+
+    def of(self, entry: Entry) -> RowFilters | ServerFilters:
+        """The filters of an entry, by action.
+
+        Raises:
+            ConfigError: One cannot be computed exactly as PostgreSQL computes it.
+        """
+        try:
+            return self._translated(entry)
+        except row_filter.RowFilterError as error:
+            if self._server is not None:
+                return self._served(entry, self._server)
+            if error.reason in OF_POSTGRESQL:
+                raise
+            hint = 'untranslatable_filters = "server" has a PostgreSQL server compute it'
+            raise row_filter.RowFilterError(error.expression, error.at, error.reason, hint=hint) from None
+
+    def columns_of(self, text: str) -> frozenset[str]:
+        """Names of the columns that a filter looks at, as exactly as is known."""
+        return self._looked_at.get(text) or column_names(text)
+
+    def _served(self, entry: Entry, server: FilterServer) -> ServerFilters:
+        target = entry.target
+        columns = {
+            column.name: ServerColumn(column.name, column.type_oid, column.collation.name if column.collation else None)
+            for column in target.columns
+        }
+
+        def of(texts: Sequence[str]) -> ServerFilter | None:
+            table = (target.namespace, target.name)
+            taken = [server.take(text, columns, table) for text in texts]
+            for one in taken:
+                self._looked_at[one.expression] = self._looked_at.get(one.expression, frozenset()).union(one.columns)
+            return server_filter.any_of(taken) if taken else None
+
+        filters = entry.filters
+        insert, update, delete = (of(filters.get(action, ())) for action in _ROW_ACTIONS)
+        return ServerFilters(server, insert, update, delete)
+
+    def _translated(self, entry: Entry) -> RowFilters:
+        target = entry.target
+        types = self._types([(column.type_oid, column.typmod) for column in target.columns])
+        columns = {
+            column.name: row_filter.FilterColumn(type_, _collation(column.collation))
+            for column, type_ in zip(target.columns, types, strict=True)
+        }
+
+        def of(texts: Sequence[str]) -> AnyOf | None:
+            if not texts:
+                return None
+            table = (target.namespace, target.name)
+            return AnyOf(tuple(row_filter.translate(text, columns, table=table) for text in texts))
+
+        filters = entry.filters
+        return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
+
+
+def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:
+    if collation is None:
+        return None
+    schema, _, name = collation.name.partition(".")
+    return row_filter.Collation(
+        name,
+        bytewise=collation.bytewise,
+        deterministic=collation.deterministic,
+        ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
+        default=name == "default",
+        user_defined=schema != "pg_catalog",
+    )

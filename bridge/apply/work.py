@@ -1,0 +1,56 @@
+"""A run that is being decoded, and its errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bridge.apply.changes import COMMANDS
+from bridge.errors import ApplyContext, ApplyError
+from protocol.columns import RowMessages
+from protocol.errors import ProtocolError
+from protocol.walsender import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from bridge.apply.changes import Pieces
+    from bridge.apply.runs import Run
+    from protocol.lsn import Lsn
+
+
+class Work:
+    """One run being decoded: its messages, and where what is decoded goes, by the target's path.
+
+    Raises:
+        ApplyError: One of its messages is none of a row.
+    """
+
+    def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
+        self.run = run
+        self.pieces = pieces
+        self._origin_name = origin_name
+        try:
+            self.messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
+        except ProtocolError as error:
+            xid, commit_lsn = run.transaction_of(0)
+            context = ApplyContext(origin_name, commit_lsn, xid)
+            raise ApplyError(str(error), context) from error
+
+    def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
+        """Those of some rows of the run whose transactions commit at or after `lsn`."""
+        return rows[np.searchsorted(rows, self.run.first_row_from(lsn)) :]
+
+    def failed(
+        self,
+        message: str,
+        row: int,
+        *,
+        relation: str | None = None,
+        column: str | None = None,
+        hint: str = "",
+    ) -> ApplyError:
+        """An error at a row of the run, with its transaction's coordinates."""
+        xid, commit_lsn = self.run.transaction_of(row)
+        command = COMMANDS[int(self.messages.tags[row])]
+        context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
+        return ApplyError(message, context, hint=hint)

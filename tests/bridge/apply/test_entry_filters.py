@@ -1,0 +1,85 @@
+"""What is published of a table: filters for Spark, or a server's, of real tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.apply.entry_filters import AnyOf, EntryFilters
+from bridge.apply.filtering import RowFilters
+from bridge.apply.verdicts import ServerFilters
+from bridge.config import Subscription
+from bridge.filter.row_filter import RowFilterError
+from bridge.receive.verdicts import FilterServer
+from protocol.types import resolve
+from tests.bridge.filter.servers import routing
+
+
+@pytest.fixture
+def entry_of(publisher):
+    """The entry of a table by a text of definitions."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, n int, note text)")
+    publisher.execute("CREATE TABLE other (id int PRIMARY KEY)")
+
+    def made(text, name="t"):
+        return {entry.target.name: entry for entry in routing(publisher, text).targets.values()}[name]
+
+    return made
+
+
+def types(wanted):
+    return [resolve(oid, typmod, {}) for oid, typmod in wanted]
+
+
+def test_any_of_several_filters(spark, entry_of):
+    """NULL in one does not hide that another is true."""
+    text = "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5); CREATE PUBLICATION q FOR TABLE t WHERE (id = 1)"
+    found = EntryFilters(types, None).of(entry_of(text))
+    assert isinstance(found, RowFilters)
+    either = found.insert
+    assert isinstance(either, AnyOf)
+    assert either.columns == {"n", "id"}
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    frame = spark.sql("VALUES (1, NULL), (2, 6), (3, 1), (4, NULL) AS t(id, n)")
+    matching = frame.filter(F.coalesce(either.to_spark(F.col), F.lit(False)))
+    assert sorted(row.id for row in matching.collect()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("note ILIKE 'a%'", 'untranslatable_filters = "server" has a PostgreSQL server compute it'),
+        ("now() > '2020-01-01'", ""),  # which no server does
+    ],
+)
+def test_what_is_not_translated_is_refused_with_the_way_out(entry_of, expression, hint):
+    entry = entry_of(f"CREATE PUBLICATION p FOR TABLE t WHERE ({expression})")
+    with pytest.raises(RowFilterError) as caught:
+        EntryFilters(types, None).of(entry)
+    assert caught.value.hint == hint
+
+
+def test_what_is_not_translated_is_the_servers(publisher, entry_of):
+    """Of a table of which one filter is, all are; what they look at is known exactly, for the identity's sake."""
+    of_server = "lpad('note', id, 'n') ILIKE 'note%'"
+    text = (
+        "CREATE PUBLICATION p FOR TABLE t WHERE (id > 3), other WHERE (id > 7);"
+        f"CREATE PUBLICATION q FOR TABLE t WHERE ({of_server});"
+    )
+    subscription = Subscription(
+        name="s",
+        connection=publisher.conninfo,
+        publications=("x",),
+        warehouse="lake",
+        untranslatable_filters="server",
+    )
+    with FilterServer(subscription) as server:
+        filters = EntryFilters(types, server)
+        assert isinstance(filters.of(entry_of(text, "other")), RowFilters)
+        found = filters.of(entry_of(text))
+        with pytest.raises(RowFilterError, match=r"mutable functions are not allowed"):
+            filters.of(entry_of("CREATE PUBLICATION p FOR TABLE t WHERE (now() > '2020-01-01')"))
+    assert isinstance(found, ServerFilters)
+    assert found.columns == {"id"}
+    assert found.update == found.insert == found.delete
+    assert filters.columns_of(of_server) == {"id"}

@@ -1,0 +1,36 @@
+"""An error at a row of a run names its transaction, of several the right one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bridge.apply.runs import runs_of
+from bridge.apply.work import Work
+from bridge.errors import ApplyError
+from protocol.lsn import Lsn
+from tests.bridge.apply.test_runs import transaction
+
+
+def test_errors_have_the_rows_transaction():
+    (run,) = runs_of([transaction(1, 2), transaction(2, 3)])
+    work = Work(run, {}, "pgbridge_x")
+    error = work.failed("no", 2, relation="public.t", column="id", hint="why")
+    assert (error.context.xid, error.context.finish_lsn, error.context.command) == (2, Lsn(200), "INSERT")
+    assert (error.context.relation, error.context.column, error.hint) == ("public.t", "id", "why")
+    assert work.failed("no", 1).context.xid == 1
+
+
+def test_rows_since_an_lsn():
+    (run,) = runs_of([transaction(1, 2), transaction(2, 3)])
+    work = Work(run, {}, "pgbridge_x")
+    assert work.since(np.array([0, 2, 4]), Lsn(200)).tolist() == [2, 4]
+
+
+def test_what_is_no_row_message():
+    broken = transaction(3, 1)
+    broken.rows.extend(broken.rows.part(0, 1).without_prefix(10))
+    (run,) = runs_of([broken])
+    with pytest.raises(ApplyError, match="row") as caught:
+        Work(run, {}, "pgbridge_x")
+    assert caught.value.context.finish_lsn == Lsn(300)
