@@ -5,6 +5,7 @@
       StateError            the state directory: locked, unreadable, or of another server
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
+        WentBack            the server lost WAL that is durable here
         StreamError         the server ended the stream with an error of its own
       SkipError             the LSN to skip or to advance to cannot be one
       PublicationError      publications do not go together, or do not fit the tables
@@ -66,6 +67,10 @@ class PublisherError(BridgeError):
 
 class SlotMoved(PublisherError):
     """The slot's confirmed_flush_lsn lies beyond everything that is durable here: changes are lost to us."""
+
+
+class WentBack(PublisherError):
+    """The server lost WAL that was received from it: its changes from there on are not all that it sends."""
 
 
 class StreamError(PublisherError):

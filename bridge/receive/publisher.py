@@ -193,6 +193,10 @@ class Publisher:
         """Where the server's WAL is flushed to now (replayed to, on a standby)."""
         return Lsn.parse(self._one("server")["flush_lsn"])
 
+    def in_recovery(self) -> bool:
+        """It is a standby, or restores a backup."""
+        return bool(self._one("server")["in_recovery"])
+
     def slot(self, slot_name: str) -> SlotStatus | None:
         """The slot's status; None when there is no such slot."""
         rows = self.rows("slot_status", {"slot_name": slot_name})

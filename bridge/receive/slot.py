@@ -13,6 +13,7 @@ import psycopg
 
 from bridge.errors import PublisherError, SlotMoved
 from bridge.receive.connection import connect, translated
+from bridge.receive.history import ServerIdentity
 from protocol.lsn import Lsn
 from protocol.walsender import quote_identifier
 
@@ -60,9 +61,15 @@ class ReplicationConnection:
         except psycopg.Error as error:
             raise translated(error, doing) from error
 
-    def system_identifier(self) -> str:
-        """The cluster's identifier: the same over restarts and on standbys, another after initdb."""
-        return str(self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0][0])
+    def identify_system(self) -> ServerIdentity:
+        """Which server it is, and where its WAL is."""
+        system_identifier, timeline, flush_lsn, *_ = self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0]
+        return ServerIdentity(str(system_identifier), int(timeline), Lsn.parse(flush_lsn))
+
+    def timeline_history(self, timeline: int) -> str:
+        """The history file of a timeline, which the first one does not have."""
+        content = self._run(f"TIMELINE_HISTORY {timeline}", "cannot read the publisher's timeline history")[0][1]
+        return content.decode() if isinstance(content, bytes) else str(content)
 
     def create_slot(
         self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True, two_phase: bool = False

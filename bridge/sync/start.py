@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.errors import PublisherError
+from bridge.receive.history import check_history
 from bridge.receive.options import pgoutput_options
 from bridge.receive.publisher import psql_name
 from bridge.receive.relations import read_publications
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
+from bridge.track.timeline import set_timeline, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.config import Subscription
+    from bridge.receive.history import ServerIdentity
     from bridge.receive.publisher import PublishedTable, Publisher, SlotStatus
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
@@ -56,30 +59,44 @@ class Start:
         name_without_identity(self._publisher, self._subscription.publications, self._log)
         name = self._subscription.name
         with ReplicationConnection(self._subscription.connection, application_name=name) as replication:
-            system_identifier = replication.system_identifier()
+            server = replication.identify_system()
             snapshot = None
             if self._catalog.remote_lsn(name) is None:
-                snapshot = self._first(replication, system_identifier)
+                set_timeline(self._catalog, name, None if self._publisher.in_recovery() else server.timeline)
+                snapshot = self._first(replication, server.system_identifier)
             else:
-                self._check(system_identifier)
+                self._check(replication, server)
             if any(self._sync.needs_copy(rel) for rel in self._catalog.rels(name)):
                 if snapshot is None or snapshot.name is None:
                     # The slot's own snapshot is gone: a temporary one's comes with an LSN of its own, from which
                     # on its tables follow the stream.
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                 self._sync.copy(self._published, self._publisher, snapshot)
+                self._check(replication, replication.identify_system())  # hours may have passed
 
-    def _check(self, system_identifier: str) -> None:
-        """The state is there: server and slot must be those it was made with."""
-        row = self._catalog.subscription(self._subscription.name)
-        if row is not None and row.system_identifier != system_identifier:
+    def _check(self, replication: ReplicationConnection, server: ServerIdentity) -> None:
+        """The state is there: server, history and slot must be those it was made with."""
+        name = self._subscription.name
+        row, remote_lsn = self._catalog.subscription(name), self._catalog.remote_lsn(name)
+        if row is not None and row.system_identifier != server.system_identifier:
             raise PublisherError(
-                f"the publisher is another server: its system identifier is {system_identifier}, "
+                f"the publisher is another server: its system identifier is {server.system_identifier}, "
                 f"the subscription's state is of {row.system_identifier}",
                 hint="check the connection string; a new server needs a new state_dir and warehouse",
             )
-        status = self._publisher.slot(self._subscription.slot_name)
-        self._check_slot(status, self._catalog.remote_lsn(self._subscription.name))
+        if remote_lsn is not None:
+            known = timeline(self._catalog, name)
+            found = check_history(
+                server,
+                standby=self._publisher.in_recovery(),
+                remote_lsn=remote_lsn,
+                timeline=known,
+                history=replication.timeline_history,
+            )
+            if found != known:
+                set_timeline(self._catalog, name, found)
+                self._log.info("the publisher's timeline is another", timeline=found, before=known)
+        self._check_slot(self._publisher.slot(self._subscription.slot_name), remote_lsn)
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
         slot_name = self._subscription.slot_name

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 _SINCE_1 = (
     """
@@ -135,7 +135,9 @@ _SINCE_6 = (
 
 _SINCE_7 = ("ALTER TABLE subscription_rel ADD COLUMN relid INTEGER",)  # the published table's oid, once it is known
 
-_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7)
+_SINCE_8 = ("ALTER TABLE subscription ADD COLUMN timeline INTEGER",)  # the publisher's, that the origin is on
+
+_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8)
 
 
 def migrate(db: sqlite3.Connection) -> None:

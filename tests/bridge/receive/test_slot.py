@@ -56,7 +56,9 @@ def wait_for(condition, timeout_s: float = 10.0) -> None:
 
 def test_system_identifier(replication, publisher):
     expected = publisher.query("SELECT system_identifier::text FROM pg_control_system()")[0][0]
-    assert replication.system_identifier() == expected
+    server = replication.identify_system()
+    assert (server.system_identifier, server.timeline) == (expected, 1)
+    assert server.flush_lsn <= Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
 
 
 def test_create_and_drop(replication, publisher, name):
@@ -213,7 +215,7 @@ def test_snapshot_under_load_misses_nothing_and_has_nothing_twice(replication, p
 def test_snapshot_lives_until_the_next_command(replication, publisher, name):
     snapshot = replication.create_slot(name)
     assert rows_in(publisher, snapshot.name, "SELECT 1") == [(1,)]
-    replication.system_identifier()
+    replication.identify_system()
     with pytest.raises(psycopg.Error, match="does not exist"):
         rows_in(publisher, snapshot.name, "SELECT 1")
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.errors import PublisherError, SlotMoved
+from bridge.config import Subscription
+from bridge.demo.server import EmbeddedPostgres
+from bridge.errors import PublisherError, SlotMoved, WentBack
 from bridge.receive.publisher import Publisher
-from bridge.sync.start import name_without_identity
+from bridge.sync.start import Start, name_without_identity
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.timeline import set_timeline, timeline
 from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
@@ -152,6 +163,95 @@ def test_another_server_is_refused(publisher, pipeline):
     bridge.catalog.set_slot(row.name, slot_name=row.slot_name, slot_state="ready", system_identifier="123")
     with pytest.raises(PublisherError, match="the publisher is another server"):
         bridge.catch_up()
+
+
+@pytest.fixture
+def private_server():
+    """A server whose data directory a test may put back; `recovery.signal` has it promoted at the end of its WAL."""
+    with EmbeddedPostgres(settings={"restore_command": "false"}, fsync=False) as server:
+        yield server
+
+
+class Restored:
+    """A server, and a subscription of it whose catalog is kept while the server goes back and forth."""
+
+    def __init__(self, server, folder):
+        self.server = server
+        self._saved = folder / "saved"
+        self._subscription = Subscription(
+            name="s", connection=server.conninfo(), publications=("pub",), warehouse="lake", copy_data=False
+        )
+        self.catalog = Catalog(catalog_path(folder / "state"))
+        self.catalog.register("s", enabled=True)
+
+    def run(self, statement: bytes) -> str:
+        with psycopg.connect(self.server.conninfo(), autocommit=True) as connection:
+            return str((connection.execute(statement).fetchone() or [""])[0])
+
+    def flush_lsn(self) -> Lsn:
+        return Lsn.parse(self.run(b"SELECT pg_current_wal_flush_lsn()::text"))
+
+    def write(self) -> None:
+        self.run(b"INSERT INTO t SELECT n FROM generate_series(1, 10000) AS n RETURNING id")
+
+    def start(self) -> int | None:
+        """The subscription's start, as before each stream; the timeline that it notes."""
+        sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda _: [])
+        with Publisher(self.server.conninfo(), application_name="test") as publisher:
+            Start(self._subscription, self.catalog, publisher, sync, {}, structlog.get_logger()).run()
+        return timeline(self.catalog, "s")
+
+    def save(self) -> None:
+        self.server.stop()
+        subprocess.run(("cp", "-a", self.server.datadir, self._saved), check=True)
+        self.server.start()
+
+    def put_back(self) -> None:
+        self.server.stop()
+        shutil.rmtree(self.server.datadir)
+        subprocess.run(("cp", "-a", self._saved, self.server.datadir), check=True)
+        self.server.start()
+
+    def promote(self) -> None:
+        """At the end of its WAL."""
+        self.server.stop()
+        (self.server.datadir / "recovery.signal").touch()
+        shutil.chown(self.server.datadir / "recovery.signal", self.server.datadir.owner())
+        self.server.start()
+        deadline = time.monotonic() + 20
+        while self.run(b"SELECT pg_is_in_recovery()") == "True":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_publisher_that_went_back(private_server, tmp_path):
+    """Refused where it was put back, and where it was promoted there; promoted at the end of its WAL it is not."""
+    with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION pub FOR TABLE t")
+    restored = Restored(private_server, tmp_path)
+    assert restored.start() == 1
+    restored.save()
+    restored.write()
+    reached = restored.flush_lsn()
+    restored.catalog.advance_origin("s", reached)
+    assert restored.start() == 1
+
+    restored.promote()
+    restored.write()
+    assert restored.start() == 2
+    set_timeline(restored.catalog, "s", 1)  # as if that had been another server
+
+    restored.put_back()
+    with pytest.raises(WentBack, match="the publisher went back: it has WAL up to"):
+        restored.start()
+
+    restored.promote()
+    while restored.flush_lsn() <= reached:
+        restored.write()
+    with pytest.raises(WentBack, match="its timeline 2 left it at"):
+        restored.start()
+    assert timeline(restored.catalog, "s") == 1
+    restored.catalog.close()
 
 
 def test_the_origin_begins_at_the_slots_consistent_point(publisher, pipeline):

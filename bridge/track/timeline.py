@@ -1,0 +1,21 @@
+"""The catalog's note of the publisher's timeline that a subscription's origin is on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.track.catalog import Catalog
+
+
+def timeline(catalog: Catalog, subscription: str) -> int | None:
+    """The timeline; None when it is not known."""
+    with catalog.transaction() as db:
+        row = db.execute("SELECT timeline FROM subscription WHERE name = ?", (subscription,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_timeline(catalog: Catalog, subscription: str, number: int | None) -> None:
+    """Note it; all that the origin moves past from now on is of it."""
+    with catalog.transaction() as db:
+        db.execute("UPDATE subscription SET timeline = ? WHERE name = ?", (number, subscription))
