@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from bridge import __version__, config, log
-from bridge.errors import BridgeError, ConfigError, SkipError
+from bridge.errors import BridgeError, ConfigError, SkipError, SparkLost
+from bridge.signals import StopSignals
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running
 from bridge.track.skip import parse
@@ -112,6 +113,7 @@ def run(
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Run all enabled subscriptions; SIGTERM stops after the batch under way."""
+    signals = StopSignals().install()  # before Spark is loaded, which takes seconds
     from bridge.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
     log.configure()
@@ -120,7 +122,8 @@ def run(
         from bridge.bar import CopyBars  # noqa: PLC0415 - for a terminal only
 
         bars = CopyBars(Console(stderr=True))
-    raise typer.Exit(Daemon(config.load(config_file), until_caught_up=until_caught_up, bars=bars).run())
+    settings = config.load(config_file)
+    raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars).run())
 
 
 @app.command()
@@ -318,7 +321,7 @@ def main() -> None:
         app()
     except BridgeError as error:
         typer.echo(f"pgbridge: {error}", err=True)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        sys.exit(2 if isinstance(error, ConfigError) else 3 if isinstance(error, SparkLost) else 1)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.errors import SparkLost, StateError
 from bridge.memory import keep_freed
 from bridge.status import copies_of
 from bridge.subscriber import SubscriptionWorker
@@ -15,18 +18,21 @@ from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pyspark.sql import SparkSession
 
     from bridge.bar import CopyBars
     from bridge.config import Config
+    from bridge.signals import StopSignals
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: `point` or `point:n`, at whose n-th passing the process kills itself, as kill -9 would."""
 
 _TURN_S = 0.5
-_EXIT_AT_ONCE = 130
+_SIGNAL_S = 0.1
+_AGAIN_S = 5.0
+_JVM_PATIENCE_S = 5.0
+"""How long a JVM that is being launched is waited for, to be ended: one that takes longer ends by itself, when it finds
+its standard input closed."""
 
 
 class Daemon:
@@ -34,70 +40,116 @@ class Daemon:
 
     Args:
         config: The configuration.
+        signals: Say when to stop.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
         bars: Shows the copies under way.
     """
 
-    def __init__(self, config: Config, *, until_caught_up: bool = False, bars: CopyBars | None = None) -> None:
+    def __init__(
+        self, config: Config, signals: StopSignals, *, until_caught_up: bool = False, bars: CopyBars | None = None
+    ) -> None:
         self._config = config
+        self._signals = signals
         self._until_caught_up = until_caught_up
         self._bars = bars
-        self._stop = threading.Event()
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
+        self._again_s: dict[str, float] = {}
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT (or until caught up); a second signal ends the process at once.
+        """Run until SIGTERM or SIGINT, or until caught up.
 
         Returns:
-            The exit code: 0 after a clean stop, 1 when a subscription failed for good.
+            The exit code: 0 after a clean stop, whatever state the subscriptions were in; with `until_caught_up` 1,
+            when one has failed.
 
         Raises:
             StateError: The state directory is in use or cannot be used.
+            SparkLost: Spark cannot be started.
         """
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
         _install_fault()
         with locked(self._config.state_dir):
             catalog = Catalog(catalog_path(self._config.state_dir))
-            for subscription in self._config.subscription.values():
-                catalog.register(subscription.name, enabled=subscription.enabled)
-            self._log.info("starting Spark", master=self._config.spark.master)
-            spark = session.start(self._config.spark.master, self._config.spark.conf)
-            keep_freed()
             try:
-                self._supervise(spark, catalog)
+                for subscription in self._config.subscription.values():
+                    catalog.register(subscription.name, enabled=subscription.enabled)
+                spark = self._start_spark()
+                if spark is not None:
+                    keep_freed()
+                    try:
+                        self._supervise(spark, catalog)
+                    finally:
+                        self._end(catalog)
+                        session.stop(spark)
             finally:
-                self._end(catalog)
-                spark.stop()
                 catalog.close()
-        self._log.info("stopped", failed=sorted(self._failed))
-        return 1 if self._failed else 0
+        self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
+        return 1 if self._failed and self._until_caught_up else 0
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            os._exit(_EXIT_AT_ONCE)  # what is not recorded is done again at the next start
-        self._log.info("stopping after the batch under way", signal=signal.Signals(number).name)
-        self._stop.set()
+    @property
+    def _stopping(self) -> bool:
+        return self._signals.name is not None
+
+    def _start_spark(self) -> SparkSession | None:
+        """Start Spark, in a thread: PySpark takes SIGINT for itself in the main one. None when a signal came first."""
+        self._log.info("starting Spark", master=self._config.spark.master)
+        started: Future[SparkSession] = Future()
+
+        def start() -> None:
+            try:
+                started.set_result(session.start(self._config.spark.master, self._config.spark.conf))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
+                started.set_exception(error)
+
+        threading.Thread(target=start, name="start of Spark", daemon=True).start()
+        while not started.done() and not self._stopping:
+            wait([started], timeout=_SIGNAL_S)
+        if self._stopping:
+            end_s = time.monotonic() + _JVM_PATIENCE_S
+            while not session.kill() and not started.done() and time.monotonic() < end_s:
+                wait([started], timeout=_SIGNAL_S)
+            return None
+        try:
+            return started.result()
+        except Exception as error:
+            raise SparkLost(
+                f"Spark cannot be started: {error}",
+                hint="it needs Java 17 or later, and at the first start Delta's jars from Maven Central; "
+                "what it wrote is above",
+            ) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
         """Have a worker for each enabled subscription; ENABLE and DISABLE work while the daemon runs."""
         self._start_workers(spark, catalog)
-        while not self._stop.is_set():
+        while not self._stopping:
             self._reap()
             if self._until_caught_up and not self._workers:
                 return
-            if not self._until_caught_up:
-                self._start_workers(spark, catalog)
-            if self._bars is not None:
-                self._bars.show({name: copies_of(catalog, name) for name in self._workers})
-            self._stop.wait(_TURN_S)
+            try:
+                if not self._until_caught_up:
+                    self._start_workers(spark, catalog)
+                if self._bars is not None:
+                    self._bars.show({name: copies_of(catalog, name) for name in self._workers})
+            except StateError as error:  # the workers tell, and go on when the catalog can be used again
+                self._log.debug("the catalog cannot be used now", error=str(error))
+            self._pause()
+        self._log.info("stopping after the batch under way", signal=self._signals.name)
+
+    def _pause(self) -> None:
+        """A turn's wait, which a signal ends."""
+        end_s = time.monotonic() + _TURN_S
+        while not self._stopping and time.monotonic() < end_s:
+            time.sleep(_SIGNAL_S)
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
         for name, subscription in self._config.subscription.items():
             row = catalog.subscription(name)
+            if name in self._workers and row is not None and not row.enabled:
+                self._workers[name].stop()  # a copy is cut short
             if name in self._workers or name in self._failed or row is None or not row.enabled:
+                continue
+            if time.monotonic() < self._again_s.get(name, 0):
                 continue
             worker = SubscriptionWorker(
                 subscription, session.fork(spark), catalog, until_caught_up=self._until_caught_up
@@ -106,26 +158,40 @@ class Daemon:
             worker.thread.start()
 
     def _reap(self) -> None:
+        """Look which workers have ended, and why: none does so unseen."""
         for name, worker in list(self._workers.items()):
-            if not worker.thread.is_alive():
-                del self._workers[name]
-                # One that disabled itself is let run again by ENABLE; what else ends a worker needs a restart.
-                for_good = self._until_caught_up or not worker.disabled
-                if worker.error is not None and for_good and not self._stop.is_set():
-                    self._failed.add(name)
+            if worker.thread.is_alive():
+                continue
+            del self._workers[name]
+            if worker.error is None:
+                continue
+            if self._until_caught_up or worker.gave_up:
+                self._failed.add(name)
+            elif not worker.disabled:  # one that disabled itself is let run again by ENABLE
+                self._log.error(
+                    "a subscription's worker ended unexpectedly, and is started again",
+                    subscription=name,
+                    error=repr(worker.error),
+                    exc_info=worker.error,
+                )
+                self._again_s[name] = time.monotonic() + _AGAIN_S
 
     def _end(self, catalog: Catalog) -> None:
         if self._bars is not None:
             self._bars.close()
-        for worker in self._workers.values():
-            worker.stop()
-        for worker in self._workers.values():
-            worker.thread.join()
+        while any(worker.thread.is_alive() for worker in self._workers.values()):
+            for worker in self._workers.values():
+                worker.stop()  # again, for the jobs that its copies have begun since
+            for worker in self._workers.values():
+                worker.thread.join(_TURN_S)
         self._reap()
-        for name in self._config.subscription:
-            row = catalog.subscription(name)
-            if row is not None and row.state not in {"disabled", "stopped"}:
-                catalog.set_state(name, "stopped")
+        try:
+            for name in self._config.subscription:
+                row = catalog.subscription(name)
+                if row is not None and row.state not in {"disabled", "stopped"}:
+                    catalog.set_state(name, "stopped")
+        except StateError as error:
+            self._log.error("that the subscriptions are stopped cannot be written", error=str(error))
 
 
 def _install_fault() -> None:

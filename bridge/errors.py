@@ -2,7 +2,8 @@
 
     BridgeError
       ConfigError           the configuration file; nothing was started
-      StateError            the state directory: locked, unreadable, or of another server
+      StateError            the state directory: locked, full, unreadable, or of another server
+      SparkLost             Spark cannot be started, or its JVM ends again and again
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotMoved           the slot confirmed what is not durable here
         WentBack            the server lost WAL that is durable here
@@ -54,7 +55,15 @@ class ConfigError(BridgeError):
 
 
 class StateError(BridgeError):
-    """The state directory cannot be used."""
+    """The state directory cannot be used; with `retry`, not now."""
+
+    def __init__(self, message: str, *, hint: str = "", retry: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.retry = retry
+
+
+class SparkLost(BridgeError):
+    """There is no Spark to work with; ends the process, with an exit code of its own."""
 
 
 class PublisherError(BridgeError):

@@ -45,13 +45,29 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
 
 
 class _StandardError(io.TextIOBase):
-    """sys.stderr, whatever it is when something is written: bars on the terminal put themselves in its place."""
+    """sys.stderr, whatever it is when something is written: bars on the terminal put themselves in its place.
+
+    What cannot be written, because the disk that the log goes to is full, is left out: who logs has more to do. The
+    next line then begins anew, behind what was written of that one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cut = False
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        try:
+            sys.stderr.write(f"\n{text}" if self._cut else text)
+            self._cut = False
+        except OSError:
+            self._cut = True
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        try:
+            sys.stderr.flush()
+        except OSError:
+            self._cut = True
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from delta import configure_spark_with_delta_pip
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping
 
 REQUIRED = {
@@ -50,6 +55,7 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
 
     The first start on a machine fetches Delta's jars from Maven Central.
     """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs, with a stack trace, it raises as well
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
     builder = SparkSession.builder
     if master.startswith("sc://"):
@@ -75,9 +81,37 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
     return session
 
 
+def _process() -> subprocess.Popen[bytes] | None:
+    """The JVM, where it is a child of this process and has come up."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
+    return process
+
+
+def kill() -> bool:
+    """End the JVM at once; False when there is none yet."""
+    process = _process()
+    if process is None:
+        return False
+    process.kill()
+    process.wait()
+    return True
+
+
+def stop(session: SparkSession) -> None:
+    """Stop Spark; the JVM goes with this process."""
+    with contextlib.suppress(Py4JError, OSError):  # it may be gone
+        session.stop()
+
+
 def fork(session: SparkSession) -> SparkSession:
     """A session with settings and views of its own, on the same cluster."""
     return session.newSession()
+
+
+def interrupt(session: SparkSession) -> None:
+    """Cut short what a session's jobs do now."""
+    with contextlib.suppress(Py4JError, OSError):  # a JVM that is gone does nothing
+        session.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, session
-from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError
+from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, StateError, SyncError
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.verdicts import FilterServer
@@ -23,6 +23,7 @@ from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
 from bridge.sync.worker import TableSyncWorker
 from bridge.track import refresh
+from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,9 @@ class SubscriptionWorker:
         until_caught_up: End once everything the publisher had flushed at the start is durable.
 
     Attributes:
-        error: Why the worker ended, if it failed; only `until_caught_up` and errors of configuration end it.
+        error: Why the worker ended, if it failed.
+        gave_up: It ended because it failed, and is not to be tried again: `until_caught_up`, and errors of
+            configuration.
     """
 
     def __init__(
@@ -64,13 +67,15 @@ class SubscriptionWorker:
         until_caught_up: bool = False,
     ) -> None:
         self.subscription = subscription
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
+        self.gave_up = False
         self._spark = spark
         self._catalog = catalog
         self._until_caught_up = until_caught_up
         self._target_lsn: Lsn | None = None
         self._stop = threading.Event()
         self._log = log.get(subscription.name)
+        self._status = WorkerStatus(catalog, subscription.name, self._log)
         self._failures = 0
         self._copying = False
         self._sync: TableSyncWorker | None = None
@@ -81,11 +86,13 @@ class SubscriptionWorker:
     @property
     def disabled(self) -> bool:
         """The subscription is not to run, by DISABLE or by disable_on_error."""
-        return not self._enabled()
+        return not self._status.enabled()
 
     def stop(self) -> None:
-        """End after the batch under way."""
+        """End after the batch under way; a copy under way is cut short, and starts again."""
         self._stop.set()
+        if self._copying:
+            session.interrupt(self._spark)
 
     @property
     def _name(self) -> str:
@@ -95,12 +102,13 @@ class SubscriptionWorker:
         try:
             self._retrying()(self._live)
             if self._sync is not None and self._sync.gave_up:
-                self.error = self._sync.error
-        except Exception as error:  # noqa: BLE001 - kept for the daemon, which reports it
-            self.error = error
+                self.error, self.gave_up = self._sync.error, True
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the daemon must hear of it
+            if not self._stop.is_set():
+                self.error = error
         finally:
             self._end_bringing_in()
-            self._catalog.set_state(self._name, "stopped" if self._enabled() else "disabled")
+            self._status.set_state("stopped" if self._status.enabled() else "disabled")
 
     def _retrying(self) -> Retrying:
         return Retrying(
@@ -114,9 +122,10 @@ class SubscriptionWorker:
     def _sleep(self, seconds: float) -> None:
         """A pause that `stop` and DISABLE end."""
         end_s = time.monotonic() + seconds
-        while (left_s := end_s - time.monotonic()) > 0 and self._enabled():
+        while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
             if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
                 return
+            self._status.write()
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Growing pauses, from the start again once something was applied; long ones where only a hand helps."""
@@ -130,30 +139,34 @@ class SubscriptionWorker:
         """Record an error; whether to try again."""
         if not isinstance(error, Exception):
             return False  # the end of the process, not of an attempt
-        if self._stop.is_set() and isinstance(error, SyncError):
-            return False  # cut short, and begun again at the next start
+        if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
+            self._log.info("the copy was cut short, and starts again at the next start", reason=str(error))
+            return False
         self._failures += 1
-        context = error.context if isinstance(error, ApplyError) else None
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
-        self._catalog.record_error(
-            self._name,
-            str(error) or type(error).__name__,
-            counter=counter,
-            finish_lsn=context.finish_lsn if context else None,
-            relation=context.relation if context else None,
-        )
+        self._status.record_error(error, counter=counter)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
-        if self._stop.is_set() or isinstance(error, ConfigError):
+        if self._stop.is_set():
             return False
-        if self.subscription.disable_on_error and not isinstance(error, PublisherError):
-            self._catalog.set_enabled(self._name, enabled=False)
-            self._log.warning("subscription disabled because of an error (disable_on_error)")
-            return False
+        if self.subscription.disable_on_error and not isinstance(error, PublisherError | ConfigError | StateError):
+            return not self._disable()
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
-        if self._until_caught_up and (self._failures >= limit or not getattr(error, "retry", True)):
+        hopeless = self._failures >= limit or not getattr(error, "retry", True)
+        if isinstance(error, ConfigError) or (self._until_caught_up and hopeless):
+            self.gave_up = True
             return False
-        self._catalog.set_state(self._name, "error")
+        self._status.set_state("error")
+        return True
+
+    def _disable(self) -> bool:
+        """What disable_on_error asks for; False when that cannot be written: the error will come again."""
+        try:
+            self._catalog.set_enabled(self._name, enabled=False)
+        except StateError as error:
+            self._log.error("subscription cannot be disabled (disable_on_error)", error=str(error))
+            return False
+        self._log.warning("subscription disabled because of an error (disable_on_error)")
         return True
 
     def _live(self) -> None:
@@ -163,10 +176,10 @@ class SubscriptionWorker:
 
     def _stream_once(self) -> bool:
         """One stream, from connecting to its end; whether it ended only to begin again with other tables."""
-        if self._stop.is_set() or not self._enabled():
+        if self._stop.is_set() or not self._status.enabled():
             return False
         self._again = self._look = False
-        self._catalog.set_state(self._name, "starting")
+        self._status.set_state("starting")
         self._copying = False
         with (
             Publisher(self.subscription.connection, application_name=self._name) as publisher,
@@ -182,8 +195,16 @@ class SubscriptionWorker:
                 Refresh(self._name, self._catalog, sync, self._log).take_up(asked, published.tables, publisher)
             self._bring_in()
             self._copying = True
-            self._catalog.set_state(self._name, "copying")
-            Start(self.subscription, self._catalog, publisher, sync, published.tables, self._log).run()
+            self._status.set_state("copying")
+            Start(
+                self.subscription,
+                self._catalog,
+                publisher,
+                sync,
+                published.tables,
+                self._log,
+                stopping=self._stop.is_set,
+            ).run()
             self._copying = False
             stream(
                 published,
@@ -242,10 +263,6 @@ class SubscriptionWorker:
             sync.stop()  # again, for what it has begun since
             sync.thread.join(_LOOK_INTERVAL_S)
 
-    def _enabled(self) -> bool:
-        row = self._catalog.subscription(self._name)
-        return row is not None and row.enabled
-
     # --- control of the stream --------------------------------------------------------------------------------------
 
     def _ignoring(self) -> Callable[[str], None]:
@@ -272,6 +289,7 @@ class SubscriptionWorker:
     def progressed(self) -> None:
         """Something became durable: errors before it no longer count."""
         self._failures = 0
+        self._status.progressed()
 
     def going_on(self, progress: Progress) -> bool:
         """Whether the loop shall go on: not stopped, not disabled, not caught up with all tables."""
@@ -285,6 +303,6 @@ class SubscriptionWorker:
 
     def report(self, progress: Progress) -> bool:
         """Write what `status` shows; False when the subscription was disabled meanwhile."""
-        self._catalog.set_state(self._name, "streaming", received_lsn=progress.received_lsn)
+        self._status.set_state("streaming", received_lsn=progress.received_lsn)
         self._look = self._to_change()
-        return self._enabled()
+        return self._status.enabled()

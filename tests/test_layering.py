@@ -102,7 +102,14 @@ RULES = (
         frozenset({"sys.argv", "os.environ", "os.environb", "os.getenv", "os.putenv", "signal"}),
         "arguments, environment and signals are for the shell around the daemon",
         # PySpark takes the Python of its workers from the environment only
-        exempt=("bridge/cli.py", "bridge/daemon.py", "bridge/__main__.py", "bridge/session.py", "bridge/demo/*"),
+        exempt=(
+            "bridge/cli.py",
+            "bridge/daemon.py",
+            "bridge/signals.py",
+            "bridge/__main__.py",
+            "bridge/session.py",
+            "bridge/demo/*",
+        ),
     ),
     Rule(
         ("bridge/*",),

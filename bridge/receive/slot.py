@@ -6,21 +6,29 @@ repl_gram.y (the form with bare keywords, which every version from 10 on reads, 
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
-from bridge.errors import PublisherError, SlotMoved
+from bridge.errors import PublisherError, SlotMoved, SyncError
 from bridge.receive.connection import connect, translated
 from bridge.receive.history import ServerIdentity
 from protocol.lsn import Lsn
 from protocol.walsender import quote_identifier
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from bridge.receive.publisher import SlotStatus
+
+
+_LOOK_INTERVAL_S = 0.25
+_CANCEL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +47,18 @@ class Snapshot:
 class ReplicationConnection:
     """A walsender connection that manages slots. A snapshot it exported lives until its next command or its end.
 
+    Args:
+        conninfo: The publisher.
+        application_name: For pg_stat_activity.
+        stopping: Asked while a command waits, for transactions or for other processes; then it is cancelled.
+
     Raises:
         PublisherError: From the constructor and every method, when the server refuses.
+        SyncError: From every method, when `stopping` said so. A slot that was being made is gone.
     """
 
-    def __init__(self, conninfo: str, *, application_name: str) -> None:
+    def __init__(self, conninfo: str, *, application_name: str, stopping: Callable[[], bool] = lambda: False) -> None:
+        self._stopping = stopping
         self.connection = connect(conninfo, application_name=application_name, replication=True)
 
     def __enter__(self) -> Self:
@@ -56,9 +71,12 @@ class ReplicationConnection:
 
     def _run(self, command: str, doing: str) -> list[tuple[Any, ...]]:
         try:
-            cursor = self.connection.execute(command.encode())
-            return cursor.fetchall() if cursor.description else []
+            with _cancelled_if(self.connection, self._stopping):
+                cursor = self.connection.execute(command.encode())
+                return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
+            if self._stopping():
+                raise SyncError(f"{doing}: it was stopped while it waited") from error
             raise translated(error, doing) from error
 
     def identify_system(self) -> ServerIdentity:
@@ -97,6 +115,29 @@ class ReplicationConnection:
             f"DROP_REPLICATION_SLOT {quote_identifier(slot_name)} WAIT",
             f'cannot drop replication slot "{slot_name}"',
         )
+
+
+@contextmanager
+def _cancelled_if(connection: psycopg.Connection[Any], stopping: Callable[[], bool]) -> Iterator[None]:
+    """Have the server cancel what the connection does within, once `stopping` says so.
+
+    Closing the connection would not do: a server that waits for a transaction does not look whether anybody is there.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_INTERVAL_S):
+            if stopping():
+                with contextlib.suppress(psycopg.Error):  # tried again
+                    connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+
+    watcher = threading.Thread(target=watch, name="cancels a replication command", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, durable_lsn: Lsn | None) -> Lsn:

@@ -15,7 +15,7 @@ from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
 from bridge.track.timeline import set_timeline, timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -38,7 +38,10 @@ class Start:
         sync: TableSync,
         published: Mapping[tuple[str, str], PublishedTable],
         log: FilteringBoundLogger,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._stopping = stopping
         self._subscription = subscription
         self._catalog = catalog
         self._publisher = publisher
@@ -53,12 +56,15 @@ class Start:
             PublisherError: The server, or the slot, is not the one the state belongs to, or refuses; or the server
                 lacks an option.
             TargetError: A table cannot be copied.
+            SyncError: `stopping` said so, or a copy was cut short.
         """
         # before there is a slot: one that nobody streams from holds WAL
         pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)
         name_without_identity(self._publisher, self._subscription.publications, self._log)
         name = self._subscription.name
-        with ReplicationConnection(self._subscription.connection, application_name=name) as replication:
+        with ReplicationConnection(
+            self._subscription.connection, application_name=name, stopping=self._stopping
+        ) as replication:
             server = replication.identify_system()
             snapshot = None
             if self._catalog.remote_lsn(name) is None:

@@ -48,7 +48,7 @@ FOLLOWS_STREAM = frozenset("sr")
 class TableSync:
     """Brings a subscription's tables to where they follow the stream.
 
-    `stopping` is asked while a copy waits for a lock that somebody else holds.
+    `stopping` is asked before each copy, and while one waits for a lock that somebody else holds.
     """
 
     def __init__(
@@ -145,6 +145,8 @@ class TableSync:
     ) -> None:
         if snapshot.name is None:
             raise PublisherError("a copy needs an exported snapshot")
+        if self._stopping():
+            raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
         existed = delta.schema_of(self._spark, rel.path) is not None
         fits = True

@@ -26,8 +26,8 @@ import time
 import zlib
 from typing import TYPE_CHECKING
 
-from bridge import faults, log
-from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SyncError, TargetError
+from bridge import faults, log, session
+from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetError
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
@@ -36,6 +36,7 @@ from bridge.streaming import Published, spool_folder, stream
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
 from bridge.track import refresh
+from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,6 +108,8 @@ class TableSyncWorker:
         self._catalog = catalog
         self._give_up_after = give_up_after
         self._log = log.get(subscription.name).bind(worker="tablesync")
+        self._status = WorkerStatus(catalog, self._name, self._log)
+        self._main_status = WorkerStatus(catalog, subscription.name, self._log)
         self._stop = threading.Event()
         self._target_lsn: Lsn | None = None
         self._aim: tuple[Lsn, float] | None = None  # where the subscription was, and when
@@ -127,7 +130,7 @@ class TableSyncWorker:
         """End after the batch under way; a copy under way is cut short, and starts again."""
         self._stop.set()
         if not self._streams:
-            self._spark.interruptAll()
+            session.interrupt(self._spark)
 
     def end_at(self, lsn: Lsn, giving_up: threading.Event) -> None:
         """Have it come to where the subscription's stream has stopped, and end. Returns early if it cannot."""
@@ -139,7 +142,7 @@ class TableSyncWorker:
     # --- a life ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stop.is_set() and self._enabled():
+        while not self._stop.is_set() and self._main_status.enabled():
             try:
                 self._attempt()
             except Exception as error:  # noqa: BLE001 - whatever it is, it is recorded and tried again
@@ -161,39 +164,42 @@ class TableSyncWorker:
         if retry:
             pause_s = min(pause_s, _FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
         end_s = time.monotonic() + pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that not all knock in step
-        while time.monotonic() < end_s and self._enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
-            if refresh.asked(self._catalog, self._main.name):
+        while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
+            self._status.write()
+            if self._asked():
                 return False
         return True
+
+    def _asked(self) -> bool:
+        try:
+            return bool(refresh.asked(self._catalog, self._main.name))
+        except StateError:  # not known now: it is looked for again
+            return False
 
     def _failed(self, error: Exception) -> bool:
         """Take note of an error; whether to try again."""
         self._failures += 1
         self.error = error
         self._record(error)
-        self.gave_up = isinstance(error, ConfigError) or not self._enabled()
+        self.gave_up = isinstance(error, ConfigError) or not self._main_status.enabled()
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, PublisherError)]
             self.gave_up |= self._failures >= limit or not getattr(error, "retry", True)
         return not self.gave_up
 
     def _record(self, error: Exception) -> None:
-        context = error.context if isinstance(error, ApplyError) else None
-        self._catalog.record_error(
-            self._name,
-            str(error) or type(error).__name__,
-            counter=None,
-            finish_lsn=context.finish_lsn if context else None,
-            relation=context.relation if context else None,
-        )
+        self._status.record_error(error, counter=None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("tables cannot be brought in", error=str(error), failures=self._failures, exc_info=unexpected)
-        if isinstance(error, PublisherError):
+        if isinstance(error, PublisherError | StateError):
             return
-        refresh.count_sync_error(self._catalog, self._main.name)
-        if self._main.disable_on_error:
-            self._catalog.set_enabled(self._main.name, enabled=False)
-            self._log.warning("subscription disabled because of an error (disable_on_error)")
+        try:
+            refresh.count_sync_error(self._catalog, self._main.name)
+            if self._main.disable_on_error:
+                self._catalog.set_enabled(self._main.name, enabled=False)
+                self._log.warning("subscription disabled because of an error (disable_on_error)")
+        except StateError as unwritten:
+            self._log.error("an error cannot be counted", error=str(unwritten))
 
     def _attempt(self) -> None:
         """From connecting to where the tables can be handed over."""
@@ -239,7 +245,15 @@ class TableSyncWorker:
         """Copy what is not copied yet; returns why that is not all, which does not keep back the others."""
         try:
             if tables:
-                Start(self._subscription, self._catalog, publisher, sync, tables, self._log).run()
+                Start(
+                    self._subscription,
+                    self._catalog,
+                    publisher,
+                    sync,
+                    tables,
+                    self._log,
+                    stopping=self._stop.is_set,
+                ).run()
         except (SyncError, TargetError) as error:
             return error
         if not missing:
@@ -278,15 +292,13 @@ class TableSyncWorker:
         if row is None or row.slot_state != refresh.DROPPING:
             return
         if status is not None:
-            with ReplicationConnection(self._subscription.connection, application_name=self._name) as replication:
+            with ReplicationConnection(
+                self._subscription.connection, application_name=self._name, stopping=self._stop.is_set
+            ) as replication:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")
         shutil.rmtree(spool_folder(self._catalog, self._name), ignore_errors=True)
         refresh.slot_dropped(self._catalog, self._main.name)
-
-    def _enabled(self) -> bool:
-        row = self._catalog.subscription(self._main.name)
-        return row is not None and row.enabled
 
     # --- control of the stream --------------------------------------------------------------------------------------
 
@@ -312,9 +324,10 @@ class TableSyncWorker:
     def report(self, progress: Progress) -> bool:
         """Go on as long as the subscription is enabled."""
         del progress
-        return self._enabled()
+        return self._main_status.enabled()
 
     def progressed(self) -> None:
         """Something became durable: errors before it no longer count."""
         self._failures = 0
+        self._status.progressed()
         self.error = None

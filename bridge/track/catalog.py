@@ -6,7 +6,6 @@ survives a power cut. The daemon and the command line open it at the same time.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from contextlib import contextmanager
@@ -17,16 +16,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
+from bridge.track.database import Database
 from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
-
-_BUSY_TIMEOUT_S = 30  # the command line and the daemon hold the write lock for milliseconds
 
 
 def catalog_path(state_dir: Path) -> Path:
@@ -41,53 +40,38 @@ class Catalog:
         state_dir: The folder it lies in.
 
     Raises:
-        StateError: On opening, when the file cannot be used or was written by a later version.
+        StateError: On opening, when the file cannot be used or was written by a later version. From each method, when
+            it cannot be read or written now: with `retry` where the disk is full, or another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
         self.state_dir = path.parent
+        self._database = Database(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(path, error) from error
-        try:
-            _use_wal(self._db)
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
             with self._transaction() as db:
                 migrate(db)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise _unusable(path, error) from error
         except StateError:
-            self._db.close()
+            self._database.close()
             raise
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._db.rollback()  # nothing to do where SQLite itself has rolled back, as on a full disk
-                raise
+        with self._lock, self._database.transaction() as db:
+            yield db
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several statements as one transaction, for the modules beside this one that know its tables."""
         return self._transaction()
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
-            return self._db.execute(sql, parameters).fetchall()
+        with self._lock, self._database.using() as db:
+            return db.execute(sql, parameters).fetchall()
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._db.close()
+            self._database.close()
 
     # --- subscription -------------------------------------------------------------------------------------
 
@@ -420,24 +404,3 @@ class Catalog:
             return None
         message, finish_lsn, relation, time_s = rows[0]
         return ErrorRow(message, None if finish_lsn is None else Lsn(finish_lsn), relation, time_s)
-
-
-def _use_wal(db: sqlite3.Connection) -> None:
-    """Set the journal mode; the busy timeout does not cover two processes that make the file at the same time."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_S
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _unusable(path: Path, error: Exception) -> StateError:
-    return StateError(
-        f"state catalog {path} cannot be opened: {error}",
-        hint="state_dir must be a folder on a local disk that this user may write",
-    )

@@ -271,4 +271,4 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StateError(f"spool file {path} cannot be written: {error.strerror or error}") from error
+        raise StateError(f"spool file {path} cannot be written: {error.strerror or error}", retry=True) from error

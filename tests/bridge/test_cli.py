@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from bridge import __version__, cli, config
+from bridge.signals import StopSignals
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
@@ -274,7 +275,7 @@ def test_state_that_cannot_be_used(two, tmp_path):
 
 def test_state_of_a_later_version(two, tmp_path):
     with catalog_of(tmp_path) as catalog:
-        catalog._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        catalog._database.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     code, _, err = two("disable", "shop")
     assert code == 1
     assert "written by a later version of pgbridge" in err
@@ -579,7 +580,9 @@ def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
     started: list[tuple[Path, bool]] = []
 
     class Daemon:
-        def __init__(self, settings: config.Config, *, until_caught_up: bool, bars: None) -> None:
+        def __init__(
+            self, settings: config.Config, _signals: StopSignals, *, until_caught_up: bool, bars: None
+        ) -> None:
             assert bars is None  # standard error is no terminal
             started.append((settings.state_dir, until_caught_up))
 
@@ -588,6 +591,7 @@ def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
 
     monkeypatch.setitem(sys.modules, "bridge.daemon", SimpleNamespace(Daemon=Daemon))
     monkeypatch.setattr("bridge.log.configure", lambda: None)
+    monkeypatch.setattr(StopSignals, "install", lambda self: self)
     assert two("run", *(["--until-caught-up"] if until_caught_up else [])).code == code
     assert started == [(tmp_path / "state", until_caught_up)]
 

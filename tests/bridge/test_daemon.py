@@ -6,7 +6,20 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bridge import daemon as module
+from bridge import session
+from bridge.config import Config, Subscription
+from bridge.daemon import Daemon
+from bridge.errors import ConfigError
+from bridge.signals import StopSignals
+from bridge.track.catalog import Catalog, catalog_path
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
@@ -66,14 +79,104 @@ def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):
     assert 'publication "nothing" does not exist' in bridge.status()["last_error"]["message"]
 
 
-def test_a_second_signal_ends_it_at_once(publisher, daemon):
+def children(pid):
+    """Processes that a process has started, by their ids: the daemon's JVM."""
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    fields = [(stat.split()[0], stat.rpartition(")")[2].split()[1]) for stat in stats]
+    return [int(child) for child, parent in fields if int(parent) == pid]
+
+
+@pytest.mark.parametrize("after_s", [0, 4])
+def test_a_signal_while_spark_starts(publisher, daemon, after_s):
+    """It ends within seconds, cleanly, and the JVM with it, whether that is there already or not."""
     publisher.execute(SETUP)
     bridge = daemon()
     bridge.start()
     bridge.wait_for('"starting Spark"')
-    bridge._process.send_signal(signal.SIGTERM)
-    time.sleep(0.5)
-    bridge._process.send_signal(signal.SIGTERM)
+    time.sleep(after_s)
+    jvm = children(bridge.pid)
     started = time.monotonic()
-    bridge.wait(30)
+    assert bridge.stop(30) == 0
     assert time.monotonic() - started < 10
+    assert "Traceback" not in bridge.log.read_text()
+    wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in jvm), 10)
+    assert bridge.status()["state"] == "stopped"
+
+
+class DyingWorker:
+    """A worker whose thread ends as it is told, one life after the other; the last one lives on."""
+
+    ends: list[tuple[BaseException | None, bool]]
+    lives = 0
+
+    def __init__(self, *_, **__):
+        self.thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+        self.gave_up = self.disabled = False
+        self._stop = threading.Event()
+
+    def _run(self):
+        DyingWorker.lives += 1
+        if self.ends:
+            self.error, self.gave_up = self.ends.pop(0)
+        else:
+            self._stop.wait(60)
+
+    def stop(self):
+        self._stop.set()
+
+
+@pytest.fixture
+def supervised(tmp_path, monkeypatch):
+    """Supervises a `DyingWorker`."""
+    monkeypatch.setattr(module, "SubscriptionWorker", DyingWorker)
+    monkeypatch.setattr(session, "fork", lambda spark: spark)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(module, "_TURN_S", 0.02)
+    DyingWorker.lives = 0
+    subscription = Subscription(name="sub", connection="", publications=("pub",), warehouse="lake")
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        signals = StopSignals()
+        daemon = Daemon(Config(state_dir=tmp_path, subscription={"sub": subscription}), signals)
+        thread = threading.Thread(target=daemon._supervise, args=(None, catalog))
+        yield daemon, thread
+        signals._number = signals._number or signal.SIGTERM
+        if thread.ident is not None:
+            thread.join()
+        daemon._end(catalog)
+
+
+@pytest.mark.parametrize(("until_caught_up", "code"), [(False, 0), (True, 1)])
+def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, code):
+    """0, whatever state a subscription was in; but `--until-caught-up` has not come to where it should."""
+    daemon, _ = supervised
+    monkeypatch.setattr(session, "start", lambda *_: object())
+    monkeypatch.setattr(session, "stop", lambda _: None)
+    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    daemon._until_caught_up = until_caught_up
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    timer = threading.Timer(1, daemon._signals._on_signal, (signal.SIGTERM, None))
+    timer.start()
+    assert daemon.run() == code
+    timer.join()
+    assert daemon._failed == {"sub"}
+
+
+def test_no_thread_ends_unseen(supervised, capsys):
+    """One that ends by an error that nobody foresaw is logged, and has a successor."""
+    daemon, thread = supervised
+    DyingWorker.ends = [(MemoryError("no memory"), False), (RuntimeError("can't start new thread"), False)]
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 3, 10)
+    assert daemon._failed == set()
+    assert "a subscription's worker ended unexpectedly" in capsys.readouterr().out
+
+
+def test_what_needs_a_hand_is_not_started_again(supervised):
+    daemon, thread = supervised
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    thread.start()
+    wait_until(lambda: daemon._failed == {"sub"}, 10)
+    time.sleep(0.3)
+    assert DyingWorker.lives == 1

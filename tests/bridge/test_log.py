@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -163,3 +164,14 @@ def test_standard_error_is_that_of_the_moment(monkeypatch):
     logger.info("two")
     assert ("one" in first.getvalue(), "two" in first.getvalue()) == (True, False)
     assert ("one" in second.getvalue(), "two" in second.getvalue()) == (False, True)
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch):
+    """The disk that standard error goes to is full: the event is left out."""
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stderr", full)
+        log.configure()
+        log.get("shop").error("subscription failed", error="x" * 100_000)
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()

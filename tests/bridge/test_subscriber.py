@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+import sqlite3
 import time
+from contextlib import closing, contextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
 from bridge.errors import ApplyError, ConfigError, PublisherError
+from bridge.track import database
+from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY, note text); CREATE PUBLICATION pub FOR TABLE t"
@@ -307,3 +312,137 @@ def test_a_transaction_that_the_server_cannot_stream(publisher, pipeline):
     failed = [event["error"] for event in events if event["event"] == "subscription failed"]
     assert all("could not map filenumber" in error for error in failed)
     assert ids(bridge) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def stopped_in_time(worker, within_s=10):
+    """Stop a worker as the daemon does: again and again, for what it has begun since."""
+    end_s = time.monotonic() + within_s
+    while worker.thread.is_alive():
+        assert time.monotonic() < end_s, "it goes on"
+        worker.stop()
+        worker.thread.join(0.5)
+
+
+def test_stopped_while_the_slot_waits(publisher, pipeline):
+    """The server makes a slot once all open transactions have ended; a half-made one must not be left there."""
+    publisher.execute(SETUP + "; INSERT INTO t VALUES (1, 'a')")
+    bridge = pipeline()
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    with publisher.connect() as connection:
+        connection.execute("BEGIN; SELECT pg_current_xact_id()")
+        worker = bridge.worker(until_caught_up=False)
+        worker.thread.start()
+        wait_until(lambda: publisher.query(slots) == [(1,)])
+        stopped_in_time(worker, 5)
+        assert publisher.query(slots) == [(0,)]
+        connection.execute("ROLLBACK")
+    assert worker.error is None
+    assert bridge.catalog.last_error(bridge.subscription.name) is None
+    bridge.catch_up()
+    assert ids(bridge) == [1]
+
+
+def test_stopped_during_a_copy(publisher, pipeline):
+    """It is cut short, which is no error, and starts again at the next start."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
+        "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row
+    )
+    bridge = pipeline(max_sync_workers=1)
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    copying = "SELECT count(*) FROM pg_stat_progress_copy WHERE datname = current_database()"
+    wait_until(lambda: publisher.query(copying) == [(1,)])
+    stopped_in_time(worker)
+    assert bridge.state("t") == "d"
+    assert worker.error is None
+    assert bridge.catalog.last_error(bridge.subscription.name) is None
+    publisher.execute("ALTER PUBLICATION pub SET TABLE t")
+    bridge.catch_up()
+    assert ids(bridge) == list(range(1, 5001))
+
+
+@contextmanager
+def full(bridge):
+    """The catalog's file may not grow, and whoever writes wants pages of it: SQLITE_FULL, as on a full disk."""
+    db = bridge.catalog._database.connection
+    events = ("INSERT ON error", "UPDATE ON subscription", "INSERT ON batch")
+    with bridge.catalog._lock:
+        db.execute("CREATE TABLE filler (content BLOB)")
+        for number, event in enumerate(events):
+            filling = "INSERT INTO filler VALUES (zeroblob(1000000))"
+            db.execute(f"CREATE TRIGGER full_{number} BEFORE {event} BEGIN {filling}; END")
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+    yield
+    with bridge.catalog._lock:
+        for number in range(len(events)):
+            db.execute(f"DROP TRIGGER full_{number}")
+        db.execute("PRAGMA max_page_count = 1000000")
+
+
+@contextmanager
+def locked(bridge):
+    """Another process holds the catalog's write lock, for longer than the busy timeout."""
+    path = catalog_path(bridge.catalog.state_dir)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("COMMIT")
+
+
+@pytest.mark.parametrize("unusable", [full, locked])
+def test_a_catalog_that_cannot_be_written(publisher, pipeline, unusable, monkeypatch):
+    """The worker goes on trying, and goes on when it can; then status has the error until a batch is applied."""
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=0.5)
+    bridge.catalog.close()
+    bridge.catalog = Catalog(catalog_path(bridge.folder / "state"))
+    worker = running(bridge)
+    try:
+        with unusable(bridge):
+            publisher.execute("INSERT INTO t VALUES (1, 'a')")
+            wait_until(lambda: worker._failures >= 2)
+            assert worker.thread.is_alive()
+            assert bridge.rows("t") == []
+        wait_until(lambda: ids(bridge) == [1])
+        wait_until(lambda: bridge.catalog.subscription(bridge.subscription.name).state == "streaming")
+        assert bridge.catalog.last_error(bridge.subscription.name) is None, "a batch was applied since"
+    finally:
+        end(worker)
+    assert worker.error is None
+    assert len(batches(bridge)) == 1
+
+
+@contextmanager
+def no_room(process, limit_bytes):
+    """Files of a process may not become larger: what it writes fails with EFBIG, as with ENOSPC on a full disk."""
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+
+
+def test_a_warehouse_without_room(spark, publisher, pipeline):
+    """A batch whose files cannot be written is tried again, and applied once when there is room."""
+    publisher.execute(SETUP + "; CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE u")
+    bridge = pipeline(retry_max_s=0.5)
+    worker = running(bridge)
+    try:
+        with no_room(spark.sparkContext._gateway.proc.pid, 100_000):
+            publisher.execute(
+                "BEGIN; INSERT INTO t SELECT g, md5(g::text) || sha512(g::text::bytea)::text "
+                "FROM generate_series(1, 3000) g; INSERT INTO u VALUES (1); COMMIT"
+            )
+            wait_until(lambda: worker._failures >= 2)
+            assert worker.thread.is_alive()
+            assert bridge.catalog.last_error(bridge.subscription.name) is not None
+            assert bridge.rows("t") == []
+        wait_until(lambda: len(bridge.rows("t")) == 3000 and len(bridge.rows("u")) == 1)
+        wait_until(lambda: bridge.catalog.last_error(bridge.subscription.name) is None)
+    finally:
+        end(worker)
+    assert ids(bridge) == list(range(1, 3001))

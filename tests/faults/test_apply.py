@@ -78,7 +78,8 @@ class Lives:
             assert not worker.thread.is_alive()
         finally:
             faults.install(lambda _: None)
-        assert worker.error is None or isinstance(worker.error, (ApplyError, PySparkException, Py4JNetworkError))
+        expected = (Crash, ApplyError, PySparkException, Py4JNetworkError)
+        assert worker.error is None or isinstance(worker.error, expected)
         return passed
 
     def skip(self) -> None:

@@ -263,13 +263,13 @@ def test_finish_batch_is_one_transaction(started, statement):
     before = everything(started)
     tables = ["origin", "batch", "error", "subscription_rel"]
     action = {"origin": "UPDATE", "subscription_rel": "UPDATE"}.get(tables[statement - 1], "DELETE")
-    started._db.execute(
+    started._database.connection.execute(
         f"CREATE TRIGGER cut BEFORE {action} ON {tables[statement - 1]} BEGIN SELECT RAISE(ABORT, 'cut'); END"
     )
     with pytest.raises(sqlite3.IntegrityError, match="cut"):
         started.finish_batch("shop", Lsn(0x250))
     assert everything(started) == before
-    started._db.execute("DROP TRIGGER cut")
+    started._database.connection.execute("DROP TRIGGER cut")
     started.finish_batch("shop", Lsn(0x250))
     assert started.remote_lsn("shop") == 0x250
     assert (started.batch("shop"), started.last_error("shop")) == (None, None)
@@ -399,15 +399,15 @@ def test_killed_process_leaves_what_its_calls_returned_from(path):
 
 def test_survives_a_power_cut(catalog):
     """SQLite promises that for a WAL file only with synchronous = FULL."""
-    assert catalog._db.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert catalog._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert catalog._database.connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert catalog._database.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_later_schema_is_refused(path):
     """And left as it is: the later version may still need it."""
     with closing(Catalog(path)) as catalog:
         catalog.register("shop", enabled=True)
-        catalog._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        catalog._database.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     with pytest.raises(StateError, match=rf"later version of pgbridge \(schema {SCHEMA_VERSION + 1}\)"):
         Catalog(path)
     with closing(sqlite3.connect(path)) as db:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
@@ -162,3 +163,18 @@ def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "spool").write_text("a file")
     with pytest.raises(StateError, match="spool file .* cannot be written"):
         SpoolFolder(tmp_path / "spool")
+
+
+def test_a_disk_without_room_is_tried_again(tmp_path):
+    """Nothing of what a write could not finish is left in the way: the next stream's folder is empty."""
+    transaction = Transaction(725, rows=Rows([row(n) for n in range(2000)]), in_stream=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # EFBIG instead of ENOSPC
+        with pytest.raises(StateError, match="spool file .* cannot be written: File too large") as caught:
+            SpoolFolder(tmp_path / "spool").file_for(transaction).append(transaction)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.retry
+    SpoolFolder(tmp_path / "spool")
+    assert list((tmp_path / "spool").iterdir()) == []

@@ -1,0 +1,79 @@
+"""What a worker tells of itself comes to be written, however long the catalog cannot be."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from bridge import log
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.track.catalog import Catalog
+from bridge.track.worker_status import WorkerStatus
+from protocol.lsn import Lsn
+
+CONTEXT = ApplyContext("pgbridge_shop", Lsn(0x20), 7, "public.t")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with closing(Catalog(tmp_path / "catalog.sqlite")) as opened:
+        opened.register("shop", enabled=True)
+        opened.set_state("shop", "streaming")
+        yield opened
+
+
+@pytest.fixture
+def status(catalog):
+    return WorkerStatus(catalog, "shop", log.get())
+
+
+@pytest.fixture
+def broken(catalog, monkeypatch):
+    """Have the catalog fail until what is returned is called."""
+    with monkeypatch.context() as patch:
+
+        def fail(*_, **__):
+            raise StateError("database or disk is full", retry=True)
+
+        patch.setattr(catalog, "_transaction", fail)
+        yield patch.undo
+
+
+def test_it_is_written_once_it_can_be(catalog, status, broken):
+    status.record_error(ApplyError("first", CONTEXT), counter="apply")
+    status.record_error(ApplyError("second", CONTEXT), counter="apply")
+    status.set_state("error")
+    broken()
+    assert catalog.subscription("shop").state == "streaming", "nothing was written"
+    status.write()
+    row = catalog.subscription("shop")
+    assert (row.state, row.apply_error_count) == ("error", 2)
+    assert catalog.last_error("shop").message.startswith("second")
+    assert catalog.last_error("shop").finish_lsn == 0x20
+    status.write()
+    assert catalog.subscription("shop").apply_error_count == 2
+
+
+def test_what_is_past_is_not_written_any_more(catalog, status, broken):
+    status.record_error(ApplyError("first", CONTEXT), counter="apply")
+    broken()
+    status.progressed()
+    status.set_state("streaming")
+    assert catalog.last_error("shop") is None
+
+
+def test_enabled_as_it_was_last(catalog, monkeypatch):
+    status = WorkerStatus(catalog, "shop", log.get())
+    catalog.set_enabled("shop", enabled=False)
+    assert not status.enabled()
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "_rows", lambda *_: (_ for _ in ()).throw(StateError("no", retry=True)))
+        assert not status.enabled()
+
+
+def test_an_unknown_outcome_is_no_transaction_to_skip(catalog, status):
+    status.record_error(OutcomeUnknown("the connection to Spark is lost", CONTEXT), counter="apply")
+    error = catalog.last_error("shop")
+    assert (error.finish_lsn, error.relation) == (None, None)
+    assert "finished at 0/20" in error.message
