@@ -5,7 +5,7 @@
 --          in_replica_identity_index bool,
 --          collation text (schema.name; NULL for a type that has none), collation_deterministic bool,
 --          collation_provider text (b, c, i), collation_ctype text (what upper, lower and classes follow),
---          collation_bytewise bool (text sorts as its UTF-8 bytes do); ordered by relid, attnum
+--          collation_bytewise bool (text sorts as its bytes do, in the database's encoding); ordered by relid, attnum
 -- Lowest version: 12 (generated columns)
 SELECT a.attrelid AS relid, a.attnum, a.attname AS name, a.atttypid AS type_oid, a.atttypmod AS typmod,
        a.attgenerated::text AS generated,

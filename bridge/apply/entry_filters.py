@@ -64,11 +64,13 @@ class EntryFilters:
     Args:
         types: Resolves (type oid, typmod).
         server: Computes the filters of a table of which one is not translated; None: such a one is refused.
+        encoding: The publisher's database's.
     """
 
-    def __init__(self, types: Types, server: FilterServer | None) -> None:
+    def __init__(self, types: Types, server: FilterServer | None, encoding: str = "UTF8") -> None:
         self._types = types
         self._server = server
+        self._encoding = encoding
         self._looked_at: dict[str, frozenset[str]] = {}  # of filters that the server computes
 
     def of(self, entry: Entry) -> RowFilters | ServerFilters:
@@ -121,7 +123,9 @@ class EntryFilters:
             if not texts:
                 return None
             table = (target.namespace, target.name)
-            return AnyOf(tuple(row_filter.translate(text, columns, table=table) for text in texts))
+            return AnyOf(
+                tuple(row_filter.translate(text, columns, table=table, encoding=self._encoding) for text in texts)
+            )
 
         filters = entry.filters
         return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))

@@ -167,7 +167,7 @@ class DefinedRoutes(Routes):
         server: FilterServer | None = None,
     ) -> None:
         super().__init__(subscribed, subscription=subscription, replaced=replaced)
-        self._entry_filters = EntryFilters(types, server)
+        self._entry_filters = EntryFilters(types, server, routing.relations.encoding)
         self._refresh = refresh
         self._use(routing)
         for entry in routing.targets.values():

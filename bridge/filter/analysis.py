@@ -16,6 +16,7 @@ from bridge.filter import arithmetic, arrays, casts, comparisons, functions, lit
 from bridge.filter.coercion import coerced, to_common
 from bridge.filter.columns import FilterColumn, reference
 from bridge.filter.constants import constant, spark_type
+from bridge.filter.encodings import Encoding, check_operator
 from bridge.filter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 from bridge.filter.resolution import choose, common_type, is_array
@@ -51,12 +52,15 @@ class Analysis:
         columns: By name.
         table: Its schema and name, which may stand before a column's; "" where they must not.
         default: The database's collation.
+        encoding: The database's encoding.
     """
 
-    def __init__(self, columns: Mapping[str, FilterColumn], table: tuple[str, str], default: Collation) -> None:
+    def __init__(
+        self, columns: Mapping[str, FilterColumn], table: tuple[str, str], default: Collation, encoding: Encoding
+    ) -> None:
         self._columns = columns
         self._table = table
-        self._default = default
+        self._default, self._encoding = default, encoding
 
     def condition(self, node: syntax.Node) -> Typed:
         """An expression that is the whole filter.
@@ -127,7 +131,7 @@ class Analysis:
         converted = self._coerced(argument, target, node.at, contexts="iae")
         if is_array(target) and node.type.modifiers:
             raise Refused("modifiers of array types are not translated", node.at)
-        return casts.with_modifiers(converted, node.type.modifiers, node.at)
+        return casts.with_modifiers(converted, node.type.modifiers, node.at, encoding=self._encoding)
 
     @_dispatch.register
     def _(self, node: syntax.Collate) -> Typed:
@@ -141,11 +145,11 @@ class Analysis:
         return replace(argument, strength=Strength(replace(C_COLLATION, name=node.collation), explicit=True))
 
     def _coerced(self, node: Typed, target: str, at: int, *, contexts: str = "i") -> Typed:
-        return coerced(node, target, at, contexts=contexts, default=self._default)
+        return coerced(node, target, at, contexts=contexts, default=self._default, encoding=self._encoding)
 
     def _alike(self, nodes: Sequence[syntax.Node], what: str, at: int) -> tuple[Typed, ...]:
         """Values brought to their common type."""
-        return to_common([self._typed(node) for node in nodes], what, at, self._default)
+        return to_common([self._typed(node) for node in nodes], what, at, self._default, self._encoding)
 
     def _same(
         self, result: tuple[Typed, ...], apply: Callable[..., Column], at: int, arguments: tuple[Typed, ...]
@@ -177,7 +181,7 @@ class Analysis:
 
     def _operate(self, name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
         signature = self._operator(name, tuple(argument.type for argument in arguments), at)
-        return functions.operator(name, signature, self._passed(signature, arguments, at), at)
+        return functions.operator(name, signature, self._passed(signature, arguments, at), at, self._encoding)
 
     def _operator(self, name: str, types: tuple[str, ...], at: int) -> Signature:
         if name not in OPERATORS:
@@ -294,6 +298,7 @@ class Analysis:
             raise Refused(f"the operator {node.name} with ANY or ALL is not translated", node.at)
         if right.type == "_numeric":
             left, right = numerics.with_array(left, right)
+        check_operator(self._encoding, node.name, (left, right), node.at)
         element = Typed(right.type[1:], right.at, right.apply, (), right.digits, right.strength)
         compared = comparisons.compare(node.name, left, element, node.at)
         return arrays.quantified(left, right, compared.apply, every=node.every, at=node.at)
@@ -366,7 +371,8 @@ class Analysis:
             raise Refused(f"function {node.name}({types}) does not exist or is not unique", node.at)
         if not signature.immutable:
             raise Refused(MUTABLE_FUNCTIONS, node.at)
-        return functions.function(node.name, signature, self._passed(signature, arguments, node.at), node.at)
+        passed = self._passed(signature, arguments, node.at)
+        return functions.function(node.name, signature, passed, node.at, self._encoding)
 
     def _choice(self, node: syntax.Call) -> Typed:
         """COALESCE; GREATEST and LEAST, which leave NULL out."""
@@ -377,7 +383,7 @@ class Analysis:
             return self._same(arguments, F.coalesce, node.at, arguments)
         type_ = arguments[0].type
         if type_ in {"text", "varchar"}:
-            comparisons.check_order(arguments, node.at)
+            comparisons.check_order(arguments, node.at, self._encoding)
         elif type_ in {"bpchar", "jsonb"} or is_array(type_) or (type_ == "numeric" and not arguments[0].digits):
             raise Refused(f"{node.name.upper()} of values of type {shown(type_)} is not translated", node.at)
         return self._same(arguments, F.greatest if node.name == "greatest" else F.least, node.at, arguments)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.filter import numerics
 from bridge.filter.arithmetic import failure
 from bridge.filter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
+from bridge.filter.encodings import UTF8, Encoding, check_modifiers
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
 from bridge.filter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
@@ -48,13 +49,16 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     return Typed(target, at, apply, (node,), strength=strength)
 
 
-def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, *, explicit: bool = True) -> Typed:
+def with_modifiers(
+    node: Typed, modifiers: tuple[int, ...], at: int, *, explicit: bool = True, encoding: Encoding = UTF8
+) -> Typed:
     """A value with its type's modifiers applied: `varchar(3)`, `numeric(5,2)`."""
     if not modifiers:
         return node
     if node.type == "numeric":
         return _with_precision(node, modifiers, at)
     if node.type in {"varchar", "bpchar"} and explicit and len(modifiers) == 1:
+        check_modifiers(encoding, node, at)
         size = modifiers[0]
         if not 1 <= size <= 10_485_760:
             raise Refused(f"length for type {shown(node.type)} must be at least 1", at)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bridge.filter import casts, literals, numerics
 from bridge.filter.constants import constant, spark_type
+from bridge.filter.encodings import UTF8, Encoding, check_literal
 from bridge.filter.pg_catalog import CASTS
 from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 from bridge.filter.resolution import common_type, is_array
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def coerced(node: Typed, target: str, at: int, *, contexts: str = "i", default: Collation = DATABASE_DEFAULT) -> Typed:
+def coerced(
+    node: Typed,
+    target: str,
+    at: int,
+    *,
+    contexts: str = "i",
+    default: Collation = DATABASE_DEFAULT,
+    encoding: Encoding = UTF8,
+) -> Typed:
     """A value as one of another type (`coerce_type`).
 
     Args:
@@ -25,6 +34,7 @@ def coerced(node: Typed, target: str, at: int, *, contexts: str = "i", default: 
         at: The place of the conversion.
         contexts: What a cast must be allowed in: i implicitly, e only where it is written.
         default: The database's collation, a literal's.
+        encoding: The database's encoding, a literal's.
 
     Raises:
         Refused: PostgreSQL has no such cast, or does not let it into a row filter, or it is not translated.
@@ -32,6 +42,7 @@ def coerced(node: Typed, target: str, at: int, *, contexts: str = "i", default: 
     if node.type == target:
         return node
     if node.type == UNKNOWN and isinstance(node, Constant):
+        check_literal(encoding, node, target)
         value = None if node.value is None else literals.value_of(target, node.value, node.at)
         spark_type(target, None, node.at)
         return constant(target, value, node.at, default)
@@ -51,7 +62,9 @@ def coerced(node: Typed, target: str, at: int, *, contexts: str = "i", default: 
     return casts.convert(node, target, at)
 
 
-def to_common(nodes: Sequence[Typed], what: str, at: int, default: Collation) -> tuple[Typed, ...]:
+def to_common(
+    nodes: Sequence[Typed], what: str, at: int, default: Collation, encoding: Encoding = UTF8
+) -> tuple[Typed, ...]:
     """Values brought to their common type.
 
     Raises:
@@ -61,5 +74,5 @@ def to_common(nodes: Sequence[Typed], what: str, at: int, default: Collation) ->
     if common is None:
         types = " and ".join(sorted({shown(node.type) for node in nodes if node.type != UNKNOWN}))
         raise Refused(f"{what} types {types} cannot be matched", at)
-    same = tuple(coerced(node, common, node.at, default=default) for node in nodes)
+    same = tuple(coerced(node, common, node.at, default=default, encoding=encoding) for node in nodes)
     return numerics.together(*same) if common == "numeric" else same

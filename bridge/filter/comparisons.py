@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
+from bridge.filter.encodings import UTF8, Encoding, check_operator
 from bridge.filter.literals import END_OF_TIME
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
@@ -125,12 +126,13 @@ def _check_equality(nodes: tuple[Typed, ...], at: int) -> None:
         raise Refused(f'equality by the nondeterministic collation "{collation.name}" is not translated', at)
 
 
-def check_order(nodes: tuple[Typed, ...], at: int) -> None:
-    """Refuse strings whose order is not that of their bytes.
+def check_order(nodes: tuple[Typed, ...], at: int, encoding: Encoding = UTF8) -> None:
+    """Refuse strings whose order is not that of their bytes in UTF-8.
 
     Raises:
-        Refused: It is another collation's.
+        Refused: It is another collation's, or that of bytes in the database's encoding.
     """
+    check_operator(encoding, "<", nodes, at)
     collation = collation_of(nodes, at)
     if not collation.bytewise:
         raise Refused(

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import arithmetic, arrays, comparisons, date_functions, jsonb, number_functions, text_functions
 from bridge.filter.constants import constant
+from bridge.filter.encodings import UTF8, Encoding, check_function, check_operator
 from bridge.filter.patterns import like, like_escaped, regular_expression
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
@@ -33,12 +34,15 @@ _LIKES: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 _REGULAR: Final = frozenset({"~", "!~", "~*", "!~*"})
 
 
-def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
-    """An operator on arguments of its signature's types.
+def operator(
+    name: str, signature: Signature, arguments: tuple[Typed, ...], at: int, encoding: Encoding = UTF8
+) -> Typed:
+    """An operator on arguments of its signature's types, in a database of the encoding.
 
     Raises:
         Refused: It is not translated.
     """
+    check_operator(encoding, name, arguments, at)
     found: Typed | None = None
     if name in comparisons.COMPARISONS:
         found = comparisons.compare(name, arguments[0], arguments[1], at)
@@ -60,12 +64,15 @@ def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
     return found
 
 
-def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
-    """A function of arguments of its signature's types.
+def function(
+    name: str, signature: Signature, arguments: tuple[Typed, ...], at: int, encoding: Encoding = UTF8
+) -> Typed:
+    """A function of arguments of its signature's types, in a database of the encoding.
 
     Raises:
         Refused: It is not translated.
     """
+    check_function(encoding, name, arguments, at)
     if name == "like_escape" and all(isinstance(argument, Constant) for argument in arguments):
         return _escaped(arguments, at)
     if name in {"array_length", "cardinality"}:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge.filter.analysis import Analysis
 from bridge.filter.columns import FilterColumn
+from bridge.filter.encodings import encoding_of
 from bridge.filter.parser import parse
 from bridge.filter.refusal import Refused, RowFilterError
 from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation
@@ -65,6 +66,7 @@ def translate(
     *,
     table: tuple[str, str] = ("", ""),
     default_collation: Collation = DATABASE_DEFAULT,
+    encoding: str = "UTF8",
 ) -> RowFilter:
     """Read a row filter, as it is written in CREATE PUBLICATION or shown by pg_get_expr.
 
@@ -73,12 +75,13 @@ def translate(
         columns: The table's columns by name.
         table: Its schema and name, which may be put before a column's name.
         default_collation: The database's, if more is known of it than that it is deterministic.
+        encoding: The database's, in which the server compares and counts text.
 
     Raises:
         RowFilterError: PostgreSQL would refuse it, or it cannot be computed exactly.
     """
     try:
-        typed = Analysis(columns, table, default_collation).condition(parse(expression))
+        typed = Analysis(columns, table, default_collation, encoding_of(encoding)).condition(parse(expression))
     except Refused as refused:
         raise RowFilterError(expression, refused.at or 0, refused.reason) from None
     except RecursionError:

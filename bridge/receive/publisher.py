@@ -189,6 +189,11 @@ class Publisher:
         """The database of the connection."""
         return self.connection.info.dbname
 
+    @property
+    def encoding(self) -> str:
+        """The database's, as the server names it."""
+        return self.connection.info.parameter_status("server_encoding") or "UTF8"
+
     def flush_lsn(self) -> Lsn:
         """Where the server's WAL is flushed to now (replayed to, on a standby)."""
         return Lsn.parse(self._one("server")["flush_lsn"])

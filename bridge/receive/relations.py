@@ -29,7 +29,7 @@ class Collation:
         name: `schema.name`.
         provider: b builtin, c libc, i ICU; that of the database for its default collation.
         ctype: The locale that upper(), lower() and character classes follow.
-        bytewise: Text sorts as its UTF-8 bytes do.
+        bytewise: Text sorts as its bytes do, in the database's encoding.
     """
 
     name: str
@@ -101,11 +101,13 @@ class Relations:
 
     Attributes:
         version: The server's server_version_num.
+        encoding: The database's, as the server names it.
     """
 
     by_relid: Mapping[int, CatalogRelation]
     schemas: frozenset[str]
     version: int
+    encoding: str = "UTF8"
 
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
@@ -207,7 +209,7 @@ def read_relations(publisher: Publisher) -> Relations:
         for row in rows
     }
     schemas = frozenset(row["name"] for row in publisher.rows("schemas"))
-    return Relations(made, schemas, publisher.version)
+    return Relations(made, schemas, publisher.version, publisher.encoding)
 
 
 def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:

@@ -107,10 +107,11 @@ class Rows:
     connection: psycopg.Connection[Any]
     columns: Mapping[str, FilterColumn]
     frame: DataFrame
+    encoding: str = "UTF8"
 
     def translate(self, expression: str) -> RowFilter:
         """The filter over the table's columns."""
-        return translate(expression, self.columns, table=("public", "rows"))
+        return translate(expression, self.columns, table=("public", "rows"), encoding=self.encoding)
 
     def expected(self, expression: str) -> list[bool] | str:
         """The server's verdicts by row, or its error's text."""
