@@ -31,7 +31,7 @@ from protocol.lsn import INVALID
 from protocol.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -263,7 +263,8 @@ def _stream(
             catalog,
             subscription=name,
             origin_name=subscription.origin_name,
-            deliver=partial(_deliver, log),
+            # with "off" there may be some of a transaction that was prepared before
+            deliver=partial(_deliver, log) if subscription.messages != "off" else lambda _: None,
             lost=partial(_lost, log),
             conflict=subscription.conflict,
             conflicts=partial(_report_conflicts, log),
@@ -317,7 +318,7 @@ def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Cat
     return path
 
 
-def _deliver(log: FilteringBoundLogger, delivered: Sequence[tuple[Transaction, LogicalMessage]]) -> None:
+def _deliver(log: FilteringBoundLogger, delivered: Iterable[tuple[Transaction, LogicalMessage]]) -> None:
     """Log a batch's logical messages."""
     for transaction, message in delivered:
         content = message.content[:_LOGGED_BYTES].decode(errors="backslashreplace")

@@ -330,17 +330,14 @@ class TransactionAssembler:
         self._relations.update(relation, transaction.xid if transaction.in_stream else None)
         if self.state is not State.IN_TRANSACTION:
             self._announced.setdefault(transaction.xid, set()).add(relation.relation_id)
-        transaction.events.append((len(transaction.rows), relation))
+        transaction.add(relation)
 
     def _event(self, message: Truncate | LogicalMessage) -> Transaction | None:
-        transaction = self.open
-        if isinstance(message, LogicalMessage) and transaction is not None:
-            transaction.content_bytes += len(message.content)
-        if transaction is not None:
-            transaction.events.append((len(transaction.rows), message))
+        if self.open is not None:
+            self.open.add(message)
             return None
         assert isinstance(message, LogicalMessage)  # noqa: S101 - TRANSITIONS has no Truncate outside
-        return Transaction(0, message.lsn, end_lsn=message.lsn, events=[(0, message)])
+        return Transaction.of_message(message)
 
     def _opened(self) -> Transaction:
         assert self.open is not None  # noqa: S101 - TRANSITIONS: the message comes only where one is open

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class Transaction:
         gid: The global identifier of a prepared transaction.
         ending: How it ended.
         moved: Changes that are no longer in memory.
+        content_bytes: Of the logical messages in `events`.
     """
 
     xid: int
@@ -79,7 +80,20 @@ class Transaction:
     gid: str | None = None
     ending: Ending = Ending.COMMIT
     moved: Moved | None = None
-    content_bytes: int = field(default=0, compare=False, repr=False)  # of the logical messages in `events`
+    content_bytes: int = field(default=0, compare=False, repr=False)
+
+    @classmethod
+    def of_message(cls, message: LogicalMessage) -> Self:
+        """A logical message that stands outside of transactions."""
+        made = cls(0, message.lsn, end_lsn=message.lsn)
+        made.add(message)
+        return made
+
+    def add(self, event: Event) -> None:
+        """What comes next, before the rows that are still to come."""
+        self.events.append((len(self.rows), event))
+        if isinstance(event, LogicalMessage):
+            self.content_bytes += len(event.prefix) + len(event.content)
 
     @property
     def n_rows(self) -> int:
@@ -97,6 +111,11 @@ class Transaction:
     def rows_bytes(self) -> int:
         """Bytes of the row messages in memory."""
         return self.rows.size_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the row messages and of logical messages' content in memory."""
+        return self.rows_bytes + self.content_bytes
 
     def move(self, moved: Moved) -> None:
         """Note that what is in memory lies in `moved` now."""
@@ -147,6 +166,11 @@ class TransactionRun:
     def rows_bytes(self) -> int:
         """Bytes of `rows`."""
         return int(self.row_ends[-1]) if len(self.row_ends) else 0
+
+    @property
+    def received_bytes(self) -> int:
+        """The same: it has no logical messages."""
+        return self.rows_bytes
 
     @property
     def memory_bytes(self) -> int:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from bridge.apply.schemas import State
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
 from protocol.transactions import Ending, Transaction, TransactionRun, count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bridge.apply.changes import TableChanges
     from bridge.errors import ApplyError
     from bridge.track.rows import ColumnRow
-    from protocol.messages import LogicalMessage, Relation
+    from protocol.messages import Relation
     from protocol.transactions import Item
 
 
@@ -32,7 +34,7 @@ class Batch:
         transactions: How many.
         rows: Row messages received, whether or not they are for a target.
         tables: The changes, one entry a target.
-        messages: Logical messages, each with the transaction it came in.
+        telling: Transactions with logical messages (see `messages`).
         prepared: Transactions that were prepared within the batch; their changes are not in it.
         ended: Prepared transactions that were committed or rolled back within the batch.
         spools: Files of changes that nobody needs any more once the batch is durable.
@@ -52,7 +54,7 @@ class Batch:
     transactions: int
     rows: int
     tables: list[TableChanges]
-    messages: list[tuple[Transaction, LogicalMessage]] = field(default_factory=list)
+    telling: list[Transaction] = field(default_factory=list)
     prepared: list[Transaction] = field(default_factory=list)
     ended: list[Transaction] = field(default_factory=list)
     spools: list[SpoolFile] = field(default_factory=list)
@@ -94,6 +96,22 @@ class Batch:
             spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
             items=transactions,
         )
+
+    def messages(self) -> Iterator[tuple[Transaction, LogicalMessage]]:
+        """Logical messages in order, each with the transaction it came in.
+
+        Of those in spool files one at a time is in memory. They are there until the batch is durable.
+
+        Raises:
+            StateError: A spool file cannot be read.
+        """
+        for transaction in self.telling:
+            here = (event for _, event in transaction.events if isinstance(event, LogicalMessage))
+            moved = transaction.moved
+            spooled = moved.messages(in_stream=transaction.in_stream) if isinstance(moved, SpoolFile) else ()
+            for message in chain(spooled, here):
+                if message.xid not in transaction.aborted:
+                    yield transaction, message
 
     @property
     def alters(self) -> bool:

@@ -118,7 +118,7 @@ class BatchFormer:
                     self._limit_memory(pieces.values(), self._stage)
         except ApplyError as error:
             batch.error = error
-            batch.messages.clear()
+            batch.telling.clear()
             self._learn(transactions)
             return batch
         found = [piece.changes(self._stage) for piece in pieces.values()]
@@ -169,7 +169,8 @@ class BatchFormer:
         begin = 0
         for position, transaction, message in work.run.events:
             if isinstance(message, LogicalMessage):
-                batch.messages.append((transaction, message))
+                if not batch.telling or batch.telling[-1] is not transaction:
+                    batch.telling.append(transaction)
                 continue
             known = isinstance(message, Relation) and self._relations.find(message.relation_id) is not None
             again = known and message not in transaction.relations and not transaction.in_stream

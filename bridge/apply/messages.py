@@ -6,27 +6,34 @@ transactional or not. The table may serve several subscriptions.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from bridge.apply import delta
-from bridge.apply.stage import as_frame
+from bridge.apply.stage import SparkStage, as_frame
 from bridge.apply.target import spark_schema, table_path
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
 
+    _Message = tuple[Transaction, LogicalMessage]
+
 NAMESPACE: Final = "pgbridge"
 NAME: Final = "pgbridge.messages"
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
+_AT_ONCE_BYTES = 16 << 20
+_ROW_BYTES = 200  # of a message beside its prefix and content
+
 _SCHEMA = pa.schema(
     [
         ("subscription", pa.string()),
@@ -85,6 +92,39 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
     )
 
 
-def append(spark: SparkSession, rows: pa.Table, path: str) -> None:
-    """Add messages."""
-    delta.append(as_frame(spark, rows), path)
+def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[_Message]], path: str) -> None:
+    """Add a batch's messages by one commit; of more than memory is to hold, a part at a time goes to Spark.
+
+    Args:
+        spark: A session.
+        subscription: The subscription's name.
+        found: Gives the messages in order, once more at each call.
+        path: The table.
+    """
+    parts = (as_table(subscription, part) for part in _parts(found()))
+    first, second = next(parts, None), next(parts, None)
+    if first is None:
+        return
+    if second is None:
+        frame = as_frame(spark, first)
+    else:
+        stage = SparkStage(spark)
+        staged = [stage.put(first), stage.put(second)]
+        del first, second
+        staged.extend(map(stage.put, parts))
+        frame = reduce(DataFrame.unionAll, staged)
+    delta.append(frame, path)
+
+
+def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
+    """Messages, so many at a time."""
+    part: list[_Message] = []
+    size_bytes = 0
+    for transaction, message in found:
+        part.append((transaction, message))
+        size_bytes += len(message.prefix) + len(message.content) + _ROW_BYTES
+        if size_bytes >= _AT_ONCE_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part

@@ -33,7 +33,7 @@ from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class BatchApplier:
         *,
         subscription: str,
         origin_name: str,
-        deliver: Callable[[Sequence[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
+        deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
         conflict: Literal["error", "apply_remote"] = "error",
@@ -116,9 +116,8 @@ class BatchApplier:
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
-        if batch.messages and self._messages_path:
-            rows = messages.as_table(self._subscription, batch.messages)
-            append = partial(messages.append, self._spark, rows)
+        if batch.telling and self._messages_path:
+            append = partial(messages.append, self._spark, self._subscription, batch.messages)
             parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
             stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
@@ -127,8 +126,8 @@ class BatchApplier:
             self._commit(batch, stamp, parts, parts)
         self._local.flush(parts)
         faults.reach("batch_committed")
-        if batch.messages:
-            self._deliver(batch.messages)
+        if batch.telling:
+            self._deliver(batch.messages())
         self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
         for conflicts in found:
             self._catalog.count_conflicts(self._subscription, conflicts.counts)

@@ -143,7 +143,7 @@ class TransactionQueue:
                 count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
             transaction = self._popleft(count)
             rows += transaction.n_rows
-            size += transaction.rows_bytes
+            size += transaction.received_bytes
             taken.append(transaction)
         self._changed.notify_all()
         return taken
@@ -161,5 +161,5 @@ class TransactionQueue:
 
     def _count(self, transaction: Item, times: int) -> None:
         self._memory_bytes += times * (transaction.memory_bytes + _ITEM_OVERHEAD_BYTES)
-        self._bytes += times * (transaction.rows_bytes + _ITEM_OVERHEAD_BYTES)
+        self._bytes += times * (transaction.received_bytes + _ITEM_OVERHEAD_BYTES)
         self._rows += times * transaction.n_rows

@@ -25,7 +25,7 @@ from bridge.errors import StateError
 from protocol.columns import RowMessages
 from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
-from protocol.messages import Relation, Truncate
+from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.pgoutput import decode, encode
 from protocol.slices import PADDING
 from protocol.transactions import Ending, Event, Transaction
@@ -186,6 +186,17 @@ class SpoolFile:
         if rows or events:
             yield _chunk(lengths, data, events)
 
+    def messages(self, *, in_stream: bool) -> Iterator[LogicalMessage]:
+        """The logical messages in the file, one at a time; rows are passed over.
+
+        Raises:
+            StateError: The file is missing, cut short or damaged.
+        """
+        for _, _, payload in _blocks(self.path, only=_EVENT):
+            event = decode(payload, in_stream=in_stream)
+            if isinstance(event, LogicalMessage):
+                yield event
+
     def discard(self) -> None:
         """Remove the file; nothing happens when it is gone already."""
         self.path.unlink(missing_ok=True)
@@ -238,8 +249,8 @@ def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> Non
     file.write(payload)
 
 
-def _blocks(path: Path) -> Iterator[tuple[bytes, int, bytes]]:
-    """(kind, messages, payload) of each block."""
+def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int, bytes]]:
+    """(kind, messages, payload) of each block, or of each of one kind; the others' payload is not read then."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -249,6 +260,9 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int, bytes]]:
                 at = file.tell() - len(header)
                 crc = file.read(_CRC.size)
                 kind, count, size = _BLOCK.unpack(header) if crc else (b"", 0, 0)
+                if crc and only not in {None, kind} and file.tell() + size <= length:
+                    file.seek(size, os.SEEK_CUR)
+                    continue
                 # A size that is damaged is not asked for: it may be larger than memory.
                 payload = file.read(size) if size <= length else b""
                 if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(payload, zlib.crc32(header)):

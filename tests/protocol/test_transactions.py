@@ -28,6 +28,20 @@ def test_weight():
     assert transaction.memory_bytes == rows_bytes + 1000 + 3 * ROW_OVERHEAD_BYTES
 
 
+def test_a_logical_message_weighs_what_it_holds():
+    """Also outside of transactions, where each is handed over by itself."""
+    message = LogicalMessage(transactional=False, lsn=Lsn(5), prefix="p" * 100, content=b"c" * 1_000_000)
+    alone = Transaction.of_message(message)
+    assert (alone.commit_lsn, alone.end_lsn, alone.events) == (5, 5, [(0, message)])
+    assert (alone.rows_bytes, alone.received_bytes) == (0, 1_000_100)
+    assert alone.memory_bytes == 1_000_100 + ROW_OVERHEAD_BYTES
+    within = Transaction(725, rows=Rows([b"abc"]))
+    within.add(message)
+    assert (within.events, within.received_bytes) == ([(1, message)], 1_000_103)
+    within.move(Elsewhere(1))
+    assert (within.received_bytes, within.memory_bytes) == (0, 0)
+
+
 def test_what_was_moved_weighs_nothing():
     transaction = Transaction(725, rows=Rows([b"abc"]))
     message = LogicalMessage(transactional=True, lsn=Lsn(1), prefix="", content=b"")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bridge.apply.batch import Batch
-from bridge.track.spool import SpoolFile
+from bridge.apply.former import BatchFormer
+from bridge.apply.routes import Routes
+from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
 from protocol.transactions import Ending, Transaction, TransactionRun
+from protocol.walsender import HEADER_BYTES
 
 START = Lsn(0x50)
 
@@ -66,3 +71,44 @@ def test_prepared_transactions_and_their_ends(tmp_path):
     rolled_back = replace(prepared, ending=Ending.ROLLBACK_PREPARED)
     batch = Batch.of([rolled_back], START)
     assert (batch.ended, batch.spools, batch.rows, batch.committed) == ([rolled_back], [file], 0, False)
+
+
+def message(number: int, *, size_bytes: int = 1, xid: int | None = None) -> LogicalMessage:
+    content = bytes([number]) * size_bytes
+    return LogicalMessage(transactional=True, lsn=Lsn(number), prefix="p", content=content, xid=xid)
+
+
+def test_logical_messages_come_in_order_from_file_and_memory(tmp_path):
+    """Without those of subtransactions that were rolled back."""
+    streamed = transaction(7, in_stream=True, aborted={9})
+    file = SpoolFolder(tmp_path).file_for(streamed)
+    for number, xid in ((1, 7), (2, 8), (3, 9)):
+        streamed.add(message(number, xid=xid))
+        streamed.rows.extend(Joined.of([bytes(HEADER_BYTES) + b"D\0\0\0\7\0\0\0\1K\0\0"]))
+        file.append(streamed)
+    streamed.add(message(4, xid=7))
+    streamed.add(message(5, xid=9))
+    alone = Transaction.of_message(message(6))
+    silent = transaction(8, b"x")
+    batch = Batch.of([streamed, silent, alone], START)
+    batch.telling += [streamed, alone]
+    for _ in range(2):  # for the log and for the table
+        assert [(found.xid, told.content[0]) for found, told in batch.messages()] == [(7, 1), (7, 2), (7, 4), (0, 6)]
+
+
+def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
+    """By the bytes that Python holds meanwhile."""
+    large = transaction(7)
+    file = SpoolFolder(tmp_path).file_for(large)
+    for number in range(64):
+        large.add(message(number, size_bytes=1 << 18))
+        file.append(large)
+    tracemalloc.start()
+    try:
+        batch = BatchFormer("o", Routes({}), lambda _: [], memory_bytes=1 << 20).form([large], START)
+        read_bytes = sum(len(told.content) for _, told in batch.messages())
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read_bytes == 16 << 20
+    assert peak_bytes < 5 << 20

@@ -42,6 +42,25 @@ def test_table_is_made_once_and_another_is_refused(spark, tmp_path):
         messages.ensure(spark, other)
 
 
+def test_more_than_memory_is_to_hold_is_one_commit(spark, tmp_path, monkeypatch):
+    """In several parts, and again the same at another try."""
+    path = messages.path_in(str(tmp_path))
+    messages.ensure(spark, path)
+    monkeypatch.setattr(messages, "_AT_ONCE_BYTES", 500)
+    found = [
+        (Transaction(0), LogicalMessage(transactional=False, lsn=Lsn(n), prefix="p", content=bytes([n]) * 100))
+        for n in range(1, 8)
+    ]
+    assert [len(part) for part in messages._parts(found)] == [2, 2, 2, 1]
+    messages.append(spark, "s", lambda: iter(found), path)
+    rows = spark.read.format("delta").load(path).orderBy("position").toArrow()
+    assert rows["content"].to_pylist() == [message.content for _, message in found]
+    messages.append(spark, "s", lambda: iter(found[:1]), path)
+    messages.append(spark, "s", lambda: iter(()), path)
+    versions = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").orderBy("version").toArrow()["operation"].to_pylist()
+    assert versions[1:] == ["WRITE", "WRITE"]
+
+
 @pytest.mark.soak
 def test_from_the_server_to_the_table(spark, publisher, pipeline):
     """In the order of the log, each once, also where nothing else happens; over two lives."""

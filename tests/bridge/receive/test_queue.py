@@ -16,6 +16,7 @@ from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
 from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction, TransactionRun
 from tests.protocol.runs import singles
 
@@ -173,6 +174,18 @@ def test_batches_partition_the_stream(sizes, max_rows, max_bytes):
 
 
 # --- backpressure -----------------------------------------------------------------------------------------------------
+
+
+def test_logical_messages_fill_the_queue_and_the_batch():
+    """By what they hold."""
+    large = [
+        Transaction.of_message(LogicalMessage(transactional=False, lsn=Lsn(n), prefix="p", content=b"c" * 1000))
+        for n in range(1, 6)
+    ]
+    assert queue_of(*large, max_bytes=10_000).wait_for_room(0)
+    queue = queue_of(*large, max_bytes=5000)
+    assert not queue.wait_for_room(0)
+    assert queue.take(BatchLimits(1000, 2000, 0), 0) == large[:2]
 
 
 def test_room_comes_back_with_taking():

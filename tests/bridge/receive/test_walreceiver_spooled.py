@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from bridge.apply.batch import Batch
 from bridge.apply.runs import runs_of
 from bridge.errors import StateError
-from bridge.receive import walreceiver
+from bridge.receive import copy_both, walreceiver
 from protocol.columns import RowMessages
 from protocol.errors import UnexpectedMessage
 from protocol.joined import Joined
@@ -197,6 +198,22 @@ def test_a_spool_that_cannot_be_written(stream, publisher):
     error = stream.failure()
     assert isinstance(error, StateError)
     assert f"spool file {stream.folder}" in str(error)
+
+
+def test_large_logical_messages_are_in_files_too(stream, publisher, monkeypatch):
+    """What they hold counts, not only that they are there."""
+    monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 1 << 14)
+    stream.options["messages"] = True
+    stream.again(stream.start_lsn, memory_bytes=200_000)
+    stream.start()
+    publisher.execute(
+        "SELECT pg_logical_emit_message(true, 'p', repeat(n::text, 50000)) FROM generate_series(1, 9) AS n"
+    )
+    (transaction,) = stream.take(1)
+    assert transaction.memory_bytes < 300_000
+    batch = Batch.of([transaction], stream.start_lsn)
+    batch.telling.append(transaction)
+    assert [message.content for _, message in batch.messages()] == [str(n).encode() * 50_000 for n in range(1, 10)]
 
 
 class Scripted:
