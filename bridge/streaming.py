@@ -158,10 +158,10 @@ def stream(
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
     broken_off: BrokenOff,
-) -> None:
+) -> bool:
     """Receive a subscription's slot from its origin on, and apply what comes, until the control says stop.
 
-    A stream that goes without `streaming` for a time (see `BrokenOff`) ends when that is over, and another begins.
+    A stream that goes without `streaming` for a time (see `BrokenOff`) ends when that is over.
 
     Args:
         published: Of the subscription.
@@ -173,6 +173,9 @@ def stream(
         ignored: Called with a published table that does not follow the stream, when there are changes of it.
         broken_off: What ended the streams before this one.
 
+    Returns:
+        Whether it ended so that another begins at once, with the tables looked at anew.
+
     Raises:
         ApplyError: A transaction could not be applied.
         BridgeError: The stream was lost, or cannot begin.
@@ -180,16 +183,15 @@ def stream(
     name = published.subscription.name
     if published.subscription.streaming != "off" and broken_off.switches_off(published.publisher.flush_lsn):
         log.warning("streaming = off, for a time: with it the publisher breaks off the stream again and again")
-    while True:
-        once = _Once(control, broken_off)
-        try:
-            _stream(published, subscribed, spark, catalog, control=once, log=log, ignored=ignored)
-        except StreamError as error:
-            broken_off.failed(error.message, catalog.remote_lsn(name) or INVALID)
-            raise
-        if not once.over:
-            return
+    once = _Once(control, broken_off)
+    try:
+        _stream(published, subscribed, spark, catalog, control=once, log=log, ignored=ignored)
+    except StreamError as error:
+        broken_off.failed(error.message, catalog.remote_lsn(name) or INVALID)
+        raise
+    if once.over:
         log.info("streaming = on again: the WAL that the publisher could not stream is behind")
+    return once.over
 
 
 class _Once:
@@ -209,7 +211,7 @@ class _Once:
 
     def going_on(self, progress: Progress) -> bool:
         """Whether to go on."""
-        if not self._control.going_on(progress):
+        if self.over or not self._control.going_on(progress):
             return False
         self.over = self._broken_off.switches_on(progress.durable_lsn)
         return not self.over

@@ -175,7 +175,7 @@ class SubscriptionWorker:
             pass
 
     def _stream_once(self) -> bool:
-        """One stream, from connecting to its end; whether it ended only to begin again with other tables."""
+        """One stream, from connecting to its end; whether it ended only to begin again, perhaps with other tables."""
         if self._stop.is_set() or not self._status.enabled():
             return False
         self._again = self._look = False
@@ -206,7 +206,7 @@ class SubscriptionWorker:
                 stopping=self._stop.is_set,
             ).run()
             self._copying = False
-            stream(
+            again = stream(
                 published,
                 sync.follow(published.tables, publisher),
                 self._spark,
@@ -216,7 +216,7 @@ class SubscriptionWorker:
                 ignored=self._ignoring(),
                 broken_off=self._broken_off,
             )
-        return self._again
+        return again or self._again
 
     # --- tables that come later -----------------------------------------------------------------------------------
 

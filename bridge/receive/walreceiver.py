@@ -52,6 +52,8 @@ pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _UNDEFINED_OBJECT = "42704"
+_NOT_OF_THE_STREAM = frozenset({"08", "53", "55", "57"})
+"""Classes of errors: a lost connection, want of resources, a slot in use, a server that stops or is told to."""
 _STREAMING = frozenset({State.IDLE, State.IN_STREAM})
 
 
@@ -287,6 +289,6 @@ def _ended(ended: StreamEnded) -> PublisherError:
             "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
         )
     reason = str(ended) or "no reason given"
-    # those of class 57 and 08 are of a server that stops, or of somebody who ends its processes
-    error = PublisherError if sqlstate is None or sqlstate[:2] in {"57", "08"} else StreamError
+    of_the_stream = sqlstate is not None and sqlstate[:2] not in _NOT_OF_THE_STREAM and sqlstate != _UNDEFINED_OBJECT
+    error = StreamError if of_the_stream else PublisherError
     return error(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)

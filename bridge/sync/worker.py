@@ -219,20 +219,22 @@ class TableSyncWorker:
                 if not self._any_copied():
                     raise error
                 self._record(error)  # who hands over the others tries again with this one
-            subscribed = sync.follow(tables, publisher)
-            self._streams = True
-            if self._stop.is_set():
-                return
-            stream(
-                published,
-                subscribed,
-                self._spark,
-                self._catalog,
-                control=self,
-                log=self._log,
-                ignored=lambda _: None,
-                broken_off=self._broken_off,
-            )
+            again = True
+            while again:
+                subscribed = sync.follow(tables, publisher)
+                self._streams = True
+                if self._stop.is_set():
+                    return
+                again = stream(
+                    published,
+                    subscribed,
+                    self._spark,
+                    self._catalog,
+                    control=self,
+                    log=self._log,
+                    ignored=lambda _: None,
+                    broken_off=self._broken_off,
+                )
         faults.reach("sync_caught_up")
 
     def _copy(

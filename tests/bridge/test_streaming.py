@@ -86,6 +86,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
             raise StreamError("could not map filenumber", retry=True)
         while control.going_on(progress):
             progress.durable(Lsn(progress.durable_lsn + 100))
+        assert not control.going_on(progress), "asked again while a batch is waited for"
 
     def going_on(at):
         return at.durable_lsn < 900
@@ -99,13 +100,14 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     positional: Any = (published, {}, None, catalog)
 
     def stream():
-        streaming.stream(*positional, **others)
+        return streaming.stream(*positional, **others)
 
     for _ in range(PATIENCE):
         with pytest.raises(StreamError):
             stream()
     with capture_logs() as events:
-        stream()
+        assert stream()
+        assert not stream()
     assert asked == [True] * PATIENCE + [False, True]
     assert progress.durable_lsn == 900
     assert [(event["log_level"], event["event"].split(",")[0].split(":")[0]) for event in events] == [

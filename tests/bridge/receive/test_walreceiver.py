@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError
+from bridge.errors import PublisherError, StreamError
 from bridge.receive import copy_both, walreceiver
 from bridge.receive.queue import TransactionQueue
 from protocol.lsn import Lsn
@@ -369,6 +369,22 @@ def test_publication_that_is_dropped(stream, publisher):
         assert 'publication "p" does not exist' in str(error)
         assert "so that the tables are copied again" in error.hint
         assert not error.retry
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "kind"),
+    [
+        ("XX000", StreamError),  # "could not map filenumber … to relation OID"
+        ("22012", StreamError),  # a row filter that divides by zero
+        ("42704", PublisherError),  # no such publication
+        ("53100", PublisherError),
+        ("55006", PublisherError),
+        ("57P01", PublisherError),
+        (None, PublisherError),
+    ],
+)
+def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
+    assert type(walreceiver._ended(copy_both.StreamEnded("why", sqlstate))) is kind
 
 
 def test_any_other_error_reaches_the_queue(stream, publisher):
