@@ -269,6 +269,7 @@ def _stream(
             deliver=partial(_deliver, log) if subscription.messages != "off" else lambda _: None,
             lost=partial(_lost, log),
             conflict=subscription.conflict,
+            unrepresentable=subscription.unrepresentable,
             conflicts=partial(_report_conflicts, log),
             messages_path=_messages_path(subscription, spark, catalog),
         )

@@ -8,11 +8,12 @@ here; a property test compares the two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from protocol.errors import MalformedMessage, UnsupportedMessage
 from protocol.joined import Joined
@@ -95,8 +96,9 @@ class RowMessages:
         types: Sequence[ColumnType],
         rows: npt.NDArray[np.int64] | None = None,
         *,
-        unrepresentable: Unrepresentable = "error",
+        unrepresentable: Unrepresentable | Literal["show"] = "error",
         key: Collection[int] = (),
+        wanted: Collection[int] | None = None,
     ) -> pa.Table:
         """Decode messages of one relation, in their order.
 
@@ -104,9 +106,12 @@ class RowMessages:
             relation: As it was when these messages were sent.
             types: Of each of its columns.
             rows: Indices of the messages, ascending; None for all.
-            unrepresentable: What becomes of a value that its column's type cannot hold.
+            unrepresentable: What becomes of a value that its column's type cannot hold; with "show" it is NULL, and
+                stands as text in a column of its own, also a key's.
             key: Positions of columns by which rows are found. A value of theirs that cannot be held is an error
-                in any case: as NULL it would find none, or another row's.
+                even with "null": as NULL it would find none, or another row's.
+            wanted: Positions of the columns whose values are read; None for all. The others are NULL, whatever
+                their values are.
 
         Returns:
             A table with the columns
@@ -114,7 +119,9 @@ class RowMessages:
             `old` (uint8): which tuple there is of the old row, 75 (K) its key, 79 (O) all of it, 0 none;
             `new_<i>` for each column i: the new row's value, NULL in deletes and where it is unchanged TOAST;
             `old_<i>` for each column i, if any message has an old tuple: its value, else NULL;
-            `unchanged_<i>` (bool) if any new tuple marks column i as unchanged TOAST: whether this one does.
+            `unchanged_<i>` (bool) if any new tuple marks column i as unchanged TOAST: whether this one does;
+            `unheld_<i>`, `oldunheld_<i>` (string) with "show", if any new, or old, value of column i cannot be held:
+            the text that PostgreSQL has for it, or for an array's element; NULL for one that can be held.
 
         Raises:
             MalformedMessage: A message does not have the form of its tag or the relation's number of
@@ -128,7 +135,13 @@ class RowMessages:
         if (self.relation_ids[chosen] != relation.relation_id).any():
             raise ValueError(f"rows of other relations than {relation.relation_id}")
         columns = [
-            Column(column.name, type_, "error" if i in key else unrepresentable)
+            Column(
+                column.name,
+                type_,
+                "error" if i in key or unrepresentable == "show" else unrepresentable,
+                shown=unrepresentable == "show",
+                wanted=wanted is None or i in wanted,
+            )
             for i, (column, type_) in enumerate(zip(relation.columns, types, strict=True))
         ]
         parts = decode_in_stretches(
@@ -166,13 +179,17 @@ class RowMessages:
 
 
 class _Part(NamedTuple):
-    """What one stretch decodes to, a row for each message; `old` and `unchanged` by column, where needed."""
+    """What one stretch decodes to, a row for each message; `old` and `unchanged` by column, where needed.
+
+    `unheld` is by the name that the table has for it.
+    """
 
     op: Bytes
     old_mark: Bytes
     new: list[pa.Array]
     old: list[pa.Array] | None
     unchanged: dict[int, Bools]
+    unheld: dict[str, pa.Array]
 
 
 def _marks(stretch: Stretch, tags: Bytes, positions: Ints) -> tuple[Bytes, Bools]:
@@ -217,10 +234,15 @@ def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column])
     positions = stretch.starts + body
     marks, has_old = _marks(stretch, tags, positions)
     old = None
+    unheld: dict[str, pa.Array] = {}
     if has_old.any():
         owners = np.flatnonzero(has_old)
         tuples = _Tuples(stretch, owners, positions[owners], len(columns))
-        old = [tuples.read(column, unchanged=None) for column in columns]
+        old = []
+        for i, column in enumerate(columns):
+            old.append(tuples.read(column, unchanged=None))
+            if tuples.unheld is not None:
+                unheld[f"oldunheld_{i}"] = tuples.unheld
         positions[owners] = tuples.positions
         _check_behind_old(stretch, tags, positions, has_old)
     unchanged: dict[int, Bools] = {}
@@ -231,8 +253,10 @@ def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column])
         new.append(tuples.read(column, found := np.zeros(len(stretch), np.bool_)))
         if found.any():
             unchanged[i] = found
+        if tuples.unheld is not None:
+            unheld[f"unheld_{i}"] = tuples.unheld
     stretch.check_end(owners, tuples.positions)
-    return _Part(tags, np.where(has_old, marks, np.uint8(0)), new, old, unchanged)
+    return _Part(tags, np.where(has_old, marks, np.uint8(0)), new, old, unchanged, unheld)
 
 
 class _Tuples:
@@ -244,12 +268,15 @@ class _Tuples:
 
     Attributes:
         positions: Where reading goes on, in each message.
+        unheld: By message, the texts of the values that could not be held of the column that was read last, where
+            they are to be shown; None where there are none.
     """
 
     def __init__(self, stretch: Stretch, owners: Ints, positions: Ints, columns: int) -> None:
         self._stretch = stretch
         self._owners = owners
         self._ends = stretch.ends[owners]
+        self.unheld: pa.Array | None = None
         self.positions = self._following = positions + _TUPLE_HEADER_BYTES
         stretch.check(self.positions <= self._ends, owners, positions, "the message ends in its tuple's header")
         counts = numbers_at(stretch.data, positions, "u2", 1)
@@ -261,10 +288,15 @@ class _Tuples:
         `unchanged` is set for messages with an unchanged TOAST value; where it is None they may have none.
         """
         count = len(self._stretch)
+        self.unheld = None
         if not len(self._owners):
             return pa.nulls(count, column.type.arrow)
         kinds, values, alike = self._step(column.name)
-        if alike:
+        if not column.wanted:
+            known = _KNOWN_KINDS[kinds]
+            self._stretch.check(known, self._owners, self.positions, f'unknown kind of value in column "{column.name}"')
+            parts = []
+        elif alike:
             parts = [(self._owners, self._read_values(column, self._owners, values, int(kinds[0])))]
         else:
             parts = self._read_mixed(column, kinds, values, unchanged)
@@ -336,7 +368,13 @@ class _Tuples:
         if kind == _BINARY and not column.type.binary:
             reason = f"a value of type {column.type.oid} in binary form, which is read from text only"
             raise UnsupportedMessage(f'column "{column.name}": {reason}')
-        return self._stretch.read(column, owners, values, binary=kind == _BINARY)
+        if not column.shown:
+            return self._stretch.read(column, owners, values, binary=kind == _BINARY)
+        array, texts = self._stretch.read_showing(column, owners, values, binary=kind == _BINARY)
+        if texts is not None:
+            found = merge([(owners, pa.array(texts, pa.string()))], len(self._stretch), pa.string())
+            self.unheld = found if self.unheld is None else pc.coalesce(self.unheld, found)
+        return array
 
 
 def _table(parts: Sequence[_Part], columns: Sequence[Column]) -> pa.Table:
@@ -359,5 +397,9 @@ def _table(parts: Sequence[_Part], columns: Sequence[Column]) -> pa.Table:
         arrays.append(
             [pa.array(part.unchanged.get(i, np.zeros(size, np.bool_))) for part, size in zip(parts, sizes, strict=True)]
         )
+    for name in sorted({name for part in parts for name in part.unheld}):
+        fields.append(pa.field(name, pa.string()))
+        empty = [pa.nulls(size, pa.string()) for size in sizes]
+        arrays.append([part.unheld.get(name, nulls) for part, nulls in zip(parts, empty, strict=True)])
     chunked = [pa.chunked_array(chunks, field.type) for chunks, field in zip(arrays, fields, strict=True)]
     return pa.Table.from_arrays(chunked, schema=pa.schema(fields))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from protocol import readers
 from protocol.errors import MalformedMessage, UnrepresentableValue
@@ -20,11 +22,10 @@ from protocol.slices import (
     UnheldValue,
     Unrepresentable,
 )
+from protocol.types import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
     from protocol.joined import Joined
     from protocol.types import ColumnType
@@ -38,11 +39,21 @@ Part = TypeVar("Part")
 
 
 class Column(NamedTuple):
-    """A column to be read: its name, for errors, its type, and what to do with what its type cannot hold."""
+    """A column to be read.
+
+    Attributes:
+        name: For errors.
+        type: How its values are read.
+        unrepresentable: What to do with what the type cannot hold.
+        shown: Such a value's text is wanted (`Stretch.read_showing`); then it is NULL.
+        wanted: Its values are wanted at all.
+    """
 
     name: str
     type: ColumnType
     unrepresentable: Unrepresentable
+    shown: bool = False
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,41 @@ class Stretch:
                 raise
             reason = "its text is longer than the server's longest"
             raise UnrepresentableValue(column.name, values.show(0), reason, self.first_row) from None
+
+    def read_showing(
+        self, column: Column, owners: Ints, values: Slices, *, binary: bool
+    ) -> tuple[pa.Array, list[str | None] | None]:
+        """As `read`, but what the column's type cannot hold is NULL, whatever the policy.
+
+        Returns:
+            The array; and for each value the text that PostgreSQL has for it, or for an element of it, if it cannot
+            be held, else None; or None where all can.
+        """
+        if column.type.kind is not Kind.ARRAY:
+            array = self.read(column._replace(unrepresentable="null"), owners, values, binary=binary)
+            suspects = np.flatnonzero(array.is_null()) if array.null_count else np.zeros(0, np.int64)
+        else:
+            try:  # of an array that is NULL, or has one in it, it does not show why
+                return self.read(column._replace(unrepresentable="error"), owners, values, binary=binary), None
+            except UnrepresentableValue:
+                array = self.read(column._replace(unrepresentable="null"), owners, values, binary=binary)
+                suspects = np.arange(len(values))
+        if not len(suspects):
+            return array, None
+        read = readers.read_binary if binary else readers.read_text
+        texts: list[str | None] = [None] * len(values)
+        known: dict[bytes, str | None] = {}
+        for index in suspects.tolist():
+            raw = values.raw(index)
+            if raw not in known:
+                known[raw] = None
+                try:
+                    read(values.select(np.array([index])), column.type, "error")
+                except UnheldValue as fault:
+                    known[raw] = fault.text
+            texts[index] = known[raw]
+        held = pa.array([text is None for text in texts])
+        return pc.if_else(held, array, pa.scalar(None, array.type)), texts
 
 
 def decode_in_stretches(

@@ -90,7 +90,8 @@ class TableChanges:
         changes: Arrow table: `seq` int64 (position in the batch, ascending), `op` int16 (`INSERT`, `UPDATE`,
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns of which at least
-            one new value is an unchanged TOAST value that the stream does not carry. Or all that as `Staged`.
+            one new value is an unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>`
+            as in `bridge.apply.unheld`. Or all that as `Staged`.
         truncated: The table was emptied; `changes` holds only what came after.
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.
@@ -429,9 +430,13 @@ def from_rows(
             from_old = pc.and_(table[f"unchanged_{index}"], there)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
             columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)
-        elif kind == "new" or (kind == "old" and index and int(index) in olds):
+            if f"oldunheld_{index}" in table.column_names:
+                held = f"unheld_{index}" not in table.column_names
+                carried = pa.nulls(len(table), pa.string()) if held else table[f"unheld_{index}"]
+                columns[f"unheld_{index}"] = pc.if_else(from_old, table[f"oldunheld_{index}"], carried)
+        elif kind == "new" or (kind in {"old", "oldunheld"} and index and int(index) in olds):
             columns[name] = table[name]
-        elif kind == "unchanged":
+        elif kind in {"unchanged", "unheld"}:
             columns.setdefault(name, table[name])
     if wanted is None:
         return pa.table(columns)

@@ -122,16 +122,27 @@ class Tally:
         conflicts(Conflicts(relation, counts, examples))
 
 
-def conflict_of(error: BaseException) -> Conflict | None:
-    """The conflict that made a commit fail; None when it was something else."""
+def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
+    """The JSON object with which an expression of ours made a commit fail; `mark` is its first key."""
     text = str(error)
-    start = text.find(f'{{"{_MARK}":')
+    start = text.find(f'{{"{mark}":')
     if start < 0:
         return None
     try:
         found, _ = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return None
+    return dict(found)
+
+
+def conflict_of(error: BaseException) -> Conflict | None:
+    """The conflict that made a commit fail; None when it was something else."""
+    found = marked(error, _MARK)
+    try:
+        if found is None:
+            return None
         return Conflict(found["relation"], found[_MARK], tuple(found["columns"]), tuple(found["values"]))
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
 
 

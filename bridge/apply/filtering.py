@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.unheld import MARKS, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,16 +72,24 @@ def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, in
         known, and NULL.
     """
     has_olds = any(name.startswith("old_") for name in changes.columns)
+    changes = _with_room(changes)
+
+    def value(kind: str, name: str) -> Column:
+        i = positions[name]
+        column, text = F.col(f"{kind}_{i}"), f"{MARKS[kind]}_{i}"
+        if text not in changes.columns:
+            return column
+        return exact(name, column, F.col(text), changes.schema[f"{kind}_{i}"].dataType)
 
     def new(name: str) -> Column:
         i = positions[name]
         if has_olds and f"unchanged_{i}" in changes.columns and f"old_{i}" in changes.columns:
             carried = ~F.col(f"unchanged_{i}") | (F.col("old") == NO_OLD)
-            return F.when(carried, F.col(f"new_{i}")).otherwise(F.col(f"old_{i}"))
-        return F.col(f"new_{i}")
+            return F.when(carried, value("new", name)).otherwise(old(name))
+        return value("new", name)
 
     def old(name: str) -> Column:
-        return F.col(f"old_{positions[name]}")
+        return value("old", name)
 
     def true(row_filter: RowFilter | None, row: Callable[[str], Column]) -> Column:
         if row_filter is None:
@@ -102,6 +111,15 @@ def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, in
     return _as_what_they_become(marked, has_olds=has_olds)
 
 
+def _with_room(changes: DataFrame) -> DataFrame:
+    """With a column for the texts of values that an INSERT may take from the old tuple."""
+    for name in changes.columns:
+        kind, _, i = name.partition("_")
+        if kind == "oldunheld" and f"unchanged_{i}" in changes.columns and f"unheld_{i}" not in changes.columns:
+            changes = changes.withColumn(f"unheld_{i}", F.lit(None).cast("string"))
+    return changes
+
+
 def _as_what_they_become(marked: DataFrame, *, has_olds: bool) -> DataFrame:
     """Changes with their new operations; an INSERT that was an UPDATE has what the old tuple has, and no marks."""
     born = (F.col("op") == UPDATE) & (F.col("becomes") == INSERT)
@@ -116,7 +134,13 @@ def _as_what_they_become(marked: DataFrame, *, has_olds: bool) -> DataFrame:
         elif kind == "new" and has_olds and {f"unchanged_{i}", f"old_{i}"} <= set(marked.columns):
             from_old = born & F.col(f"unchanged_{i}")
             columns.append(F.when(from_old, F.col(f"old_{i}")).otherwise(F.col(name)).alias(name))
-            lost |= from_old & F.col(f"old_{i}").isNull()
+            known = F.col(f"old_{i}").isNotNull()
+            if f"oldunheld_{i}" in marked.columns:
+                known |= F.col(f"oldunheld_{i}").isNotNull()
+            lost |= from_old & ~known
+        elif kind == "unheld" and {f"unchanged_{i}", f"oldunheld_{i}"} <= set(marked.columns):
+            from_old = born & F.col(f"unchanged_{i}")
+            columns.append(F.when(from_old, F.col(f"oldunheld_{i}")).otherwise(F.col(name)).alias(name))
         elif kind == "unchanged":
             columns.append((F.col(name) & ~born).alias(name))
             if f"old_{i}" not in marked.columns:

@@ -243,8 +243,14 @@ class BatchFormer:
         pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
         try:
             columns, types = self._define(relation, subscribed, pieces)
-            policy = self._unrepresentable
-            table = work.messages.decode(relation, types, indices, unrepresentable=policy, key=key)
+            wanted = wanted_columns(columns, subscribed)
+            # what has to be held is known when rows have been filtered: of an UPDATE that becomes a DELETE not the new
+            shown = bool(subscribed.filters) or becomes is not None
+            policy: Literal["error", "null", "show"] = "show" if shown else self._unrepresentable
+            own, own_key = chosen(columns, key, wanted, subscribed)
+            table = work.messages.decode(
+                relation, types, indices, unrepresentable=policy, key=key if own_key else (), wanted=wanted
+            )
             table = cast(table, types, columns)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
@@ -254,8 +260,7 @@ class BatchFormer:
             raise work.failed(error.message, at, relation=name, hint=error.hint) from error
         except ProtocolError as error:
             raise work.failed(str(error), at, relation=name) from error
-        wanted = wanted_columns(columns, subscribed)
-        pieces.columns, pieces.key = chosen(columns, key, wanted, subscribed)
+        pieces.columns, pieces.key = own, own_key
         changed = not inserts_only(table)
         if changed and not pieces.key and relation.replica_identity != "f":
             raise work.failed(

@@ -63,8 +63,9 @@ def renaming(
             continue
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
+        types |= {"unheld": pa.string(), "oldunheld": pa.string()}
         found += [
-            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind != "unchanged" and widened)
+            Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()
             if f"{kind}_{here}" in names
         ]

@@ -4,9 +4,10 @@ A table's file has the columns `seq` (position in the transaction), `op` (INSERT
 structs of the table's columns, NULL where the message has no such tuple (of an old tuple there is what identifies a
 row), and `unchanged`: the names of columns whose new value is an unchanged TOAST value, which the stream does not
 carry. Tables that were truncated are in `truncated.txt`; their files hold what came after that. Rows and columns that
-a publication's definition would have left out are here all the same. Where the transaction could not be decoded, its
-messages are in `messages.parquet` as they came (`message`, binary: as in the documentation's "Logical Replication
-Message Formats").
+a publication's definition would have left out are here all the same. Values that a table's column cannot hold are NULL,
+and where there are any, `unheld` and `oldunheld` are structs of their texts. Where the transaction could not be
+decoded, its messages are in `messages.parquet` as they came (`message`, binary: as in the documentation's "Logical
+Replication Message Formats").
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from bridge.apply.changes import COMMANDS, DELETE, NO_OLD, Staged
 from bridge.apply.runs import runs_of
+from bridge.apply.unheld import MARKS
 from bridge.errors import StateError
 from protocol.walsender import HEADER_BYTES
 
@@ -105,6 +107,7 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
     for i, name in enumerate(names):
         for row in pc.indices_nonzero(columns.get(f"unchanged_{i}", pa.array([], pa.bool_()))).to_pylist():
             unchanged[row].append(name)
+    kinds = {name.partition("_")[0] for name in columns}
     return pa.table(
         {
             "seq": columns["seq"],
@@ -112,14 +115,15 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
             "old": _struct(columns, "old", names, pc.equal(columns["old"], NO_OLD)),
             "new": _struct(columns, "new", names, pc.equal(columns["op"], DELETE)),
             "unchanged": pa.array(unchanged, pa.list_(pa.string())),
+            **{kind: _struct(columns, kind, names) for kind in MARKS.values() if kind in kinds},
         }
     )
 
 
-def _struct(columns: dict[str, pa.Array], kind: str, names: Sequence[str], missing: pa.Array) -> pa.Array:
+def _struct(columns: dict[str, pa.Array], kind: str, names: Sequence[str], missing: pa.Array | None = None) -> pa.Array:
     found = [(name, columns[f"{kind}_{i}"]) for i, name in enumerate(names) if f"{kind}_{i}" in columns]
     if not found:
-        return pa.nulls(len(missing))
+        return pa.nulls(len(columns["seq"]))
     return pa.StructArray.from_arrays([array for _, array in found], [name for name, _ in found], mask=missing)
 
 

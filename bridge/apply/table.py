@@ -12,6 +12,7 @@ from bridge.apply.changes import Staged
 from bridge.apply.filtering import filtered
 from bridge.apply.keyed import Keyed, append_new, apply_keyed, new_keys
 from bridge.apply.stage import as_frame
+from bridge.apply.unheld import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ def apply_table(
     changes: TableChanges,
     *,
     conflict: Literal["error", "apply_remote"] = "error",
+    unrepresentable: Literal["error", "null"] = "error",
     lost: Callable[[int], None] = lambda _: None,
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
@@ -38,6 +40,8 @@ def apply_table(
         changes: The changes.
         conflict: Whether a row that is in the way of an INSERT or a key change makes the commit fail, with an error
             that `conflicts.conflict_of` reads, or is overwritten.
+        unrepresentable: What becomes of a value that its column cannot hold, in a row that passes a filter: the commit
+            fails, with an error that `unheld.unheld_of` reads, or it is NULL.
         lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
             does not carry, if there are any.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
@@ -49,6 +53,7 @@ def apply_table(
             delta.overwrite(spark.createDataFrame([], changes.target.schema), path)
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
+    frame = held(frame, columns, key, unrepresentable)
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
     keyed = Keyed(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None

@@ -28,6 +28,7 @@ from bridge.apply.changes import COMMANDS, Staged
 from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
 from bridge.apply.durable import LocalTables
 from bridge.apply.table import apply_table
+from bridge.apply.unheld import unheld_of
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -65,6 +66,7 @@ class BatchApplier:
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
         conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
+        unrepresentable: What becomes of a value that its column cannot hold (see `apply_table`).
         conflicts: Called with a table's conflicts that did not stop the batch, once it is durable, and its finish LSN.
     """
 
@@ -79,6 +81,7 @@ class BatchApplier:
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
         conflict: Literal["error", "apply_remote"] = "error",
+        unrepresentable: Literal["error", "null"] = "error",
         conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
@@ -89,6 +92,7 @@ class BatchApplier:
         self._messages_path = messages_path
         self._lost = lost
         self._conflict = conflict
+        self._unrepresentable = unrepresentable
         self._conflicts = conflicts
         self._local = LocalTables()
 
@@ -266,10 +270,16 @@ class BatchApplier:
                     self._spark,
                     changes,
                     conflict=self._conflict,
+                    unrepresentable=self._unrepresentable,
                     lost=partial(self._lost, name),
                     conflicts=found.append,
                 )
             except (PySparkException, Py4JError) as error:
+                unheld = unheld_of(error)
+                if unheld is not None:
+                    raise ApplyError(
+                        unheld.message, replace(context, column=unheld.column), hint=unheld.hint
+                    ) from error
                 conflict = conflict_of(error)
                 if conflict is None:
                     raise

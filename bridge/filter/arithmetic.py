@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
 from bridge.filter.constants import SPARK_TYPES
+from bridge.filter.literals import END_OF_TIME, FOREVER
 from bridge.filter.refusal import Refused
 from bridge.filter.typed import Typed
 
@@ -118,12 +119,30 @@ def timestamp_of(usecs: Column) -> Column:
     return early.otherwise(F.timestamp_micros(usecs).cast("timestamp_ntz"))
 
 
+def infinite(type_: str, value: Column) -> Column:
+    """Whether a date or timestamp is an infinity, as `literals` has them."""
+    if type_ == "date":
+        return F.unix_date(value).isin(FOREVER, -FOREVER - 1)
+    ends = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, -END_OF_TIME - 1))
+    return F.unix_micros(value.cast("timestamp")).isin(*ends)
+
+
+def finite(type_: str, value: Column) -> Column:
+    """A date or timestamp with which there is reckoned; with an infinity it is an error."""
+    reason = f"reckoning with the {type_} infinity is not translated"
+    return F.when(infinite(type_, value), failure(reason)).otherwise(value)
+
+
 def _days(date: Column) -> Column:
-    return F.unix_date(date).cast("bigint")
+    return F.unix_date(finite("date", date)).cast("bigint")
 
 
 def _usecs(timestamp: Column) -> Column:
-    return F.unix_micros(timestamp.cast("timestamp"))
+    return F.unix_micros(finite("timestamp", timestamp).cast("timestamp"))
+
+
+def _midnight(date: Column) -> Column:
+    return F.unix_micros(finite("date", date).cast("timestamp_ntz").cast("timestamp"))
 
 
 _DATES: Final[dict[tuple[str, ...], Apply]] = {
@@ -135,7 +154,7 @@ _DATES: Final[dict[tuple[str, ...], Apply]] = {
     ("+", "timestamp", "interval"): lambda a, b: timestamp_of(_usecs(a) + b),
     ("-", "timestamp", "interval"): lambda a, b: timestamp_of(_usecs(a) - b),
     ("+", "interval", "timestamp"): lambda a, b: timestamp_of(_usecs(b) + a),
-    ("+", "date", "interval"): lambda a, b: timestamp_of(_usecs(a.cast("timestamp_ntz")) + b),
-    ("-", "date", "interval"): lambda a, b: timestamp_of(_usecs(a.cast("timestamp_ntz")) - b),
-    ("+", "interval", "date"): lambda a, b: timestamp_of(_usecs(b.cast("timestamp_ntz")) + a),
+    ("+", "date", "interval"): lambda a, b: timestamp_of(_midnight(a) + b),
+    ("-", "date", "interval"): lambda a, b: timestamp_of(_midnight(a) - b),
+    ("+", "interval", "date"): lambda a, b: timestamp_of(_midnight(b) + a),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
-from bridge.filter.arithmetic import failure
+from bridge.filter.arithmetic import failure, finite
 from bridge.filter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
 from bridge.filter.encodings import UTF8, Encoding, check_modifiers
 from bridge.filter.refusal import Refused
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
 _LARGEST_FLOAT4: Final = 3.4028235677973366e38  # what is nearer to it than to the next power of two
+_DAY_USECS: Final = 86_400_000_000
 _SMALLEST_FLOAT4: Final = 7.006492321624085e-46
 
 
@@ -121,6 +122,13 @@ def _float8_to_float4(value: Column) -> Column:
     )
 
 
+def _day_of(timestamp: Column) -> Column:
+    """Reckoned, as Spark takes a cast's comparison with the date infinity apart, and fails."""
+    usecs = F.unix_micros(finite("timestamp", timestamp).cast("timestamp"))
+    day = F.call_function("div", usecs - F.pmod(usecs, F.lit(_DAY_USECS)), F.lit(_DAY_USECS))
+    return F.date_from_unix_date(day.cast("int"))
+
+
 def _float_to_integer(target: str) -> Apply:
     # half to the even number; what does not fit raises, and so does what is not a number
     return lambda value: F.rint(value.cast("double")).cast(SPARK_TYPES[target])
@@ -134,6 +142,6 @@ _CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {
     ("int4", "bool"): lambda value: value != 0,
     ("bpchar", "text"): F.rtrim,
     ("bpchar", "varchar"): F.rtrim,
-    ("date", "timestamp"): _plain("timestamp"),
-    ("timestamp", "date"): _plain("date"),
+    ("date", "timestamp"): lambda value: finite("date", value).cast("timestamp_ntz"),
+    ("timestamp", "date"): _day_of,
 }

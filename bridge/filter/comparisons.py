@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
+from bridge.filter.arithmetic import failure
 from bridge.filter.encodings import UTF8, Encoding, check_operator
-from bridge.filter.literals import END_OF_TIME
+from bridge.filter.literals import END_OF_TIME, FOREVER, days
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
 from bridge.filter.typed import STRINGS, Typed, collation_of
@@ -37,6 +38,7 @@ _DIRECT: Final = frozenset(
 _MIXED: Final = frozenset({"date", "timestamp"})
 _DAY_USECS: Final = 86_400_000_000
 _LAST_DAY: Final = END_OF_TIME // _DAY_USECS
+_END_OF_TIMESTAMPS: Final = days(294_277, 1, 1)
 
 
 def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
@@ -152,7 +154,10 @@ def _instant(value: Column) -> Column:
 
 
 def _day(value: Column) -> Column:
-    """A date's first microsecond; of one that no timestamp can reach the last or first there is."""
-    days = F.unix_date(value).cast("bigint")
-    last, first = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, -END_OF_TIME - 1))
-    return F.when(days > _LAST_DAY, last).when(days < -_LAST_DAY, first).otherwise(days * _DAY_USECS)
+    """A date's first microsecond; of one that no timestamp can reach one between the last of them and infinity."""
+    day = F.unix_date(value).cast("bigint")
+    forever, last, ever = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, END_OF_TIME - 1, -END_OF_TIME - 1))
+    ends = F.when(day == FOREVER, forever).when(day < -_LAST_DAY, ever).when(day >= _END_OF_TIMESTAMPS, last)
+    # PostgreSQL's timestamps reach some years further than Spark's
+    unknown = failure("dates of the years 294247 to 294276 are not compared with timestamps")
+    return ends.when(day > _LAST_DAY, unknown).otherwise(day * _DAY_USECS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.arithmetic import date_of, failure
+from bridge.filter.arithmetic import date_of, failure, finite, infinite
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
 from bridge.filter.typed import Constant, Digits, Typed
@@ -56,12 +56,14 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
         field = _field(arguments[0])
         if field not in _TRUNCATED:
             raise Refused(f'date_trunc to "{field}" is not translated', at)
-        return Typed("timestamp", at, lambda value: F.date_trunc(field, value).cast("timestamp_ntz"), (arguments[1],))
+        return Typed(
+            "timestamp", at, lambda value: F.date_trunc(field, finite("timestamp", value)).cast("timestamp_ntz"),
+            (arguments[1],),
+        )  # fmt: skip
     if name == "make_date":
         return Typed("date", at, _make_date, arguments)
     if name == "isfinite" and signature.arguments[0] != "interval":
-        # infinity is no value that a column here holds
-        return Typed("bool", at, lambda value: F.when(value.isNotNull(), F.lit(True)), arguments)
+        return Typed("bool", at, lambda value: ~infinite(arguments[0].type, value), arguments)
     return None
 
 
@@ -75,9 +77,13 @@ def _field(node: Typed) -> str:
 def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     """A field; `date_part` answers a float8, `extract` a numeric."""
     fields = {"date": _FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
-    part = fields.get(field)
-    if part is None:
+    found = fields.get(field)
+    if found is None:
         raise Refused(f'the field "{field}" of type {shown(value.type)} is not translated', at)
+
+    def part(column: Column) -> Column:
+        return found(finite(value.type, column))
+
     if result == "float8":
         apply = (lambda column: _seconds(part(column))) if field == "second" else (lambda c: part(c).cast("double"))
         return Typed(result, at, apply, (value,))

@@ -46,7 +46,8 @@ _UUID: Final = re.compile(r"\{?((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})\}?")
 _MAX_NUMERIC_EXPONENT: Final = 131_072
 
 FOREVER: Final = 2**31 - 1  # as a date: PostgreSQL's DATEVAL_NOEND, beyond every date
-END_OF_TIME: Final = 2**63 - 1
+END_OF_TIME: Final = 2**63 - 1  # as a timestamp: DT_NOEND, beyond every timestamp; the least number is -infinity
+LAST_TIMESTAMP: Final = END_OF_TIME - 2  # stands for all that are later, up to the year 294276
 _FIRST_DAY: Final = -2_440_588  # 4714-11-24 BC
 _EPOCH: Final = dt.date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
@@ -206,8 +207,8 @@ def _timestamp(text: str, type_: str) -> int:
         raise ValueError(f'"{text}" has no zone: what it means depends on TimeZone; write +00 or another offset')
     usecs = _date(found[1] + (found[4] or ""), type_) * _UNIT_USECS["d"] + (_clock(found[2]) if found[2] else 0)
     usecs -= _zone_usecs(zone) if zone else 0
-    # Beyond what Spark's 64 bits since 1970 hold there are no values here either: all compare alike.
-    return min(usecs, END_OF_TIME)
+    # Beyond what Spark's 64 bits since 1970 hold there are no values here either, but dates and infinity.
+    return min(usecs, LAST_TIMESTAMP)
 
 
 def _zone_usecs(zone: str) -> int:

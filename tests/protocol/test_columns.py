@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import struct
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,13 +79,14 @@ def assert_same(table: pa.Table, expected: dict[str, list[Any]]) -> None:
         assert found == reference.comparable(map(reference.nulled, values)), name
 
 
-def expected_columns_undecoded(messages: Iterable[Message], places: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def expected_columns_undecoded(messages: Sequence[Message], places: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The tuples that `raw` promises, by the strict codec's messages."""
 
     def some(found: Any) -> Any:
         return None if found is None else tuple(found[place] for place in places)
 
-    olds = [getattr(m, "key_tuple", None) or getattr(m, "old_tuple", None) for m in messages]
+    keys = [getattr(m, "key_tuple", None) for m in messages]
+    olds = [getattr(m, "old_tuple", None) if key is None else key for m, key in zip(messages, keys, strict=True)]
     return [some(old) for old in olds], [some(getattr(m, "new_tuple", None)) for m in messages]
 
 
@@ -353,6 +356,62 @@ def test_unrepresentable_value_names_row_and_column(short_stretches):
     with pytest.raises(UnrepresentableValue) as caught:
         rows.decode(days, [resolve(1082, -1)], np.array([2, 8]))
     assert caught.value.row == 1
+
+
+DATE, DATES, DECIMAL = (resolve(oid, typmod, {}) for oid, typmod in ((1082, -1), (1182, -1), (1700, (5 << 16 | 2) + 4)))
+ALL = Relation(
+    7, "public", "all", "f", tuple(Column(f"c{i}", oid, -1, True) for i, oid in enumerate((23, 1082, 1182, 1700)))
+)
+EVERY_TYPE = [INT4, DATE, DATES, DECIMAL]
+
+
+def test_what_cannot_be_held_is_shown(short_stretches):
+    """In new and old tuples, in both forms, by message; an array is NULL for one of its elements."""
+    plain = (text("1"), text("2020-01-01"), text("{2020-01-01,NULL}"), text("1.50"))
+    odd = (text("1"), text("infinity"), text("{2020-01-01,-infinity}"), text("NaN"))
+    forever = Value(ValueKind.BINARY, (2**31 - 1).to_bytes(4, "big"))
+    messages: list[Message] = [
+        Insert(7, plain),
+        Insert(7, odd),
+        Update(7, (text("1"), forever, TOAST, NULL), old_tuple=odd),
+        Delete(7, old_tuple=(text("1"), text("0044-03-15 BC"), text("{{2020-01-01}}"), text("0.00"))),
+    ]
+    table = RowMessages([encode(message) for message in messages]).decode(
+        ALL, EVERY_TYPE, unrepresentable="show", key=(1,)
+    )
+    shown = {name: table[name].to_pylist() for name in table.column_names if "unheld" in name}
+    assert shown == {
+        "unheld_1": [None, "infinity", "infinity", None],
+        "unheld_2": [None, "-infinity", None, None],
+        "unheld_3": [None, "NaN", None, None],
+        "oldunheld_1": [None, None, "infinity", "0044-03-15 BC"],
+        "oldunheld_2": [None, None, "-infinity", "{{2020-01-01}}"],
+        "oldunheld_3": [None, None, "NaN", None],
+    }
+    assert table["new_1"].to_pylist() == [dt.date(2020, 1, 1), None, None, None]
+    assert table["new_2"].to_pylist() == [[dt.date(2020, 1, 1), None], None, None, None]
+    assert table["old_3"].to_pylist()[3] == Decimal("0.00")
+    table.validate(full=True)
+    usual = RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE, unrepresentable="show")
+    assert usual == RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE)
+
+
+def test_columns_that_are_not_wanted_are_not_looked_at():
+    """They are NULL, whatever stands there; what comes behind them is found."""
+    messages: list[Message] = [
+        Insert(7, (text("1"), text("infinity"), text("{{"), text("1.50"))),
+        Update(7, (text("2"), TOAST, NULL, text("2.50")), old_tuple=(text("1"), text("no date"), NULL, text("1.50"))),
+    ]
+    rows = RowMessages([encode(message) for message in messages])
+    table = rows.decode(ALL, EVERY_TYPE, wanted={0, 3}, key=(1,))
+    assert table["new_0"].to_pylist() == [1, 2]
+    assert table["new_3"].to_pylist() == [Decimal("1.50"), Decimal("2.50")]
+    assert table["old_3"].to_pylist() == [None, Decimal("1.50")]
+    assert table["new_1"].null_count == table["new_2"].null_count == table["old_1"].null_count == 2
+    broken = bytearray(encode(messages[0]))
+    broken[broken.index(b"infinity") - 5] = ord("x")
+    with pytest.raises(MalformedMessage, match='unknown kind of value in column "c1"'):
+        RowMessages([bytes(broken)]).decode(ALL, EVERY_TYPE, wanted={0})
 
 
 def test_rows_of_another_relation_are_the_callers_mistake():

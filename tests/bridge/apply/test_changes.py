@@ -196,3 +196,21 @@ def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
     assert changes is not None
     assert [column.name for column in changes.columns] == ["id", "old"]
     assert changes.published == frozenset({"id", "old"})
+
+
+def test_texts_of_values_that_cannot_be_held_go_with_them():
+    """Kept where the old value is, renumbered, and taken from the old tuple with an unchanged value."""
+    decoded = pa.table(
+        {
+            "op": pa.array([c.UPDATE, c.UPDATE], pa.uint8()), "old": pa.array([c.OLD_TUPLE, c.NO_OLD], pa.uint8()),
+            **{f"{kind}_{i}": pa.nulls(2, pa.date32()) for kind in ("new", "old") for i in range(2)},
+            "unchanged_1": pa.array([True, False]),
+            "unheld_0": pa.array([None, "infinity"]), "oldunheld_1": pa.array(["-infinity", None]),
+        }
+    )  # fmt: skip
+    changes = c.from_rows(decoded, pa.array([0, 1]), {0}, [1])
+    texts = {name: changes[name].to_pylist() for name in changes.column_names if "unheld" in name}
+    assert texts == {"unheld_0": ["-infinity", None]}
+    changes = c.from_rows(decoded, pa.array([0, 1]), {0, 1})
+    assert changes["unheld_0"].to_pylist() == [None, "infinity"]
+    assert changes["oldunheld_1"].to_pylist() == ["-infinity", None]

@@ -150,3 +150,25 @@ def test_random_changes(spark):
         if becomes:
             expected.append((seq, becomes))
     assert [(seq, op) for seq, op, *_ in result(spark, filters, *changes)] == expected
+
+
+def test_what_cannot_be_held_goes_along(spark):
+    """An INSERT that was an UPDATE has from its old row what the stream does not carry, also of such a value."""
+    schema = pa.schema(
+        {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()}
+        | {"new_0": pa.int32(), "new_1": pa.int32(), "new_2": pa.list_(pa.date32())}
+        | {"old_0": pa.int32(), "old_1": pa.int32(), "old_2": pa.list_(pa.date32()), "unchanged_2": pa.bool_()}
+        | {"oldunheld_2": pa.string()}
+    )
+    row = {"op": UPDATE, "old": OLD_TUPLE, "new_0": 1, "old_0": 1, "new_1": 15, "unchanged_2": True}
+    rows = [
+        {"seq": 0, **row, "old_1": 5, "oldunheld_2": "infinity"},
+        {"seq": 1, **row, "old_1": 5},
+        {"seq": 2, **row, "old_1": 15, "oldunheld_2": "infinity"},
+    ]
+    found = filtered(as_frame(spark, pa.Table.from_pylist(rows, schema=schema)), EVERY, POSITIONS)
+    assert found.orderBy("seq").select("op", "unheld_2", "unchanged_2", "lost").collect() == [
+        (INSERT, "infinity", False, False),
+        (INSERT, None, False, True),
+        (UPDATE, None, True, False),
+    ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
 from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed, key_of
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
@@ -394,6 +394,34 @@ def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(ident
         former(table, unrepresentable="null").form(history, Lsn(50))
     assert caught.value.context.column == "on"
     assert "row filter" in caught.value.hint
+
+
+def test_definitions_shield_from_what_they_leave_out():
+    """Of a column that is not published nothing is decoded; what a filter may leave out is told beside NULL."""
+
+    @dataclass(frozen=True)
+    class OnDay:
+        columns = frozenset({"day"})
+
+        def to_spark(self, resolve):
+            return resolve("day").isNotNull()
+
+    days = Relation(
+        1, "public", "t", "d", tuple(Column(n, o, -1, is_key=n == "id") for n, o in (("id", INT4), ("day", 1082)))
+    )
+    schema = StructType([StructField("id", IntegerType()), StructField("day", DateType())])
+    target = Subscribed(Target("public", "t", "/lake/t", schema), INVALID, ("id",))
+    odd = transaction(100, days, Insert(1, (text(1), text("infinity"))))
+    with pytest.raises(ApplyError, match="cannot be represented"):
+        former(target).form([odd], Lsn(50))
+    (changes,) = former(replace(target, columns=frozenset({"id"}))).form([odd], Lsn(50)).tables
+    assert changes.changes.column_names == ["seq", "op", "old", "new_0"]
+    for policy in ("error", "null"):
+        filtered = replace(target, columns=frozenset({"id", "day"}), filters=RowFilters(insert=OnDay()))
+        (changes,) = former(filtered, unrepresentable=policy).form([odd], Lsn(50)).tables
+        assert changes.changes.select(["new_0", "new_1", "unheld_1"]).to_pylist() == [
+            {"new_0": 1, "new_1": None, "unheld_1": "infinity"}
+        ]
 
 
 def test_tables_whose_dotted_names_are_alike_are_not_one():

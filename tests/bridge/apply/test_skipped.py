@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from bridge.apply.batch import Batch
 from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Staged, TableChanges
-from bridge.apply.skipped import write
+from bridge.apply.skipped import readable, write
 from bridge.apply.stage import SparkStage
 from bridge.apply.target import Target, TargetColumn
 from bridge.errors import ApplyContext, ApplyError, StateError
@@ -52,6 +52,19 @@ def test_changes_under_their_columns_names(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == ["public.t_1.parquet", "truncated.txt"]
     assert pq.read_table(path / "public.t_1.parquet").to_pylist() == READABLE
     assert (path / "truncated.txt").read_text() == "public.t/1\n"
+
+
+def test_values_that_a_column_cannot_hold():
+    """They stand as texts beside NULL."""
+    changes = pa.table(
+        {
+            "seq": pa.array([0]), "op": pa.array([ord("I")], pa.int16()), "old": pa.array([0], pa.int16()),
+            "new_0": pa.array([1]), "new_1": pa.array([None], pa.date32()), "unheld_1": pa.array(["infinity"]),
+        }
+    )  # fmt: skip
+    (row,) = readable(changes, ["id", "day"]).to_pylist()
+    assert (row["new"], row["unheld"]) == ({"id": 1, "day": None}, {"day": "infinity"})
+    assert "oldunheld" not in row
 
 
 def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
