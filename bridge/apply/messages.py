@@ -1,11 +1,13 @@
 """The Delta table of logical messages, `<warehouse>/pgbridge/messages`: what pg_logical_emit_message wrote.
 
 Messages are appended with the batch they came in, under its stamp, so that each is there exactly once, whether it is
-transactional or not. The table may serve several subscriptions.
+transactional or not. The table may serve several subscriptions: a batch that is taken back deletes its own rows, by
+subscription and LSN, whatever else was committed meanwhile.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -13,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bridge.apply import delta
+from bridge.apply.conflicts import literal
 from bridge.apply.stage import SparkStage, as_frame
-from bridge.apply.target import spark_schema, table_path
+from bridge.apply.target import quoted, spark_schema, table_path
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
 
@@ -128,3 +132,43 @@ def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
             part, size_bytes = [], 0
     if part:
         yield part
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The rows of a subscription's batch: of transactions, and messages outside of one, that end in its range.
+
+    Attributes:
+        path: The table.
+        subscription: The subscription's name.
+        start_lsn: The batch's start.
+        end_lsn: The batch's end.
+    """
+
+    path: str
+    subscription: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+
+    @property
+    def condition(self) -> str:
+        """A condition that holds for them.
+
+        A transaction's `finish_lsn` is where its commit record begins, so the first one's may be the batch's start; a
+        message's own LSN is where its record ends, and so is the end of what stands for it in the stream.
+        """
+        high, low = (f"conv(split_part(finish_lsn, '/', {part}), 16, 10)" for part in (1, 2))
+        finish_lsn = f"CAST({high} AS BIGINT) * 4294967296 + CAST({low} AS BIGINT)"
+        start, end = int(self.start_lsn), int(self.end_lsn)
+        return (
+            f"subscription = {literal(self.subscription)} AND CASE WHEN transactional "
+            f"THEN {finish_lsn} >= {start} AND {finish_lsn} < {end} ELSE position > {start} AND position <= {end} END"
+        )
+
+
+def delete(spark: SparkSession, own: Own) -> bool:
+    """Delete a batch's rows; whether the table had some. Without, there is no commit."""
+    if delta.schema_of(spark, own.path) is None:
+        return False
+    deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()
+    return bool(deleted[0].num_affected_rows)

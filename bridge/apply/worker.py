@@ -193,7 +193,7 @@ class BatchApplier:
             fence: It is of a life before this one (see `undo.take_back`).
 
         Raises:
-            TargetError: Somebody has changed a table's rows since.
+            TargetError: Somebody has changed a table's rows since, or has restored it to where batches are lost.
             PySparkException: A table cannot be restored. The undo is recorded, and has to be called again.
         """
         intent = self._catalog.batch(self._subscription)
@@ -202,14 +202,18 @@ class BatchApplier:
         if paths is None:
             paths = [rel.path for rel in self._catalog.rels(self._subscription)]
             paths += [self._messages_path] if self._messages_path else []
+        own_messages = None
+        if self._messages_path is not None and self._messages_path in paths:
+            own_messages = messages.Own(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         undo.take_back(
             self._spark,
-            paths,
+            [path for path in paths if path != self._messages_path],
             self._app_id(),
             intent.end_lsn,
             taken_back=lambda: faults.reach("table_restored"),
+            own_messages=own_messages,
             fence=fence,
         )
         self._local.flush(paths)

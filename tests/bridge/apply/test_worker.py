@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply import delta
+from bridge.apply import delta, messages
 from bridge.apply.batch import Batch
 from bridge.apply.changes import INSERT
 from bridge.apply.target import Target
@@ -26,6 +27,8 @@ from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
+from protocol.transactions import Transaction
 from tests.bridge.apply.targets import changes, content, empty_target
 
 
@@ -193,6 +196,62 @@ def test_what_somebody_else_wrote_is_not_taken_back(spark, catalog, target, stri
     intent = catalog.batch("sub")
     assert intent is not None
     assert intent.undoing
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    spark.sql(f"RESTORE TABLE delta.`{target.path}` TO VERSION AS OF 0").collect()
+    applier(spark, catalog).undo()
+    applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 1, "a"))))
+    assert content(spark, target) == [(1, "a")]
+
+
+def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, target, strict, tmp_path):
+    """Their table serves two subscriptions, and both are at a batch of the same LSNs; the undo is cut short."""
+    path = messages.path_in(str(tmp_path))
+    messages.ensure(spark, path)
+    catalog.register("other", enabled=True)
+    catalog.create_origin("other", Lsn(0x10), "inc", [])
+    other = BatchApplier(fork(spark), catalog, subscription="other", origin_name="o", messages_path=path)
+    ours = applier(spark, catalog, messages_path=path)
+
+    def at(lsn, finish_lsn=None):
+        message = LogicalMessage(finish_lsn is not None, Lsn(lsn), "p", b"%x" % lsn)
+        return Transaction(7, Lsn(finish_lsn or lsn), events=[(0, message)])
+
+    def written():
+        rows = spark.read.format("delta").load(path).collect()
+        return sorted((row.subscription, row.position) for row in rows)
+
+    def with_messages(*tables):
+        # at both ends of the range, and of a transaction that began before it
+        return replace(batch(*tables), telling=[at(0x11), at(0x20), at(0x08, 0x10), at(0x12, 0x1F)])
+
+    before = Batch(Lsn(0), Lsn(0x10), Lsn(0x0F), 6, 1, 1, [], telling=[at(0x10), at(0x09, 0x0F)])
+    for one in (other, ours):
+        one.apply(before)
+    both = [(name, lsn) for name in ("other", "sub") for lsn in (9, 0x10)]
+    everything = sorted(both + [(name, lsn) for name in ("other", "sub") for lsn in (8, 0x11, 0x12, 0x20)])
+
+    def meanwhile(reached):
+        if reached == "undo_begun":
+            faults.install(cut)
+            other.apply(with_messages())
+
+    def cut(reached):
+        if reached == "table_restored":
+            raise Cut
+
+    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
+    faults.install(meanwhile)
+    try:
+        with pytest.raises(Cut):
+            ours.apply(with_messages(changes(strict, (INSERT, None, 9, "a"))))
+    finally:
+        faults.install(lambda _: None)
+    applier(spark, catalog, messages_path=path).undo(fence=True)
+    assert written() == [row for row in everything if row[0] == "other" or row in both]
+    ours.apply(with_messages(changes(target, (INSERT, None, 1, "a"))))
+    assert written() == everything
+    operations = {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()}
+    assert operations == {"CREATE TABLE", "WRITE", "DELETE"}
 
 
 def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_path):

@@ -1,0 +1,157 @@
+"""What a Delta table's history says of a batch: which of its commits the table has, and what came after them.
+
+A RESTORE takes back all that came after the version it names, whoever made it: what the table has is what that version
+had. So the history is walked from a RESTORE to its version, and what lies in between does not count.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from protocol.lsn import Lsn
+
+_LOOKED_AT = 50
+"""How many commits are read at first; twice as many, each time that is not enough."""
+
+_KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG"})
+"""Operations after which the rows are the same: nothing is lost when they are taken back too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of the history.
+
+    Attributes:
+        version: The table's version.
+        operation: Delta's name of it.
+        origin: The application id of the batch or copy that it is of; empty for others' commits.
+        end_lsn: That batch's end, as text.
+        restored: The version that a RESTORE brought back; None for others, and where only a time is known.
+    """
+
+    version: int
+    operation: str
+    origin: str = ""
+    end_lsn: str = ""
+    restored: int | None = None
+
+    @classmethod
+    def of(cls, row: Any) -> Commit:
+        """From a row of DESCRIBE HISTORY."""
+        mark = _mark(row.userMetadata)
+        restored = (row.operationParameters or {}).get("version") if row.operation == "RESTORE" else None
+        return cls(
+            int(row.version),
+            row.operation,
+            mark.get("origin", ""),
+            mark.get("end_lsn", ""),
+            int(restored) if restored and restored.isdigit() else None,
+        )
+
+
+@dataclass
+class History:
+    """A table's commits, read back as far as they are asked for.
+
+    Attributes:
+        path: The Delta table.
+        read: Reads the latest commits, as many as it is given, the latest first.
+    """
+
+    path: str
+    read: Callable[[int], Iterable[Commit]]
+    _commits: dict[int, Commit] = field(default_factory=dict)
+    _wanted: int = _LOOKED_AT
+    _complete: bool = False
+
+    def first_of(self, app_id: str, end_lsn: Lsn) -> int | None:
+        """The first version that a batch committed; None where the table has nothing of it.
+
+        Raises:
+            TargetError: Others have changed rows after it; or a RESTORE by hand has taken back earlier batches too.
+        """
+        family = app_id.rpartition("/")[0]
+        first: Commit | None = None
+        later: Commit | None = None  # the first of the commits that would be lost
+        waiting: Commit | None = None
+        for commit in self._walk(self._latest(), app_id, end_lsn):
+            if _is_of(commit, app_id, end_lsn):
+                first, later = commit, waiting or later
+                waiting = None
+            elif commit.origin.rpartition("/")[0] == family:
+                break  # of a batch before it, or the copy
+            elif commit.operation not in _KEEP_ROWS:
+                waiting = commit
+        if first is not None and later is not None:
+            raise TargetError(
+                f"{self.path}: version {first.version} cannot be taken back, because version {later.version} "
+                f"({later.operation}) was written after it by somebody else",
+                hint=f"look at DESCRIBE HISTORY delta.`{self.path}`, and run: {self._restore(first.version - 1)}; "
+                "what was written since has to be written again",
+            )
+        return None if first is None else first.version
+
+    def _latest(self) -> int:
+        self._more()
+        return max(self._commits, default=-1)
+
+    def _find(self, version: int) -> Commit | None:
+        """A commit; None where the history does not go back so far."""
+        while version not in self._commits and not self._complete:
+            self._more()
+        return self._commits.get(version)
+
+    def _more(self) -> None:
+        found = {commit.version: commit for commit in self.read(self._wanted)}
+        self._complete = len(found) < self._wanted
+        self._wanted *= 2
+        self._commits |= found
+
+    def _walk(self, version: int, app_id: str = "", end_lsn: Lsn | None = None) -> Iterator[Commit]:
+        """The commits whose work a version has, the latest first; with a batch, each RESTORE is held against it."""
+        while (commit := self._find(version)) is not None:
+            if commit.restored is None or commit.restored >= version:
+                yield commit
+                version -= 1
+            else:
+                if end_lsn is not None and commit.origin != app_id:
+                    self._check_restored(commit.version, commit.restored, app_id, end_lsn)
+                version = commit.restored
+
+    def _check_restored(self, version: int, restored: int, app_id: str, end_lsn: Lsn) -> None:
+        """A batch may be taken back by hand, but no other batch with it."""
+        passed = [commit for at in range(restored + 1, version) if (commit := self._find(at)) is not None]
+        first = next((commit.version for commit in passed if _is_of(commit, app_id, end_lsn)), None)
+        if first is None:
+            return
+        had, has = (next((c for c in self._walk(at) if c.origin), None) for at in (first - 1, restored))
+        if had is not None and had != has:
+            raise TargetError(
+                f"{self.path}: version {version}, a RESTORE to version {restored}, has taken back more than the batch "
+                f"up to {end_lsn}: version {had.version} is of a batch before it, which would not come again",
+                hint=f"run: {self._restore(first - 1)}",
+            )
+
+    def _restore(self, version: int) -> str:
+        return f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}"
+
+
+def _is_of(commit: Commit, app_id: str, end_lsn: Lsn) -> bool:
+    return (commit.origin, commit.end_lsn) == (app_id, str(end_lsn))
+
+
+def _mark(user_metadata: str | None) -> dict[str, Any]:
+    """What a commit says of its batch; empty for others' commits."""
+    try:
+        document = json.loads(user_metadata or "{}")
+    except ValueError:
+        return {}
+    mark = document.get("pgbridge") if isinstance(document, dict) else None
+    return mark if isinstance(mark, dict) else {}

@@ -1,0 +1,136 @@
+"""A batch is found in a table's history by what the table has: what was restored does not count."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.apply.history import Commit, History
+from bridge.errors import TargetError
+from protocol.lsn import Lsn
+
+ME = "pgbridge/1/sub/inc/3"
+
+
+def mine(lsn, app_id=ME, **others):
+    """A commit of a batch up to there."""
+    return SimpleNamespace(operation="MERGE", origin=app_id, end_lsn=f"0/{lsn:X}", restored=None, **others)
+
+
+def theirs(operation="WRITE", restored=None):
+    """A commit of somebody else's."""
+    return SimpleNamespace(operation=operation, origin="", end_lsn="", restored=restored)
+
+
+def back_to(version, app_id=""):
+    """A RESTORE; with an application id, an undo's."""
+    end_lsn = "0/20" if app_id else ""
+    return SimpleNamespace(operation="RESTORE", origin=app_id, end_lsn=end_lsn, restored=version)
+
+
+def history(*commits):
+    """The history of versions 0, 1, …, with how many of the latest were asked for, each time."""
+    rows = [Commit(i, c.operation, c.origin, c.end_lsn, c.restored) for i, c in enumerate(commits)]
+    asked = []
+
+    def read(latest):
+        asked.append(latest)
+        return rows[::-1][:latest]
+
+    return History("/lake/t", read), asked
+
+
+BEFORE = (theirs("CREATE TABLE"), mine(0x10))
+UPKEEP = theirs("OPTIMIZE")
+
+
+@pytest.mark.parametrize(
+    ("after", "first"),
+    [
+        ((), None),
+        ((mine(0x20),), 2),
+        ((mine(0x20), mine(0x20)), 2),  # columns changed first
+        ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), 2),
+        ((theirs(), mine(0x20)), 3),  # somebody wrote before it: that stays
+        ((mine(0x20, "pgbridge/1/sub/inc/2"), back_to(1, "pgbridge/1/sub/inc/2"), mine(0x20)), 4),
+        # taken back: by an undo, or by hand, whatever was and is beside it
+        ((mine(0x20), back_to(1, ME)), None),
+        ((mine(0x20), back_to(1, ME), theirs()), None),
+        ((mine(0x20), back_to(1)), None),
+        ((mine(0x20), theirs(), UPKEEP, back_to(1), UPKEEP, theirs()), None),
+        ((mine(0x20), theirs(), back_to(1), back_to(4)), None),
+        ((UPKEEP, mine(0x20), back_to(1)), None),
+        ((theirs(), mine(0x20), back_to(1)), None),  # with what somebody wrote before it: that was his to restore
+        ((mine(0x20), mine(0x20), back_to(2)), 2),  # a part of it was
+        ((mine(0x20), theirs(), back_to(2)), 2),  # what came after it was
+        ((mine(0x20), back_to(1), back_to(2)), 2),  # and brought back
+    ],
+)
+def test_first_of(after, first):
+    assert history(*BEFORE, *after)[0].first_of(ME, Lsn(0x20)) == first
+
+
+def test_it_is_looked_for_behind_any_number_of_others(monkeypatch):
+    """As far back as a commit of an earlier batch; without one, to the beginning."""
+    upkeep = [UPKEEP] * 130
+    assert history(*BEFORE, mine(0x20), *upkeep)[0].first_of(ME, Lsn(0x20)) == 2
+    assert history(theirs("CREATE TABLE"), mine(0x20), *upkeep)[0].first_of(ME, Lsn(0x20)) == 1
+    assert history(*upkeep, *BEFORE, *upkeep)[0].first_of(ME, Lsn(0x20)) is None
+    found, asked = history(*upkeep, *BEFORE, mine(0x20), *upkeep[:10])
+    assert found.first_of(ME, Lsn(0x20)) == 132
+    assert asked == [50]
+    monkeypatch.setattr("bridge.apply.history._LOOKED_AT", 1)
+    assert history(mine(0x20))[0].first_of(ME, Lsn(0x20)) == 0
+    assert history()[0].first_of(ME, Lsn(0x20)) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "first", "other", "operation"),
+    [
+        ((mine(0x20), theirs()), 2, 3, "WRITE"),
+        ((mine(0x20), UPKEEP, theirs("DELETE"), theirs()), 2, 4, "DELETE"),
+        ((mine(0x20), theirs(), mine(0x20), theirs()), 2, 3, "WRITE"),
+        ((mine(0x20), back_to(1), back_to(2), theirs()), 2, 5, "WRITE"),
+        ((mine(0x20), back_to(None)), 2, 3, "RESTORE"),  # by time: which version that is, is not told
+    ],
+)
+def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
+    """The hint's RESTORE helps, also when it is tried a second time."""
+    with pytest.raises(TargetError) as caught:
+        history(*BEFORE, *after)[0].first_of(ME, Lsn(0x20))
+    assert caught.value.message == (
+        f"/lake/t: version {first} cannot be taken back, because version {other} ({operation}) was written after it "
+        "by somebody else"
+    )
+    assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
+    for again in ((), (back_to(1),)):
+        assert history(*BEFORE, *after, back_to(1), *again)[0].first_of(ME, Lsn(0x20)) is None
+
+
+@pytest.mark.parametrize("between", [(), (UPKEEP,), (theirs(),)])
+def test_a_restore_by_hand_to_before_earlier_batches_is_refused(between):
+    """They do not come again; once it is set right, all goes on."""
+    commits = (*BEFORE, *between, mine(0x20), theirs(), back_to(0))
+    with pytest.raises(TargetError, match=r"version 1 is of a batch before it, which would not come again") as caught:
+        history(*commits)[0].first_of(ME, Lsn(0x20))
+    before = 1 + len(between)
+    assert caught.value.hint == f"run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF {before}"
+    assert history(*commits, back_to(before))[0].first_of(ME, Lsn(0x20)) is None
+
+
+def test_commits_are_read_from_rows():
+    """Others' metadata is whatever they like."""
+
+    def row(metadata, operation="WRITE", parameters=None):
+        return Commit.of(
+            SimpleNamespace(version=7, operation=operation, operationParameters=parameters, userMetadata=metadata)
+        )
+
+    assert row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20"}})) == Commit(7, "WRITE", ME, "0/20")
+    for others in (None, "", "text", "[1]", '{"pgbridge": 1}', "1"):
+        assert row(others) == Commit(7, "WRITE")
+    assert row(None, "RESTORE", {"version": "3", "timestamp": None}).restored == 3
+    assert row(None, "RESTORE", {"version": None, "timestamp": "2026-01-01"}).restored is None
+    assert row(None, "WRITE", {"version": "3"}).restored is None
