@@ -11,6 +11,7 @@
       SkipError             the LSN to skip or to advance to cannot be one
       PublicationError      publications do not go together, or do not fit the tables
       TargetError           a Delta table is not what it must be
+      TargetBusy            others' commits to a Delta table came in the way, again and again: nothing was committed
       SyncError             a table's copy was cut short: it starts again
       ApplyError            a batch or transaction could not be applied: nothing of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened: look before retrying
@@ -96,6 +97,12 @@ class PublicationError(BridgeError):
 
 class TargetError(BridgeError):
     """A Delta table is missing, foreign, or has not the columns it needs."""
+
+
+class TargetBusy(BridgeError):
+    """Another writer's commits to a Delta table came in the way of every try: the fault of no transaction."""
+
+    retry = True
 
 
 class SyncError(BridgeError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, session
-from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, StateError, SyncError
+from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetBusy
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.verdicts import FilterServer
@@ -149,7 +149,8 @@ class SubscriptionWorker:
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
         if self._stop.is_set():
             return False
-        if self.subscription.disable_on_error and not isinstance(error, PublisherError | ConfigError | StateError):
+        not_its_own = isinstance(error, PublisherError | ConfigError | StateError | TargetBusy)
+        if self.subscription.disable_on_error and not not_its_own:
             return not self._disable()
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
         hopeless = self._failures >= limit or not getattr(error, "retry", True)

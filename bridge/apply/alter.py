@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bridge import faults
 from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn, fills
+from bridge.apply.in_place import in_place
 from bridge.apply.stage import as_frame
 from bridge.apply.target import quoted, spark_type, table_properties
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.evolution import Change
 
@@ -32,11 +34,18 @@ _TYPE_WIDENING = {"delta.enableTypeWidening": "true"}
 _TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
-def alter_table(spark: SparkSession, path: str, changes: Sequence[Change]) -> None:
+def alter_table(
+    spark: SparkSession, path: str, changes: Sequence[Change], log: FilteringBoundLogger | None = None
+) -> None:
     """Make changes of a table's columns; within `delta.stamped`, with an application id that no batch has.
 
-    The MERGE is stamped, and is left out by Delta where it is there already.
+    The MERGE is stamped, and is left out by Delta where it is there already. Where others' commits come in the way of
+    one of the changes, that one is tried again.
     """
+
+    def run(statement: str) -> None:
+        in_place(lambda: spark.sql(statement).collect(), path, log)
+
     properties = needed_properties(changes)
     if properties:
         detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
@@ -44,13 +53,13 @@ def alter_table(spark: SparkSession, path: str, changes: Sequence[Change]) -> No
         missing = {key: value for key, value in properties.items() if there.get(key) != value}
         if missing:
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in missing.items())
-            spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})").collect()
+            run(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
     for statement in statements(path, changes):
-        spark.sql(statement).collect()
+        run(statement)
         faults.reach("schema_changed")
     values = fills(changes)
     if values:
-        _fill(spark, path, values)
+        in_place(lambda: _fill(spark, path, values), path, log)
         faults.reach("column_filled")
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from bridge.apply import delta
 from bridge.apply.conflicts import literal
+from bridge.apply.in_place import in_place
 from bridge.apply.stage import SparkStage, as_frame
 from bridge.apply.target import quoted, spark_schema, table_path
 from bridge.errors import TargetError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
@@ -65,10 +67,15 @@ def ensure(spark: SparkSession, path: str) -> None:
         TargetError: What lies there is another table.
     """
     wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
-    found = delta.schema_of(spark, path)
-    if found is None:
-        delta.create(spark, path, wanted)
-    elif found != wanted:
+
+    def found_or_made() -> StructType:  # two subscriptions may begin at once
+        found = delta.schema_of(spark, path)
+        if found is None:
+            delta.create(spark, path, wanted)
+        return found or wanted
+
+    found = in_place(found_or_made, path)
+    if found != wanted:
         raise TargetError(
             f"the Delta table at {path} is not one of logical messages: its columns are {found.simpleString()}",
             hint='set messages = "log", or give the subscription another warehouse',

@@ -18,12 +18,14 @@ from pyspark.errors import AnalysisException
 from bridge.apply import messages
 from bridge.apply.delta import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
 from bridge.apply.history import Commit, History
+from bridge.apply.in_place import in_place
 from bridge.apply.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
 
     from protocol.lsn import Lsn
 
@@ -37,6 +39,7 @@ def take_back(
     taken_back: Callable[[], None],
     own_messages: messages.Own | None = None,
     fence: bool = False,
+    log: FilteringBoundLogger | None = None,
 ) -> None:
     """Restore tables to the version before a batch's first commit, where they have one.
 
@@ -49,8 +52,10 @@ def take_back(
         own_messages: The batch's rows in the table of logical messages, if it may have some there.
         fence: The batch is of a process that was killed, whose Spark may still be at a commit: keep it out, by an empty
             commit under the batch's stamp, so that Delta refuses one that began before.
+        log: Where it is logged that others' commits came in the way.
 
     Raises:
+        TargetBusy: Others' commits came in the way of all tries; the undo has to be called again.
         TargetError: Somebody has changed rows after the batch's commit, which would be lost; or has restored a table
             to where earlier batches are lost.
     """
@@ -59,7 +64,7 @@ def take_back(
 
     def keep_out(path: str) -> None:
         if fence and (schema := schema_of(spark, path)) is not None:
-            append_nothing(spark, path, schema, stamp)
+            in_place(lambda: append_nothing(spark, path, schema, stamp), path, log)
 
     def restore(path: str) -> None:
         version = History(path, lambda latest: _commits(spark, path, latest)).first_of(app_id, end_lsn)
@@ -73,7 +78,7 @@ def take_back(
 
     def part(path: str, what: Callable[[], None]) -> None:
         keep_out(path)
-        what()
+        in_place(what, path, log)
 
     spark.conf.set(USER_METADATA, json.dumps(mark))
     try:

@@ -21,15 +21,16 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge import faults
+from bridge import faults, log
 from bridge.apply import delta, messages, skipped, undo
 from bridge.apply.alter import alter_table
 from bridge.apply.changes import COMMANDS, Staged
 from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
 from bridge.apply.durable import LocalTables
+from bridge.apply.in_place import in_place
 from bridge.apply.table import apply_table
 from bridge.apply.unheld import unheld_of
-from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown
+from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
@@ -95,6 +96,7 @@ class BatchApplier:
         self._unrepresentable = unrepresentable
         self._conflicts = conflicts
         self._local = LocalTables()
+        self._log = log.get(subscription)
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -111,6 +113,7 @@ class BatchApplier:
             ApplyError: A table could not be committed.
             OutcomeUnknown: Spark is gone; the intent stands.
             StateError: What Spark has written is not on disk (see `LocalTables`); the intent stands.
+            TargetBusy: Others' commits to a table came in the way of the batch's; the intent stands.
         """
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
         self._catalog.begin_batch(self._subscription, intent)
@@ -121,7 +124,7 @@ class BatchApplier:
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
         if batch.telling and self._messages_path:
-            append = partial(messages.append, self._spark, self._subscription, batch.messages)
+            append = partial(messages.append, self._spark, self._subscription, batch.messages, self._messages_path)
             parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
             stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
@@ -214,6 +217,7 @@ class BatchApplier:
             intent.end_lsn,
             taken_back=lambda: faults.reach("table_restored"),
             own_messages=own_messages,
+            log=self._log,
             fence=fence,
         )
         self._local.flush(paths)
@@ -263,21 +267,29 @@ class BatchApplier:
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with _failing_as(context):
-            alter_table(self._spark, changes.target.path, changes.alterations)
+            alter_table(self._spark, changes.target.path, changes.alterations, self._log)
 
     def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         name = changes.target.qualified_name
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
         with _failing_as(context, counted=True):
-            try:
+            lost: list[int] = []
+
+            def commit() -> None:
+                lost.clear()  # of a try that another writer's commit came in the way of
                 apply_table(
                     self._spark,
                     changes,
                     conflict=self._conflict,
                     unrepresentable=self._unrepresentable,
-                    lost=partial(self._lost, name),
+                    lost=lost.append,
                     conflicts=found.append,
                 )
+
+            try:
+                in_place(commit, changes.target.path, self._log)
+                for rows in lost:
+                    self._lost(name, rows)
             except (PySparkException, Py4JError) as error:
                 unheld = unheld_of(error)
                 if unheld is not None:
@@ -292,10 +304,10 @@ class BatchApplier:
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error
 
-    def _messages(self, batch: Batch, append: Callable[[str], None]) -> None:
+    def _messages(self, batch: Batch, append: Callable[[], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
         with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME), counted=True):
-            append(self._messages_path)
+            in_place(append, self._messages_path, self._log)
 
 
 @contextmanager
@@ -309,7 +321,7 @@ def _failing_as(context: ApplyContext, *, counted: bool = False) -> Iterator[Non
             faults.reach("table_committed")
     except (Py4JNetworkError, ConnectionError) as error:
         raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-    except ApplyError:
+    except (ApplyError, TargetBusy):
         raise
     except BridgeError as error:
         raise ApplyError(error.message, context, hint=error.hint) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +20,7 @@ from bridge import faults
 from bridge.apply import delta
 from bridge.apply.changes import Subscribed
 from bridge.apply.durable import LocalTables
+from bridge.apply.in_place import in_place
 from bridge.apply.schemas import columns_of
 from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
 from bridge.apply.worker import summary
@@ -184,7 +186,15 @@ class TableSync:
                 ranges=held.ranges,
             )
             try:
-                delta.overwrite(rows, rel.path, stamp, columns_too=not fits, rows_per_file=held.rows_per_file)
+                replaced = partial(
+                    delta.overwrite,
+                    rows,
+                    rel.path,
+                    stamp,
+                    columns_too=not fits,
+                    rows_per_file=held.rows_per_file,
+                )
+                in_place(replaced, rel.path, self._log)
             except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
             held.check()

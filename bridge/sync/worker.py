@@ -27,7 +27,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
-from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetError
+from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetBusy, TargetError
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
@@ -191,7 +191,7 @@ class TableSyncWorker:
         self._status.record_error(error, counter=None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("tables cannot be brought in", error=str(error), failures=self._failures, exc_info=unexpected)
-        if isinstance(error, PublisherError | StateError):
+        if isinstance(error, PublisherError | StateError | TargetBusy):
             return
         try:
             refresh.count_sync_error(self._catalog, self._main.name)
@@ -256,7 +256,7 @@ class TableSyncWorker:
                     self._log,
                     stopping=self._stop.is_set,
                 ).run()
-        except (SyncError, TargetError) as error:
+        except (SyncError, TargetError, TargetBusy) as error:
             return error
         if not missing:
             return None

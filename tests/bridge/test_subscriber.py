@@ -6,11 +6,13 @@ import resource
 import sqlite3
 import time
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.errors import ApplyError, ConfigError, PublisherError
+from bridge.config import Subscription
+from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
 from bridge.track import database
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
@@ -179,6 +181,25 @@ def test_disable_on_error(spark, publisher, pipeline):
     assert not row.enabled
     assert row.state == "disabled"
     assert row.apply_error_count == 1
+
+
+def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path):
+    """It is tried again, with no LSN to skip, no count, and without disable_on_error."""
+    from bridge.subscriber import SubscriptionWorker
+
+    catalog = Catalog(catalog_path(tmp_path))
+    catalog.register("sub", enabled=True)
+    subscription = Subscription(
+        name="sub", connection="", publications=("pub",), warehouse="/lake", disable_on_error=True
+    )
+    spark: Any = None
+    assert SubscriptionWorker(subscription, spark, catalog, until_caught_up=True)._failed(TargetBusy("busy"))
+    error, row = catalog.last_error("sub"), catalog.subscription("sub")
+    assert error is not None
+    assert row is not None
+    assert (error.message, error.finish_lsn) == ("busy", None)
+    assert (row.enabled, row.apply_error_count, row.sync_error_count) == (True, 0, 0)
+    catalog.close()
 
 
 def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline):
