@@ -53,7 +53,8 @@ TRANSLATION = tuple(
     f"bridge/filter/{name}.py"
     for name in (
         "analysis", "arithmetic", "arrays", "casts", "coercion", "columns", "comparisons", "constants",
-        "date_functions", "functions", "jsonb", "number_functions", "numerics", "row_filter", "text_functions",
+        "date_functions", "functions", "intervals", "jsonb", "number_functions", "numerics", "row_filter", "rows",
+        "text_functions",
     )
 )  # fmt: skip
 """What makes Spark columns of a row filter."""

@@ -139,7 +139,7 @@ def _collation(collation: CatalogCollation | None) -> row_filter.Collation | Non
         name,
         bytewise=collation.bytewise,
         deterministic=collation.deterministic,
-        ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider == "c",
+        ascii_case=collation.ctype in {"C", "POSIX"} and collation.provider in {"b", "c"},
         default=name == "default",
         user_defined=schema != "pg_catalog",
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import arithmetic, arrays, casts, comparisons, functions, literals, numerics, syntax
+from bridge.filter import arithmetic, arrays, casts, comparisons, functions, literals, numerics, rows, syntax
 from bridge.filter.coercion import coerced, to_common
 from bridge.filter.columns import FilterColumn, reference
 from bridge.filter.constants import constant, spark_type
@@ -85,6 +85,10 @@ class Analysis:
     def _dispatch(self, node: syntax.Node) -> Typed:
         raise Refused(ONLY_SIMPLE, node.at)
 
+    @_dispatch.register
+    def _(self, node: syntax.Row) -> Typed:
+        raise Refused("a row of values is translated where it is compared with another row", node.at)
+
     # leaves
 
     @_dispatch.register
@@ -126,8 +130,6 @@ class Analysis:
         if isinstance(node.argument, syntax.ArrayItems) and is_array(target):
             return self._array(node.argument, target[1:])
         argument = self._typed(node.argument)
-        if argument.type == UNKNOWN and target == "interval" and node.type.modifiers:
-            raise Refused("modifiers of type interval are not translated", node.at)
         converted = self._coerced(argument, target, node.at, contexts="iae")
         if is_array(target) and node.type.modifiers:
             raise Refused("modifiers of array types are not translated", node.at)
@@ -165,8 +167,8 @@ class Analysis:
 
     @_dispatch.register
     def _(self, node: syntax.Operator) -> Typed:
-        if any(isinstance(argument, syntax.Row) for argument in node.arguments):
-            return self._rows(node)
+        if any(isinstance(argument, syntax.Row) for argument in node.arguments) and len(node.arguments) == 2:
+            return rows.compared(node.name, *node.arguments, self._operate_nodes, node.at)
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         if len(arguments) == 1:
             return self._prefix(node.name, arguments[0], node.at)
@@ -177,11 +179,16 @@ class Analysis:
         if signature is None:
             raise Refused(f"operator does not exist: {name} {shown(argument.type)}", at)
         converted = self._coerced(argument, signature.arguments[0], at)
+        if name == "~":
+            return arithmetic.complement(converted, at)
         return converted if name == "+" else arithmetic.negate(converted, at)
 
     def _operate(self, name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
         signature = self._operator(name, tuple(argument.type for argument in arguments), at)
         return functions.operator(name, signature, self._passed(signature, arguments, at), at, self._encoding)
+
+    def _operate_nodes(self, name: str, left: syntax.Node, right: syntax.Node) -> Typed:
+        return self._operate(name, (self._typed(left), self._typed(right)), left.at)
 
     def _operator(self, name: str, types: tuple[str, ...], at: int) -> Signature:
         if name not in OPERATORS:
@@ -204,19 +211,6 @@ class Analysis:
             passed.append(self._coerced(argument, target, at))
         return tuple(passed)
 
-    def _rows(self, node: syntax.Operator) -> Typed:
-        left, right = node.arguments
-        if node.name not in {"=", "<>"}:
-            raise Refused("rows are compared by = and <> only", node.at)
-        if not (isinstance(left, syntax.Row) and isinstance(right, syntax.Row)) or len(left.items) != len(right.items):
-            raise Refused("unequal number of entries in row expressions", node.at)
-        pairs = [
-            self._operate(node.name, (self._typed(a), self._typed(b)), node.at)
-            for a, b in zip(left.items, right.items, strict=True)
-        ]
-        both = (lambda a, b: a & b) if node.name == "=" else (lambda a, b: a | b)
-        return Typed(_BOOLEAN, node.at, lambda *columns: functools.reduce(both, columns), tuple(pairs))
-
     @_dispatch.register
     def _(self, node: syntax.BooleanOperator) -> Typed:
         arguments = tuple(self._boolean(argument, node.name.upper()) for argument in node.arguments)
@@ -233,18 +227,24 @@ class Analysis:
 
     @_dispatch.register
     def _(self, node: syntax.Test) -> Typed:
-        if isinstance(node.argument, syntax.Row):
-            raise Refused("IS NULL of a row is not translated", node.at)
+        if isinstance(node.argument, syntax.Row) and node.what == "null":
+            items = [self._known(item) for item in node.argument.items]
+            return rows.null(items, negated=node.negated, at=node.at)
         if node.what == "null":
-            argument = self._typed(node.argument)
-            if argument.type == UNKNOWN:
-                argument = self._coerced(argument, "text", node.at)
+            argument = self._known(node.argument)
             return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
         argument = self._boolean(node.argument, f"IS {node.what.upper()}")
         return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
 
+    def _known(self, node: syntax.Node) -> Typed:
+        """A value of whatever type; what could be any is text."""
+        typed = self._typed(node)
+        return self._coerced(typed, "text", node.at) if typed.type == UNKNOWN else typed
+
     @_dispatch.register
     def _(self, node: syntax.Distinct) -> Typed:
+        if isinstance(node.left, syntax.Row) or isinstance(node.right, syntax.Row):
+            return rows.distinct(node, self._operate_nodes)
         left, right = self._typed(node.left), self._typed(node.right)
         equal = self._operate("=", (left, right), node.at)
 
@@ -258,7 +258,7 @@ class Analysis:
     def _(self, node: syntax.In) -> Typed:
         """`transformAExprIn`: literals go into an array of the common type, the rest is compared one by one."""
         if isinstance(node.argument, syntax.Row):
-            raise Refused("IN of rows is not translated", node.at)
+            return rows.within(node, self._operate_nodes)
         left = self._typed(node.argument)
         items = [self._typed(item) for item in node.items]
         fixed = [item for item in items if not item.columns()]
@@ -384,7 +384,7 @@ class Analysis:
         type_ = arguments[0].type
         if type_ in {"text", "varchar"}:
             comparisons.check_order(arguments, node.at, self._encoding)
-        elif type_ in {"bpchar", "jsonb"} or is_array(type_) or (type_ == "numeric" and not arguments[0].digits):
+        elif type_ not in comparisons.DIRECT | {"numeric"} or (type_ == "numeric" and not arguments[0].digits):
             raise Refused(f"{node.name.upper()} of values of type {shown(type_)} is not translated", node.at)
         return self._same(arguments, F.greatest if node.name == "greatest" else F.least, node.at, arguments)
 

@@ -14,7 +14,7 @@ from bridge.filter import numerics
 from bridge.filter.constants import SPARK_TYPES
 from bridge.filter.literals import END_OF_TIME, FOREVER
 from bridge.filter.refusal import Refused
-from bridge.filter.typed import Typed
+from bridge.filter.typed import Constant, Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -40,6 +40,8 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
         if name in {"/", "^"}:
             raise Refused(f"the operator {name} on numeric values is not translated: its scale depends on them", at)
         return numerics.arithmetic(name, arguments, at)
+    if "interval" in signature.arguments and set(signature.arguments) & {"date", "timestamp"}:
+        return _with_interval(name, signature, arguments, at)
     apply: Apply | None = None
     if result in INTEGERS and set(signature.arguments) <= INTEGERS:
         apply = _INTEGERS.get(name) and _typed(_INTEGERS[name], SPARK_TYPES[result])
@@ -50,6 +52,18 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     return Typed(result, at, apply, arguments) if apply else None
 
 
+def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
+    """A date or a timestamp without time zone, plus or minus a literal: every day of it has 24 hours."""
+    moment, interval = arguments if signature.arguments[1] == "interval" else arguments[::-1]
+    if not isinstance(interval, Constant) or (interval.value is not None and interval.value.months):
+        raise Refused("adding intervals is translated for literals of days, hours, minutes and seconds", interval.at)
+    usecs = None
+    if interval.value is not None:
+        usecs = str((interval.value.days * 86_400_000_000 + interval.value.usecs) * (1 if name == "+" else -1))
+    start = _midnight if moment.type == "date" else _usecs
+    return Typed("timestamp", at, lambda a: timestamp_of(start(a) + F.lit(usecs).cast("bigint")), (moment,))
+
+
 def negate(node: Typed, at: int) -> Typed:
     """The prefix operator -."""
     if node.type == "numeric":
@@ -57,6 +71,13 @@ def negate(node: Typed, at: int) -> Typed:
     if node.type not in INTEGERS | FLOATS:
         raise Refused(f"the prefix operator - on values of type {node.type} is not translated", at)
     return Typed(node.type, at, lambda column: -column, (node,))
+
+
+def complement(node: Typed, at: int) -> Typed:
+    """The prefix operator ~."""
+    if node.type not in INTEGERS:
+        raise Refused(f"the prefix operator ~ on values of type {node.type} is not translated", at)
+    return Typed(node.type, at, F.bitwise_not, (node,))
 
 
 def failure(message: str) -> Column:
@@ -71,6 +92,9 @@ _INTEGERS: Final[dict[str, Apply]] = {
     "*": lambda a, b: a * b,
     "/": lambda a, b: F.call_function("div", a, b),
     "%": lambda a, b: a % b,
+    "&": lambda a, b: a.bitwiseAND(b),
+    "|": lambda a, b: a.bitwiseOR(b),
+    "#": lambda a, b: a.bitwiseXOR(b),
 }
 
 
@@ -150,11 +174,4 @@ _DATES: Final[dict[tuple[str, ...], Apply]] = {
     ("+", "int4", "date"): lambda a, b: date_of(_days(b) + a),
     ("-", "date", "int4"): lambda a, b: date_of(_days(a) - b),
     ("-", "date", "date"): lambda a, b: (_days(a) - _days(b)).cast("int"),
-    # an interval is a literal's microseconds
-    ("+", "timestamp", "interval"): lambda a, b: timestamp_of(_usecs(a) + b),
-    ("-", "timestamp", "interval"): lambda a, b: timestamp_of(_usecs(a) - b),
-    ("+", "interval", "timestamp"): lambda a, b: timestamp_of(_usecs(b) + a),
-    ("+", "date", "interval"): lambda a, b: timestamp_of(_midnight(a) + b),
-    ("-", "date", "interval"): lambda a, b: timestamp_of(_midnight(a) - b),
-    ("+", "interval", "date"): lambda a, b: timestamp_of(_midnight(b) + a),
 }

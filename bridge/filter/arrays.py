@@ -59,17 +59,21 @@ def quantified(left: Typed, array: Typed, compare: Apply, *, every: bool, at: in
 
 
 def function(name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
-    """array_length and cardinality.
+    """Lengths and bounds: arrays have one dimension here, which begins at 1.
 
     Raises:
         Refused: The dimension is not a literal.
     """
     if name == "cardinality":
         return Typed("int4", at, F.size, arguments)
+    if name == "array_ndims":
+        return Typed("int4", at, lambda array: F.when(F.size(array) > 0, F.lit(1)), arguments)
     dimension = arguments[1]
     if not isinstance(dimension, Constant):
         raise Refused("a dimension that is not a literal is not translated", dimension.at)
     if dimension.value != 1:
         # arrays have one dimension here
         return Typed("int4", at, lambda _: F.lit(None).cast("int"), (arguments[0],))
+    if name == "array_lower":
+        return Typed("int4", at, lambda array: F.when(F.size(array) > 0, F.lit(1)), (arguments[0],))
     return Typed("int4", at, lambda array: F.when(F.size(array) > 0, F.size(array)), (arguments[0],))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import numerics
+from bridge.filter import intervals, numerics
 from bridge.filter.arithmetic import failure
 from bridge.filter.encodings import UTF8, Encoding, check_operator
 from bridge.filter.literals import END_OF_TIME, FOREVER, days
@@ -30,7 +30,7 @@ COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
     ">=": lambda a, b: a >= b,
 }
 _EQUALITIES: Final = frozenset({"=", "<>"})
-_DIRECT: Final = frozenset(
+DIRECT: Final = frozenset(
     # Spark's order is PostgreSQL's: NaN equals itself and is the greatest, -0 equals 0, bytes are unsigned.
     # A uuid's and a time's text is ordered as the value is.
     {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea", "uuid", "time"}
@@ -50,6 +50,8 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     types = {left.type, right.type}
     if types == _MIXED:
         return Typed("bool", at, _mixed(name, left), (left, right))
+    if types == {"interval"}:
+        return Typed("bool", at, _of(name, intervals.span), (left, right))
     if types == {"numeric"}:
         return _compare_numerics(name, numerics.together(left, right), at)
     if types <= STRINGS:
@@ -57,7 +59,7 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     if left.type.startswith("_") and len(types) == 1 and name in _EQUALITIES:
         check_elements(left, right, at)
         return Typed("bool", at, COMPARISONS[name], (left, right))
-    if not types <= _DIRECT:
+    if not types <= DIRECT:
         raise Refused(f"comparing values of type {shown(left.type)} is not translated", at)
     return Typed("bool", at, COMPARISONS[name], (left, right))
 
@@ -74,7 +76,7 @@ def check_elements(left: Typed, right: Typed, at: int) -> None:
             raise Refused("comparing arrays of numeric values of different digits is not translated", at)
     elif element in {"text", "varchar"}:
         _check_equality((left, right), at)
-    elif element not in _DIRECT:
+    elif element not in DIRECT:
         raise Refused(f"comparing values of type {shown(left.type)} is not translated", at)
 
 

@@ -20,9 +20,9 @@ SPARK_TYPES: Final = {
     "bool": "boolean", "int2": "smallint", "int4": "int", "int8": "bigint", "float4": "float", "float8": "double",
     "text": "string", "varchar": "string", "bpchar": "string", "uuid": "string", "time": "string", "jsonb": "string",
     "bytea": "binary", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp",
-    "interval": "bigint",
+    "interval": "string",
 }  # fmt: skip
-"""As the decoder makes columns (protocol.types); an interval is a literal's microseconds."""
+"""As the decoder makes columns (protocol.types)."""
 
 
 def constant(type_: str, value: Any, at: int, collation: Collation | None = None) -> Constant:
@@ -105,6 +105,8 @@ def _column(type_: str, value: Any, digits: Digits | None) -> Column:  # noqa: P
     if type_ in {"timestamp", "timestamptz"}:
         # the text keeps the least of 64-bit numbers whole on its way to the JVM
         return F.timestamp_micros(F.lit(str(value)).cast("bigint")).cast(SPARK_TYPES[type_])
-    if type_ in {"int8", "interval"}:
+    if type_ == "interval":
+        return F.lit(value.text)
+    if type_ == "int8":
         return F.lit(str(value)).cast("bigint")
     return F.lit(value).cast(SPARK_TYPES[type_])

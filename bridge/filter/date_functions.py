@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from bridge.filter.pg_catalog import Signature
 
+
+def _usecs_of_minute(value: Column) -> Column:
+    return F.pmod(F.unix_micros(value.cast("timestamp")), F.lit(60_000_000))
+
+
 _FIELDS: Final[dict[str, Callable[[Column], Column]]] = {
     "year": lambda value: _year(F.year(value)),
     "quarter": F.quarter,
@@ -27,12 +32,24 @@ _FIELDS: Final[dict[str, Callable[[Column], Column]]] = {
     "isodow": lambda value: F.weekday(value) + 1,
     "doy": F.dayofyear,
     "week": F.weekofyear,
+    "isoyear": lambda value: _year(F.year(F.date_add(value.cast("date"), F.lit(3) - F.weekday(value)))),
+    "decade": lambda value: _years(value, 10, 0, 8),
+    "century": lambda value: _years(value, 100, 99, 99),
+    "millennium": lambda value: _years(value, 1000, 999, 999),
+}
+_DATE_FIELDS: Final[dict[str, Callable[[Column], Column]]] = {
+    "epoch": lambda value: F.unix_date(value).cast("bigint") * 86_400,
 }
 _CLOCK_FIELDS: Final[dict[str, Callable[[Column], Column]]] = {
     "hour": F.hour,
     "minute": F.minute,
-    "second": lambda value: F.pmod(F.unix_micros(value.cast("timestamp")), F.lit(60_000_000)),
+    "second": _usecs_of_minute,
+    "milliseconds": _usecs_of_minute,
+    "microseconds": _usecs_of_minute,
+    "epoch": lambda value: F.unix_micros(value.cast("timestamp")),
 }
+_SCALES: Final = {"second": 6, "milliseconds": 3, "epoch": 6}
+"""Fields of a timestamp that are computed in microseconds, and are not whole: their digits behind the point."""
 _SPELLINGS: Final = {
     **{f"{name}s": name for name in ("year", "month", "day", "hour", "minute", "second")},
     "y": "year", "yr": "year", "yrs": "year", "mon": "month", "mons": "month", "d": "day", "h": "hour", "hr": "hour",
@@ -40,8 +57,6 @@ _SPELLINGS: Final = {
     "weeks": "week",
 }  # fmt: skip
 _TRUNCATED: Final = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
-_WHOLE_DIGITS: Final = Digits(10, 0)
-_SECOND_DIGITS: Final = Digits(8, 6)
 
 
 def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
@@ -76,7 +91,7 @@ def _field(node: Typed) -> str:
 
 def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     """A field; `date_part` answers a float8, `extract` a numeric."""
-    fields = {"date": _FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
+    fields = {"date": _FIELDS | _DATE_FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
     found = fields.get(field)
     if found is None:
         raise Refused(f'the field "{field}" of type {shown(value.type)} is not translated', at)
@@ -84,22 +99,44 @@ def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     def part(column: Column) -> Column:
         return found(finite(value.type, column))
 
+    scale = _SCALES.get(field, 0) if value.type == "timestamp" else 0
     if result == "float8":
-        apply = (lambda column: _seconds(part(column))) if field == "second" else (lambda c: part(c).cast("double"))
-        return Typed(result, at, apply, (value,))
-    if field == "second":
-        micros = Typed("int8", at, part, (value,))
-        return Typed(
-            result, at, lambda column: (column.cast("decimal(8,0)") / F.lit(1_000_000)).cast("decimal(8,6)"),
-            (micros,), _SECOND_DIGITS,
-        )  # fmt: skip
-    return Typed(result, at, lambda column: part(column).cast("decimal(10,0)"), (value,), _WHOLE_DIGITS)
+        as_float = _FLOATS[field] if scale else lambda number: number.cast("double")
+        return Typed(result, at, lambda column: as_float(part(column)), (value,))
+    if scale:
+        unit = F.lit(f"{10**-scale:.{scale}f}").cast(f"decimal({scale},{scale})")
+        digits = Digits(20, scale)
+        exact = lambda column: (part(column).cast("decimal(20,0)") * unit).cast(f"decimal(20,{scale})")  # noqa: E731
+        return Typed(result, at, exact, (value,), digits)
+    digits = Digits(20 if field == "epoch" else 10, 0)
+    type_ = f"decimal({digits.precision},0)"
+    return Typed(result, at, lambda column: part(column).cast(type_), (value,), digits)
 
 
 def _seconds(usecs: Column) -> Column:
     """As `timestamp_part_common` adds them up, which may differ from the nearest float8."""
     whole = F.floor(usecs / F.lit(1e6)).cast("double")
     return whole + (usecs % F.lit(1_000_000)).cast("double") / F.lit(1e6)
+
+
+def _milliseconds(usecs: Column) -> Column:
+    whole = F.floor(usecs / F.lit(1e6)).cast("double")
+    return whole * 1000.0 + (usecs % F.lit(1_000_000)).cast("double") / F.lit(1000.0)
+
+
+_FLOATS: Final[dict[str, Callable[[Column], Column]]] = {
+    "second": _seconds,
+    "milliseconds": _milliseconds,
+    "epoch": lambda usecs: usecs.cast("double") / F.lit(1e6),
+}
+
+
+def _years(value: Column, size: int, after: int, before: int) -> Column:
+    """Which period of so many years: the first one after our era begins with year 1, or 0 with `after` 0."""
+    year = F.year(value)
+    behind = year > 0 if after else year >= 0
+    later = F.call_function("div", year + after, F.lit(size))
+    return F.when(behind, later).otherwise(-F.call_function("div", F.lit(before + 1) - year, F.lit(size)))
 
 
 def _year(astronomical: Column) -> Column:

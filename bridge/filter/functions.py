@@ -75,7 +75,7 @@ def function(
     check_function(encoding, name, arguments, at)
     if name == "like_escape" and all(isinstance(argument, Constant) for argument in arguments):
         return _escaped(arguments, at)
-    if name in {"array_length", "cardinality"}:
+    if name in {"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"}:
         return arrays.function(name, arguments, at)
     found = number_functions.implement(name, signature, arguments, at) or date_functions.implement(
         name, signature, arguments, at

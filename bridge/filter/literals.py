@@ -14,11 +14,14 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+from bridge.filter import intervals
 from bridge.filter.refusal import Refused
 from bridge.filter.type_names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bridge.filter.intervals import Interval
 
 _SPACE: Final = " \t\n\r\f\v"
 _BITS: Final = {"int2": 16, "int4": 32, "int8": 64}
@@ -34,11 +37,6 @@ _TIMESTAMP: Final = re.compile(
     r"(\d{4,6}-\d\d?-\d\d?)(?:[ T]((?:\d\d?):\d\d(?::\d\d(?:\.\d+)?)?))?\s*(Z|UTC|[+-]\d\d?(?::?\d\d)?)?( BC)?",
     re.ASCII | re.IGNORECASE,
 )
-_INTERVAL_PART: Final = re.compile(
-    r"\s*([+-]?\d+)\s*(day|days|hour|hours|minute|minutes|min|mins|second|seconds|sec|secs|week|weeks)(?![a-z])",
-    re.ASCII | re.IGNORECASE,
-)
-_INTERVAL_CLOCK: Final = re.compile(r"\s*([+-]?)(\d+):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?\s*", re.ASCII)
 _UNIT_USECS: Final = {
     "w": 7 * 86_400_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000,
 }  # fmt: skip
@@ -230,21 +228,8 @@ def _time(text: str, _type: str) -> str:
     return f"{clock}.{fraction:06}".rstrip("0") if fraction else clock
 
 
-def _interval(text: str, type_: str) -> int:
-    """Days and less, in microseconds: in a timestamp without time zone every day has 24 hours."""
-    at, usecs = 0, 0
-    while part := _INTERVAL_PART.match(text, at):
-        usecs += int(part[1]) * _UNIT_USECS[part[2][0].lower()]
-        at = part.end()
-    clock = _INTERVAL_CLOCK.match(text, at)
-    if clock:
-        sign = -1 if clock[1] == "-" else 1
-        seconds = (int(clock[2]) * 60 + int(clock[3])) * 60 + int(clock[4] or 0)
-        usecs += sign * (seconds * 1_000_000 + int((clock[5] or "0").ljust(6, "0")))
-        at = clock.end()
-    if not text.strip() or text[at:].strip(_SPACE):
-        raise ValueError(f'"{text}" is read as type {shown(type_)} only in days, hours, minutes and seconds')
-    return usecs
+def _interval(text: str, _type: str) -> Interval:
+    return intervals.read(text)
 
 
 def _array(type_: str, text: str, at: int) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.filter import numerics
-from bridge.filter.arithmetic import FLOATS, INTEGERS
+from bridge.filter.arithmetic import FLOATS, INTEGERS, failure
 from bridge.filter.refusal import Refused
 from bridge.filter.typed import Constant, Digits, Typed
 
@@ -31,7 +31,9 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     if first == "numeric":
         return _of_numeric(name, arguments, at)
     apply: Callable[..., Column] | None = None
-    if first in INTEGERS:
+    if name == "to_hex":
+        apply = _HEXADECIMAL[first]
+    elif first in INTEGERS:
         apply = _INTEGER.get(name)
     elif first in FLOATS:
         apply = F.abs if name == "abs" else _FLOAT.get(name)
@@ -71,12 +73,23 @@ def _trunc(value: Column) -> Column:
     return F.when(value < 0, _whole(F.ceil)(value)).otherwise(_whole(F.floor)(value))
 
 
+def _square_root(value: Column) -> Column:
+    # what is not a number is greater than 0
+    return F.when(value < 0, failure("cannot take square root of a negative number")).otherwise(F.sqrt(value))
+
+
+_HEXADECIMAL: Final[dict[str, Callable[[Column], Column]]] = {
+    # 32 bits of an integer: a negative one is not widened
+    "int4": lambda value: F.lower(F.hex(value.cast("bigint").bitwiseAND(F.lit("4294967295").cast("bigint")))),
+    "int8": lambda value: F.lower(F.hex(value)),
+}
 _INTEGER: Final[dict[str, Callable[..., Column]]] = {"abs": F.abs, "mod": lambda a, b: a % b}
 _FLOAT: Final[dict[str, Callable[[Column], Column]]] = {
     "ceil": _whole(F.ceil),
     "ceiling": _whole(F.ceil),
     "floor": _whole(F.floor),
     "round": F.rint,
+    "sqrt": _square_root,
     "trunc": _trunc,
     # what is not a number has the sign 0 (dsign)
     "sign": lambda value: F.when(F.isnan(value), F.lit(0.0)).otherwise(_sign(value).cast("double")),

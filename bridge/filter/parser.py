@@ -96,10 +96,10 @@ class _Parser(TokenReader):
         if self.take_word("not"):
             return syntax.BooleanOperator(token.at, "not", (self.expression(NOT),))
         if token.kind == OPERATOR:
-            if token.text not in {"+", "-"}:
+            if token.text not in {"+", "-", "~"}:
                 raise Refused(f"the prefix operator {token.text} is not translated", token.at)
             self.advance()
-            argument = self.expression(SIGN)
+            argument = self.expression(OTHER + 1 if token.text == "~" else SIGN)
             if (
                 token.text == "-"
                 and isinstance(argument, syntax.Literal)

@@ -179,6 +179,16 @@ _OPERATORS: Final = {
     "?|": "point,point,bool jsonb,_text,bool",
     "?&": "jsonb,_text,bool",
     "^@": "text,text,bool",
+    "&": (
+        "bit,bit,bit macaddr,macaddr,macaddr macaddr8,macaddr8,macaddr8 inet,inet,inet int2,int2,int2 "
+        "int4,int4,int4 int8,int8,int8"
+    ),
+    "|": (
+        "bit,bit,bit macaddr,macaddr,macaddr macaddr8,macaddr8,macaddr8 inet,inet,inet int2,int2,int2 "
+        "int4,int4,int4 int8,int8,int8"
+    ),
+    "#": "lseg,lseg,point box,box,box line,line,point bit,bit,bit int2,int2,int2 int4,int4,int4 int8,int8,int8",
+    "prefix ~": "bit,bit macaddr,macaddr macaddr8,macaddr8 inet,inet int2,int2 int4,int4 int8,int8",
     "^": "float8,float8,float8 numeric,numeric,numeric",
     "prefix -": "int8,int8 int4,int4 int2,int2 float4,float4 float8,float8 interval,interval numeric,numeric",
     "prefix +": "int8,int8 int2,int2 int4,int4 float4,float4 float8,float8 numeric,numeric",
@@ -188,6 +198,9 @@ _OPERATORS: Final = {
 _FUNCTIONS: Final = {
     "abs": "float4,float4 float8,float8 int8,int8 int4,int4 int2,int2 numeric,numeric",
     "array_length": "anyarray,int4,int4",
+    "array_lower": "anyarray,int4,int4",
+    "array_ndims": "anyarray,int4",
+    "array_upper": "anyarray,int4,int4",
     "btrim": "text,text,text text,text bytea,bytea,bytea",
     "cardinality": "anyarray,int4",
     "ceil": "numeric,numeric float8,float8",
@@ -214,6 +227,7 @@ _FUNCTIONS: Final = {
     "length": "text,int4 bpchar,int4 lseg,float8 path,float8 bit,int4 bytea,name,int4! bytea,int4 tsvector,int4",
     "like_escape": "text,text,text bytea,bytea,bytea",
     "lower": "text,text anyrange,anyelement anymultirange,anyelement",
+    "lpad": "text,int4,text,text text,int4,text",
     "ltrim": "text,text,text text,text bytea,bytea,bytea",
     "make_date": "int4,int4,int4,date",
     "mod": "int2,int2,int2 int4,int4,int4 int8,int8,int8 numeric,numeric,numeric",
@@ -230,8 +244,11 @@ _FUNCTIONS: Final = {
     "reverse": "text,text bytea,bytea",
     "right": "text,int4,text",
     "round": "float8,float8 numeric,int4,numeric numeric,numeric",
+    "rpad": "text,int4,text,text text,int4,text",
     "rtrim": "text,text,text text,text bytea,bytea,bytea",
     "sign": "numeric,numeric float8,float8",
+    "split_part": "text,text,int4,text",
+    "sqrt": "float8,float8 numeric,numeric",
     "starts_with": "text,text,bool",
     "strpos": "text,text,int4",
     "substr": "text,int4,int4,text text,int4,text bytea,int4,int4,bytea bytea,int4,bytea",
@@ -239,6 +256,8 @@ _FUNCTIONS: Final = {
         "text,int4,int4,text text,int4,text bit,int4,int4,bit bit,int4,bit bytea,int4,int4,bytea "
         "bytea,int4,bytea text,text,text text,text,text,text"
     ),
+    "to_hex": "int4,text int8,text",
+    "translate": "text,text,text,text",
     "trunc": "macaddr,macaddr float8,float8 numeric,int4,numeric numeric,numeric macaddr8,macaddr8",
     "upper": "text,text anyrange,anyelement anymultirange,anyelement",
 }

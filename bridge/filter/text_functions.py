@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # beyond every string's last character
+_MAX_BYTES: Final = 0x3FFFFFFF - 4  # MaxAllocSize without a header
+_CHARACTER_BYTES: Final = 4  # of UTF8, the longest
+_TOO_LARGE: Final = "requested length too large"
 
 
 def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
@@ -31,7 +34,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     """
     if name in {"lower", "upper"} and signature.arguments == ("text",):
         return _change_case(name, arguments, at)
-    if name in {"position", "strpos", "replace", "starts_with"}:
+    if name in {"position", "strpos", "replace", "split_part", "starts_with"}:
         collation = collation_of(arguments, at)
         if not collation.deterministic:
             raise Refused(f'{name} by the nondeterministic collation "{collation.name}" is not translated', at)
@@ -101,6 +104,35 @@ def _replace(text: Column, source: Column, target: Column) -> Column:
     return F.replace(text, source, target)
 
 
+def _repeat(text: Column, count: Column) -> Column:
+    size = F.octet_length(text).cast("bigint") * count
+    return F.when(size > _MAX_BYTES, failure(_TOO_LARGE)).otherwise(F.call_function("repeat", text, count))
+
+
+def _padded(name: str) -> Callable[..., Column]:
+    def apply(text: Column, size: Column, fill: Column | None = None) -> Column:
+        fill = F.lit(" ") if fill is None else fill
+        too_large = (size > _MAX_BYTES // _CHARACTER_BYTES) & (F.length(fill) > 0) & text.isNotNull()
+        return F.when(too_large, failure(_TOO_LARGE)).otherwise(F.call_function(name, text, size, fill))
+
+    return apply
+
+
+def _overlay(text: Column, part: Column, start: Column, count: Column | None = None) -> Column:
+    behind = start + (F.length(part) if count is None else count)
+    replaced = F.concat(text.substr(F.lit(1), start - 1), part, _from(text, behind))
+    known = text.isNotNull() & part.isNotNull() & behind.isNotNull()
+    return F.when(known & (start <= 0), failure("negative substring length not allowed")).when(known, replaced)
+
+
+def _split_part(text: Column, delimiter: Column, number: Column) -> Column:
+    known = text.isNotNull() & delimiter.isNotNull() & number.isNotNull()
+    zero = failure("field position must not be zero")
+    # greatest leaves NULL out; the least number has no opposite
+    within = F.greatest(number, F.lit(-_END))
+    return F.when(known & (number == 0), zero).when(known, F.split_part(text, delimiter, within))
+
+
 _FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
     **{(name, "text"): F.length for name in ("length", "char_length", "character_length")},
     **{
@@ -125,4 +157,10 @@ _FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
     ("starts_with", "text", "text"): F.startswith,
     ("replace", "text", "text", "text"): _replace,
     ("reverse", "text"): F.reverse,
+    ("repeat", "text", "int4"): _repeat,
+    **{(name, "text", "int4", *fill): _padded(name) for name in ("lpad", "rpad") for fill in ((), ("text",))},
+    ("translate", "text", "text", "text"): lambda *given: F.call_function("translate", *given),
+    ("overlay", "text", "text", "int4"): _overlay,
+    ("overlay", "text", "text", "int4", "int4"): _overlay,
+    ("split_part", "text", "text", "int4"): _split_part,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
@@ -16,8 +17,10 @@ from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
 from bridge.apply.schemas import Schemas
 from bridge.apply.target import Target
+from bridge.apply.verdicts import ServerFilters
 from bridge.errors import ApplyError
 from bridge.filter.identity import Refusal
+from bridge.filter.server_filter import ServerFilter, VerdictError
 from bridge.receive.publisher import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.joined import Joined
@@ -184,6 +187,33 @@ def test_truncate_before_a_tables_copy_is_left_out():
 def test_unchanged_toast_is_marked():
     batch = former(subscribed(T)).form([transaction(100, T, Update(1, (text(1), UNCHANGED)))], Lsn(50))
     assert batch.tables[0].changes["unchanged_1"].to_pylist() == [True]
+
+
+class Verdicts:
+    """A server that lets pass what begins with "y", and has an error for "error"."""
+
+    def verdicts(self, row_filter, types, rows):
+        for i, (value,) in enumerate(rows):
+            if value.data == b"error":
+                raise VerdictError(i, "division by zero")
+        return np.array([value.data.startswith(b"y") for (value,) in rows])
+
+
+def test_a_server_lets_pass_before_anything_is_decoded():
+    """A value that no target holds does no harm in a row that does not pass; an error stops at its transaction."""
+    by_server = ServerFilters(Verdicts(), *[ServerFilter("f", "f", "t", ("note",), (None,))] * 3)
+    one = replace(subscribed(T), columns=frozenset({"id", "note"}), server_filters=by_server)
+    bad = Insert(1, (text("no number"), text("no")))
+    changes = [insert(1, "yes"), bad, Update(1, (text(3), text("y")), old_tuple=(text(2), text("n")))]
+    full = replace(T, replica_identity="f")
+    batch = former(one).form([transaction(100, full, *changes)], Lsn(50))
+    (table,) = batch.tables
+    assert (table.filters, table.lost) == (None, 0)
+    rows = table.changes.select(["seq", "op", "new_0"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(0, INSERT, 1), (2, INSERT, 3)]
+    with pytest.raises(ApplyError, match=r"row filter: division by zero") as caught:
+        former(one).form([transaction(100, T, insert(1, "y")), transaction(200, insert(2, "error"))], Lsn(50))
+    assert (caught.value.context.finish_lsn, caught.value.context.command) == (Lsn(200), "INSERT")
 
 
 def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_old_tuple():

@@ -27,6 +27,7 @@ FAMILIES = {
     "instant": ["tz"],
     "time": ["clock"],
     "uuid": ["g"],
+    "interval": ["span"],
 }
 LITERALS = {
     "integer": ["0", "1", "-1", "7", "100", "-7", "32767", "2147483647", "-2147483648", "4294967296", "'3'"],
@@ -96,20 +97,28 @@ class Filters:
             return [f"({inner} % {self.pick([2, 3, -3, 7])})", f"({inner} / {self.pick([2, 3, -3, 7])})", "abs(j4)",
                     f"(j4 {self.pick(['+', '-', '*'])} {size})", f"length({self.value('text', 0)})", day,
                     f"greatest({inner}, {other})", f"least({inner}, {other})", f"strpos(t, {self.literal('text')})",
-                    "array_length(ia, 1)", "cardinality(ta)", f"mod({inner}, 5)", "n::int", "(b)::int"]  # fmt: skip
+                    f"(i4 {self.pick(['&', '|', '#'])} j4)", f"(~ {inner} & 6)", "array_upper(ia, 1)",
+                    "array_lower(ta, 1)",
+                    f"extract({self.pick(['isoyear', 'decade', 'century', 'millennium', 'epoch'])} FROM day)::bigint",
+                    "array_length(ia, 1)", "cardinality(ta)", "array_ndims(ia)", "extract(microseconds FROM ts)::int",
+                    f"mod({inner}, 5)", "n::int", "(b)::int"]  # fmt: skip
         if family == "numeric":
             return ["(n + 1.25)", "(n * -2)", "(n - n)", "(n % 0.7)", "abs(m)", "floor(n)", "ceil(m)", "round(n)",
                     "round(n, 1)", "trunc(n)", "sign(m)", "i8::numeric", f"greatest({inner}, i4)", "(-n)",
-                    "n::numeric(14,1)", "extract(second FROM ts)"]  # fmt: skip
+                    "n::numeric(14,1)",
+                    f"extract({self.pick(['second', 'milliseconds', 'epoch'])} FROM ts)"]  # fmt: skip
         if family == "float":
             return ["r::double precision", "i4::real", "i8::float8", "m::float8", "u::float8", "floor(d)", "ceil(d)",
                     "round(d)", "trunc(d)", "sign(d)", "abs(r)", f"greatest({inner}, {other})", "(-d)", "(r / 2)",
-                    "date_part('second', ts)"]  # fmt: skip
+                    f"date_part('{self.pick(['second', 'milliseconds', 'epoch'])}', ts)", "sqrt(abs(d))"]  # fmt: skip
         if family == "text":
             return [f"({inner} || {other})", f"({inner} || {self.literal('text')})", f"substr({inner}, {size})",
                     f"substring({inner} FROM {size} FOR {abs(size)})", f"left({inner}, {size})", "c::text",
                     f"right({inner}, {size})", f"btrim({inner})", f"trim(BOTH 'abc' FROM {inner})", f"lower({inner})",
                     f"upper({inner})", f"replace({inner}, 'a', {other})", f"reverse({inner})", f"rtrim({inner}, 'c ')",
+                    f"repeat({inner}, {size})", f"lpad({inner}, {size + 3}, {other})", f"rpad({inner}, {size + 2})",
+                    f"translate({inner}, 'aäb', 'ö')", f"split_part({inner}, 'b', {size or 1})", "to_hex(i4)",
+                    f"overlay({inner} placing {other} from {abs(size) + 1} for {size})",
                     f"({inner})::varchar(2)", f"greatest({inner}, {other})", f"ltrim({inner})"]  # fmt: skip
         if family == "date":
             return ["(day + 30)", "(day - 1)", "ts::date", f"greatest({inner}, {other})"]
@@ -208,4 +217,13 @@ class Filters:
         ])  # fmt: skip
 
     def _rows(self) -> str:
-        return f"(i4, t) {self.pick(['=', '<>'])} ({self.literal('integer')}, {self.literal('text')})"
+        columns, others = self.pick([
+            ("i4, t", f"{self.literal('integer')}, {self.literal('text')}"), ("j4, span, t", "i4, '1 mon', t2"),
+            ("b, d, n", f"b2, {self.literal('float')}, {self.literal('numeric')}"), ("day, i2", "ts, j4"),
+        ])  # fmt: skip
+        return self.pick([
+            f"({columns}) {self.pick(COMPARISONS)} ({others})", f"({columns}) IS NOT DISTINCT FROM ({others})",
+            f"({columns}) {self.pick(['IN', 'NOT IN'])} (({others}), ({columns}))", f"({columns}) IS NOT NULL",
+            f"({columns}) IS DISTINCT FROM ({others})", f"ROW({columns}) BETWEEN ({others}) AND ({others})",
+            f"({columns}) IS NULL",
+        ])  # fmt: skip

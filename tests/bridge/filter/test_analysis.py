@@ -127,8 +127,6 @@ REFUSED = [
         ONLY_SIMPLE,
     ),
     ("nullif(i4, 't') = 1", 'invalid input syntax for type integer: "t"'),
-    ("(i4, j4) < (1, 2)", "rows are compared by = and <> only"),
-    ("(i4, j4) in ((1,2))", "IN of rows is not translated"),
     ("least(c, 'b') = 'a'", "LEAST of values of type character is not translated"),
     ("date(ts) = '2020-01-01'", "the function date is not translated"),
     ("text(v) = 'a'", "the function text is not translated"),

@@ -30,6 +30,10 @@ FILTERS = [
     "ts + interval '1 day' > '2020-01-02'",
     "- 2 + j4 = 3",
     "2 + 3 * j4 = 5",
+    "~ i4 & 3 = 1",
+    "i2 | 8 = 15",
+    "i8 # i4 > 0",
+    "ts + null::interval is null",
 ]
 
 REFUSED = [
@@ -38,7 +42,7 @@ REFUSED = [
     ("u + 1 = 2", "arithmetic on numeric values without a precision (of at most 38 digits) is not translated"),
     (
         "ts + interval '1 month' > '2020-01-01'",
-        '"1 month" is read as type interval only in days, hours, minutes and seconds',
+        "adding intervals is translated for literals of days, hours, minutes and seconds",
     ),
     (
         "ts - ts > interval '1 day'",

@@ -7,6 +7,12 @@ import pytest
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
+    "array_upper(ia, 1) = 3",
+    "array_lower(ta, 1) = 1",
+    "array_lower(ia, 1) is null",
+    "array_upper(ia, 2) is null",
+    "array_ndims(ia) = 1",
+    "array_ndims(ta) is null",
     "i4 = any ('{1,7}')",
     "i4 = any (array[1,7])",
     "i4 = any (ia)",

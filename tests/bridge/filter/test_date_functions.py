@@ -34,10 +34,26 @@ FILTERS = [
     "date_trunc('hour', ts) = '2020-02-29 12:00:00'",
     "make_date(2020, 2, 29) = day",
     "isfinite(day)",
+    "extract(epoch from ts) = 1582979696.789012",
+    "extract(epoch from ts) < 0",
+    "date_part('epoch', ts) > 1583024553.333332",
+    "extract(epoch from day) = 1577836800",
+    "extract(milliseconds from ts) = 56789.012",
+    "date_part('milliseconds', ts) = 33333.333",
+    "date_part('microseconds', ts) = 56789012",
+    "extract(isoyear from day) = 2020",
+    "extract(isoyear from day) <> extract(year from day)",
+    "extract(isoyear from day - 740000) = -6",
+    "extract(decade from ts) = 202",
+    "extract(decade from day - 740000) between -2 and 5",
+    "extract(century from day) in (1, 20, 100)",
+    "extract(century from day - 740000) = -1",
+    "extract(millennium from day) = 10",
+    "extract(millennium from ts - interval '740000 days') = -1",
 ]
 
 REFUSED = [
-    ("extract(epoch from ts) = 0", 'the field "epoch" of type timestamp without time zone is not translated'),
+    ("extract(julian from ts) = 0", 'the field "julian" of type timestamp without time zone is not translated'),
     ("extract(hour from day) = 0", 'the field "hour" of type date is not translated'),
 ]
 

@@ -7,6 +7,14 @@ import pytest
 from tests.bridge.filter.verdicts import refused
 
 FILTERS = [
+    "to_hex(i4) = 'ffffffff'",
+    "to_hex(i8) = 'ffffffffffffffff'",
+    "to_hex(i2::int) = '64'",
+    "to_hex(i8) = '100000000'",
+    "sqrt(abs(d)) = 1.5811388300841898",
+    "sqrt(abs(d)) = 'Infinity'",
+    "sqrt(i4 + 2147483648) > 46340",
+    "sqrt(abs(r)) = 'NaN'",
     "abs(j4) > 2",
     "abs(n) > 2",
     "abs(d) > 2",
@@ -27,7 +35,8 @@ FILTERS = [
 ]
 
 REFUSED = [
-    ("sqrt(d) = 1", "the function sqrt is not translated"),
+    ("cbrt(d) = 1", "the function cbrt is not translated"),
+    ("to_hex(i2) = '1'", "function to_hex(smallint) does not exist or is not unique"),
 ]
 
 

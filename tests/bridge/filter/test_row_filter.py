@@ -31,6 +31,11 @@ RAISING = [
     ("abs(i4) > 1", "integer out of range"),
     ("make_date(2020, 13, 1) = day", "date field value out of range"),
     ("day + 2147483647 > day", "date out of range"),
+    ("split_part(t, 'a', j4) = ''", "field position must not be zero"),
+    ("overlay(t placing t2 from j4) = ''", "negative substring length not allowed"),
+    ("sqrt(d) > 1", "cannot take square root of a negative number"),
+    ("repeat(t, 2147483647) = ''", "requested length too large"),
+    ("rpad(t, 2147483647) = ''", "requested length too large"),
 ]
 
 

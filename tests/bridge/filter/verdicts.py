@@ -59,6 +59,10 @@ TABLE: Mapping[str, tuple[str, Sequence[str]]] = {
     "tz": ("timestamptz", ["2020-01-01 00:00:00+00", "2020-01-01 05:00:00+05", "1969-12-31 23:59:59.999999+00",
                            "9999-12-31 23:59:59+00", "2020-01-01 00:00:00.000001+00"]),
     "clock": ("time", ["00:00:00", "12:34:56", "12:34:56.5", "23:59:59.999999", "24:00:00", "12:34:56.7"]),
+    "span": ("interval", ["00:00:00", "1 mon", "30 days", "720:00:00", "1 mon -00:00:00.000001", "29 days 24:00:00",
+                          "-1 mons", "-1 mons +30 days", "-1 years -2 mons +3 days -04:05:06.789", "1 year 2 mons",
+                          "1 day", "-00:00:01.5", "178956970 years 7 mons", "-2562047788 hours",
+                          "1 mon 1 day 00:00:00.1"]),
     "g": ("uuid", ["00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
                    "ffffffff-ffff-ffff-ffff-ffffffffffff", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12"]),
     "ia": ("integer[]", ["{}", "{1}", "{1,2,3}", "{NULL}", "{1,NULL}", "{3,2,1}", "{2,2}", "{100}"]),
@@ -78,8 +82,8 @@ COLLATIONS: Mapping[str, Collation] = dict.fromkeys(("t", "t2", "v", "c", "ta"),
 OIDS = {
     "boolean": 16, "smallint": 21, "integer": 23, "bigint": 20, "real": 700, "double precision": 701, "numeric": 1700,
     "text": 25, "bytea": 17, "date": 1082, "timestamp": 1114, "timestamptz": 1184, "time": 1083, "uuid": 2950,
-    "integer[]": 1007, "text[]": 1009, "jsonb": 3802, "varchar(10)": 1043, "char(5)": 1042, "numeric(12,3)": 1700,
-    "numeric(38,10)": 1700,
+    "interval": 1186, "integer[]": 1007, "text[]": 1009, "jsonb": 3802, "varchar(10)": 1043, "char(5)": 1042,
+    "numeric(12,3)": 1700, "numeric(38,10)": 1700,
 }  # fmt: skip
 TYPMODS = {"varchar(10)": 14, "char(5)": 9, "numeric(12,3)": (12 << 16 | 3) + 4, "numeric(38,10)": (38 << 16 | 10) + 4}
 

@@ -1,0 +1,95 @@
+"""Intervals: compared as PostgreSQL does it, with months of 30 days and days of 24 hours.
+
+A column holds PostgreSQL's text, in the style `postgres`; so does a literal here.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from protocol.output import interval_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PART: Final = re.compile(
+    r"\s*([+-]?\d+)\s*(year|years|yr|yrs|month|months|mon|mons|week|weeks|day|days|hour|hours|minute|minutes|min|mins"
+    r"|second|seconds|sec|secs)(?![a-z])",
+    re.ASCII | re.IGNORECASE,
+)
+_CLOCK: Final = re.compile(r"\s*([+-]?)(\d+):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?\s*", re.ASCII)
+_MONTHS: Final = {"ye": 12, "yr": 12, "mo": 1}
+_DAYS: Final = {"we": 7, "da": 1}
+_USECS: Final = {"ho": 3_600_000_000, "mi": 60_000_000, "se": 1_000_000}
+_DAY_USECS: Final = 86_400_000_000
+_INFINITE: Final = 10**36
+
+
+class Interval(NamedTuple):
+    """A value of type interval."""
+
+    months: int
+    days: int
+    usecs: int
+
+    @property
+    def text(self) -> str:
+        """As PostgreSQL writes it."""
+        return interval_text(struct.pack(">qii", self.usecs, self.days, self.months))
+
+
+def read(text: str) -> Interval:
+    """A literal's value.
+
+    Raises:
+        ValueError: It is not written in units and hours, or its value is out of range.
+    """
+    at, months, days, usecs = 0, 0, 0, 0
+    while part := _PART.match(text, at):
+        count, unit = int(part[1]), part[2][:2].lower()
+        months += count * _MONTHS.get(unit, 0)
+        days += count * _DAYS.get(unit, 0)
+        usecs += count * _USECS.get(unit, 0)
+        at = part.end()
+    clock = _CLOCK.match(text, at)
+    if clock:
+        sign = -1 if clock[1] == "-" else 1
+        seconds = (int(clock[2]) * 60 + int(clock[3])) * 60 + int(clock[4] or 0)
+        usecs += sign * (seconds * 1_000_000 + int((clock[5] or "0").ljust(6, "0")))
+        at = clock.end()
+    if not text.strip() or text[at:].strip():
+        raise ValueError(f'"{text}" is read as type interval only in years, months, days, hours, minutes and seconds')
+    if max(abs(months), abs(days)) >= 1 << 31 or abs(usecs) >= 1 << 63:
+        raise ValueError(f'interval field value out of range: "{text}"')
+    return Interval(months, days, usecs)
+
+
+def span(text: Column) -> Column:
+    """The number by which intervals are compared (`interval_cmp_value`), as a decimal."""
+    days = (_number(text, "year") * 12 + _number(text, "mon")) * 30 + _number(text, "day")
+    clock = r"([+-]?)(\d+):(\d+):(\d+)(?:\.(\d+))?$"
+    hours, minutes, seconds = (_bigint(F.regexp_extract(text, clock, i)) for i in (2, 3, 4))
+    fraction = _bigint(F.rpad(F.regexp_extract(text, clock, 5), 6, "0"))
+    whole = ((hours * 60 + minutes) * 60 + seconds).cast("decimal(14,0)")
+    usecs = whole * F.lit(1_000_000).cast("decimal(7,0)") + fraction.cast("decimal(6,0)")
+    usecs = F.when(F.regexp_extract(text, clock, 1) == "-", -usecs).otherwise(usecs)
+    finite = days.cast("decimal(14,0)") * F.lit(str(_DAY_USECS)).cast("decimal(11,0)") + usecs
+    infinite = F.lit(str(_INFINITE)).cast("decimal(38,0)")
+    return (
+        F.when(text == "infinity", infinite)
+        .when(text == "-infinity", -infinite)
+        .when(text.isNotNull(), finite.cast("decimal(38,0)"))
+    )
+
+
+def _number(text: Column, unit: str) -> Column:
+    return _bigint(F.regexp_extract(text, rf"([+-]?\d+) {unit}", 1))
+
+
+def _bigint(digits: Column) -> Column:
+    """A number; 0 where there is none."""
+    return F.coalesce(digits.try_cast("bigint"), F.lit(0).cast("bigint"))
