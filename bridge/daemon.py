@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.errors import SparkLost, StateError
-from bridge.memory import keep_freed
-from bridge.status import copies_of
+from bridge.memory import available_bytes, keep_freed
+from bridge.status import copies_of, size_text
 from bridge.subscriber import SubscriptionWorker
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
@@ -29,6 +29,9 @@ FAULT_VARIABLE = "PGBRIDGE_FAULT"
 
 _TURN_S = 0.5
 _SIGNAL_S = 0.1
+_OWN_BYTES = 300 << 20  # of this process, with a batch
+_DEATHS, _DEATHS_WITHIN_S = 3, 600.0
+"""Deaths of the JVM within that time, after which it is started again; what kills it once more will go on doing so."""
 _AGAIN_S = 5.0
 _JVM_PATIENCE_S = 5.0
 """How long a JVM that is being launched is waited for, to be ended: one that takes longer ends by itself, when it finds
@@ -56,6 +59,8 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._again_s: dict[str, float] = {}
+        self._deaths: list[float] = []
+        self._done = False
 
     def run(self) -> int:
         """Run until SIGTERM or SIGINT, or until caught up.
@@ -66,26 +71,63 @@ class Daemon:
 
         Raises:
             StateError: The state directory is in use or cannot be used.
-            SparkLost: Spark cannot be started.
+            SparkLost: Spark cannot be started, or its JVM has died too often.
         """
+        self._look_at_memory()
         _install_fault()
         with locked(self._config.state_dir):
             catalog = Catalog(catalog_path(self._config.state_dir))
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
-                spark = self._start_spark()
-                if spark is not None:
+                while (spark := self._start_spark()) is not None:
                     keep_freed()
                     try:
                         self._supervise(spark, catalog)
                     finally:
                         self._end(catalog)
                         session.stop(spark)
+                    lost = session.died()
+                    if lost is None or self._stopping or self._done:
+                        break
+                    self._bury(lost)
             finally:
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
         return 1 if self._failed and self._until_caught_up else 0
+
+    def _look_at_memory(self) -> None:
+        """Warn before the kernel has to choose what to kill."""
+        needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + _OWN_BYTES
+        available = available_bytes()
+        if available is not None and needed > available:
+            self._log.warning(
+                "Spark's heap and the Python workers do not fit into the memory that there is",
+                needed=size_text(needed),
+                available=size_text(available),
+                hint='set "spark.driver.memory" in [spark.conf], or local[N] with a smaller N as master',
+            )
+
+    def _bury(self, lost: str) -> None:
+        """Take note of a JVM's death, so that another one is started; or give up.
+
+        Raises:
+            SparkLost: It has died too often.
+        """
+        now_s = time.monotonic()
+        self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
+        hint = (
+            "who kills it with SIGKILL is mostly the kernel, for want of memory (see dmesg): "
+            'lower "spark.driver.memory" in [spark.conf], or give the machine more'
+        )
+        if len(self._deaths) > _DEATHS:
+            raise SparkLost(
+                f"Spark's JVM has died {len(self._deaths)} times within {_DEATHS_WITHIN_S / 60:.0f} minutes; "
+                f"the last time, {lost}",
+                hint=hint,
+            )
+        self._log.error("Spark's JVM has died, and is started again", reason=lost, hint=hint)
+        session.forget()
 
     @property
     def _stopping(self) -> bool:
@@ -120,11 +162,17 @@ class Daemon:
             ) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
-        """Have a worker for each enabled subscription; ENABLE and DISABLE work while the daemon runs."""
+        """Have a worker for each enabled subscription; ENABLE and DISABLE work while the daemon runs.
+
+        Returns when the process is to stop, when everything has caught up, or when the JVM has died.
+        """
         self._start_workers(spark, catalog)
         while not self._stopping:
+            if session.died() is not None:
+                return
             self._reap()
             if self._until_caught_up and not self._workers:
+                self._done = True
                 return
             try:
                 if not self._until_caught_up:
@@ -163,7 +211,7 @@ class Daemon:
             if worker.thread.is_alive():
                 continue
             del self._workers[name]
-            if worker.error is None:
+            if worker.error is None or session.died() is not None:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
@@ -185,6 +233,8 @@ class Daemon:
             for worker in self._workers.values():
                 worker.thread.join(_TURN_S)
         self._reap()
+        if session.died() is not None and not self._stopping:
+            return  # they go on
         try:
             for name in self._config.subscription:
                 row = catalog.subscription(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -37,3 +38,21 @@ def keep_freed() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _SETTINGS.items():
             mallopt(parameter, value)
+
+
+_LIMITS: Final = (  # a container's: cgroup v2, v1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo"), limits: tuple[Path, ...] = _LIMITS) -> int | None:
+    """What a process can have without others being swapped out, or itself being killed; None where that is not told."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+    for limit in limits:
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(limit.read_text(encoding="ascii")))
+    return min(found, default=None)

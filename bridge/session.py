@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from delta import configure_spark_with_delta_pip
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from bridge.errors import PublisherError
+
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping
+
+_GOING_S = 1.0
+_JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead's least, and a tenth of the heap
+_PYTHON_WORKER_BYTES = 100 << 20  # seen
+_LOCAL = re.compile(r"local(?:\[(\*|\d+).*\])?")
+_SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 
 REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -55,7 +65,7 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
 
     The first start on a machine fetches Delta's jars from Maven Central.
     """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs, with a stack trace, it raises as well
+    logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
     builder = SparkSession.builder
     if master.startswith("sc://"):
@@ -81,6 +91,11 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
     return session
 
 
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """What py4j logs, with a stack trace and by the root logger, when the JVM is gone, it raises as well."""
+    return record.module != "java_gateway"
+
+
 def _process() -> subprocess.Popen[bytes] | None:
     """The JVM, where it is a child of this process and has come up."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
@@ -97,10 +112,69 @@ def kill() -> bool:
     return True
 
 
+def died() -> str | None:
+    """How the JVM has ended; None while it runs, and where there is none of this process's, as with Spark Connect."""
+    process = _process()
+    if process is None or process.poll() is None:
+        return None
+    if process.returncode >= 0:
+        return f"it ended with exit code {process.returncode}"
+    return f"it was killed by {signal.Signals(-process.returncode).name}"
+
+
+def lost(error: BaseException) -> str | None:
+    """How the JVM has ended, where an error may be of that; None where it runs.
+
+    Its connections break a moment before the process is gone, so that is waited for.
+    """
+    process = _process()
+    cause: BaseException | None = None if isinstance(error, PublisherError) else error
+    while process is not None and cause is not None:
+        if isinstance(cause, (Py4JNetworkError, ConnectionError)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GOING_S)
+            break
+        cause = cause.__cause__ or cause.__context__
+    return died()
+
+
+def forget() -> None:
+    """Have PySpark forget a JVM that has died, so that `start` launches another. Sessions of it are of no use."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark knows one JVM in a process's life
+    if context is not None:
+        context._jsc = None  # noqa: SLF001 - there is nothing to stop on that side
+        context.stop()
+    with SparkContext._lock:  # noqa: SLF001
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    if gateway is not None:
+        with contextlib.suppress(Exception):  # it tries to tell the JVM, too
+            gateway.shutdown()
+
+
 def stop(session: SparkSession) -> None:
     """Stop Spark; the JVM goes with this process."""
-    with contextlib.suppress(Py4JError, OSError):  # it may be gone
-        session.stop()
+    if died() is None:
+        with contextlib.suppress(Py4JError, OSError):  # it may be going
+            session.stop()
+
+
+def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
+    """What Spark takes of this machine's memory at its most: the JVM, and the Python workers of its tasks."""
+    if master.startswith("sc://"):
+        return 0
+    heap = _size_bytes(_text({**DEFAULTS, **conf}["spark.driver.memory"]))
+    local = _LOCAL.fullmatch(master)
+    cores = {None: 1, "*": os.cpu_count() or 1}
+    tasks = (cores.get(local[1]) or int(local[1])) if local else 0
+    return heap + max(_JVM_OVERHEAD_BYTES, heap // 10) + tasks * _PYTHON_WORKER_BYTES
+
+
+def _size_bytes(text: str) -> int:
+    """A size as Spark's configuration has it: `2g`, `512m`, or a number of MiB; 0 for what Spark will refuse."""
+    size = _SIZE.fullmatch(text.strip().lower())
+    return int(size[1]) << {"k": 10, "g": 30, "t": 40}.get(size[2], 20) if size else 0
 
 
 def fork(session: SparkSession) -> SparkSession:

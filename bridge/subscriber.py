@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, session
-from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetBusy
+from bridge.errors import (
+    ApplyError,
+    BridgeError,
+    ConfigError,
+    PublisherError,
+    SparkLost,
+    StateError,
+    SyncError,
+    TargetBusy,
+)
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.verdicts import FilterServer
@@ -108,7 +117,8 @@ class SubscriptionWorker:
                 self.error = error
         finally:
             self._end_bringing_in()
-            self._status.set_state("stopped" if self._status.enabled() else "disabled")
+            if session.died() is None:
+                self._status.set_state("stopped" if self._status.enabled() else "disabled")
 
     def _retrying(self) -> Retrying:
         return Retrying(
@@ -137,10 +147,7 @@ class SubscriptionWorker:
 
     def _failed(self, error: BaseException) -> bool:
         """Record an error; whether to try again."""
-        if not isinstance(error, Exception):
-            return False  # the end of the process, not of an attempt
-        if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
-            self._log.info("the copy was cut short, and starts again at the next start", reason=str(error))
+        if self._is_no_failure(error):
             return False
         self._failures += 1
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
@@ -158,6 +165,21 @@ class SubscriptionWorker:
             self.gave_up = True
             return False
         self._status.set_state("error")
+        return True
+
+    def _is_no_failure(self, error: BaseException) -> bool:
+        """Whether an attempt ended by what is not the subscription's fault, nor to be tried again by it."""
+        if not isinstance(error, Exception):
+            return True  # the end of the process
+        if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
+            self._log.info("the copy was cut short, and starts again at the next start", reason=str(error))
+            return True
+        if (lost := session.lost(error)) is None:
+            return False
+        # the daemon has another JVM start, and a worker with it
+        self._status.record_error(SparkLost(f"Spark's JVM has died: {lost}"), counter=None)
+        self._status.set_state("error")
+        self._log.warning("cut short: Spark's JVM has died", reason=lost, error=str(error))
         return True
 
     def _disable(self) -> bool:

@@ -178,6 +178,8 @@ class TableSyncWorker:
 
     def _failed(self, error: Exception) -> bool:
         """Take note of an error; whether to try again."""
+        if session.lost(error) is not None:
+            return False  # the daemon starts another JVM, and the subscription another one of us
         self._failures += 1
         self.error = error
         self._record(error)

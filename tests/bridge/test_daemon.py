@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from bridge import daemon as module
 from bridge import session
 from bridge.config import Config, Subscription
 from bridge.daemon import Daemon
-from bridge.errors import ConfigError
+from bridge.errors import ConfigError, SparkLost
 from bridge.signals import StopSignals
 from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
@@ -103,6 +105,37 @@ def test_a_signal_while_spark_starts(publisher, daemon, after_s):
     assert bridge.status()["state"] == "stopped"
 
 
+def test_the_jvm_is_killed_in_a_batch(spark, publisher, daemon):
+    """As by a kernel without memory: another one is started, and nothing is lost or comes twice."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE keyless (id int); ALTER TABLE keyless REPLICA IDENTITY FULL;"
+        "INSERT INTO t VALUES (0); CREATE PUBLICATION pub FOR TABLE t, keyless"
+    )
+    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    (jvm,) = children(bridge.pid)
+    os.kill(jvm, signal.SIGINT)  # the terminal's Ctrl-C, which is for the daemon
+    rows = "SELECT generate_series(%s + 1, %s + 2000)"
+    with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
+        publisher.execute(f"BEGIN; INSERT INTO t {rows % (0, 0)}; INSERT INTO keyless {rows % (0, 0)}; COMMIT")
+        wait_until(lambda: catalog.batch("sub") is not None)
+        os.kill(jvm, signal.SIGKILL)
+        publisher.execute(f"BEGIN; INSERT INTO t {rows % (2000, 2000)}; INSERT INTO keyless {rows % (2000, 2000)}; END")
+        flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        wait_until(lambda: (catalog.remote_lsn("sub") or 0) >= flushed, 120)
+        assert catalog.last_error("sub") is None
+    (other,) = children(bridge.pid)
+    assert other != jvm
+    for table in ("t", "keyless"):
+        ids = sorted(row["id"] for row in spark.read.format("delta").load(bridge.path(table)).collect())
+        assert ids == list(range(table == "keyless", 4001))
+    assert "Spark's JVM has died, and is started again" in bridge.log.read_text()
+    assert bridge._process.poll() is None
+    bridge.kill()
+    wait_until(lambda: not Path("/proc", str(other)).exists(), 30)
+
+
 class DyingWorker:
     """A worker whose thread ends as it is told, one life after the other; the last one lives on."""
 
@@ -161,6 +194,31 @@ def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, 
     assert daemon.run() == code
     timer.join()
     assert daemon._failed == {"sub"}
+
+
+def test_a_jvm_that_dies_again_and_again(supervised, monkeypatch):
+    """It is started anew a few times; then the process ends, and says why."""
+    daemon, _ = supervised
+    started = [object() for _ in range(10)]
+    monkeypatch.setattr(session, "start", lambda *_: started.pop())
+    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL")
+    monkeypatch.setattr(session, "forget", lambda: None)
+    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    DyingWorker.ends = []
+    with pytest.raises(SparkLost, match="has died 4 times within 10 minutes; the last time, it was killed by SIGKILL"):
+        daemon.run()
+    assert len(started) == 6
+    assert daemon._failed == set(), "the subscriptions are not to blame"
+
+
+def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
+    daemon, _ = supervised
+    monkeypatch.setattr(session, "forget", lambda: None)
+    now_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    for _ in range(10):
+        daemon._bury("it was killed by SIGKILL")
+        now_s[0] += 250
 
 
 def test_no_thread_ends_unseen(supervised, capsys):

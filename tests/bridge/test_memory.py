@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from bridge.memory import available_bytes
+
 _PROGRAM = """
 import resource, sys, threading
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
@@ -47,3 +49,26 @@ def test_freed_memory_is_used_again():
     assert count < pages / 50
     assert pool == "system"
     assert faults("not")[0] > 10 * count
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (["max\n"], 2000 << 10),
+        (["1000000\n"], 1000000),
+        (["max\n", "9223372036854771712\n"], 2000 << 10),
+        ([], 2000 << 10),
+    ],
+)
+def test_what_is_available(tmp_path, limits, expected):
+    """The machine's, or what a container's limit leaves of it."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable:    2000 kB\n")
+    files = [tmp_path / f"limit{number}" for number in range(2)]
+    for file, text in zip(files, limits, strict=False):
+        file.write_text(text)
+    assert available_bytes(meminfo, tuple(files)) == expected
+
+
+def test_not_told(tmp_path):
+    assert available_bytes(tmp_path / "meminfo", ()) is None

@@ -1,6 +1,10 @@
 """The Spark session has what results depend on, whatever a user's configuration says."""
 
+import pytest
+
 from bridge import session
+
+MIB = 1 << 20
 
 
 def test_required_settings_hold(spark):
@@ -21,3 +25,23 @@ def test_forks_have_settings_and_views_of_their_own(spark):
 def test_column_names_differ_in_case(spark):
     assert spark.sql("SELECT 1 AS a").select("a").columns == ["a"]
     assert spark.conf.get("spark.sql.caseSensitive") == "true"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "expected"),
+    [
+        ("local[4]", {}, 2048 + 384 + 400),
+        ("local", {"spark.driver.memory": "512m"}, 512 + 384 + 100),
+        ("local[2, 3]", {"spark.driver.memory": "8G"}, 8192 + 819 + 200),
+        ("spark://host:7077", {"spark.driver.memory": 1024}, 1024 + 384),
+        ("sc://host", {"spark.driver.memory": "64g"}, 0),
+    ],
+)
+def test_what_spark_takes_of_the_memory(master, conf, expected):
+    """The heap is the driver's; Python workers are here only where the tasks are."""
+    assert session.memory_bytes(master, conf) // MIB == expected
+
+
+def test_a_jvm_that_lives_has_not_died(spark):
+    assert session.died() is None
+    assert session.lost(ConnectionRefusedError("of somebody else")) is None
