@@ -223,7 +223,8 @@ class ApplyLoop:
     def _recover(self) -> bool:
         """A batch that was begun and not finished is formed again as it was; or undone, if that was begun.
 
-        So is one that changes columns: the publisher's catalog, by which that was planned, may have changed since.
+        So is one that changes columns: the publisher's catalog, by which that was planned, may have changed since; and
+        one from before the machine was started anew: Delta leaves out what is in its log, be its data on disk or not.
 
         Returns:
             False when the control says stop before all of the batch has come: its intent stands, and any other batch
@@ -233,7 +234,7 @@ class ApplyLoop:
         if intent is None:
             return True
         boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
-        if intent.undoing or intent.alters:
+        if intent.undoing or intent.alters or intent.rebooted:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=intent.alters)
             self._former.open_again()

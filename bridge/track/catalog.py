@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def catalog_path(state_dir: Path) -> Path:
     """Where a state directory's catalog lies."""
     return state_dir / "catalog.sqlite"
+
+
+def _boot_id() -> str:
+    """What the kernel drew at the machine's start (random(4)): another one after a power cut."""
+    return _BOOT_ID.read_text().strip()
 
 
 class Catalog:
@@ -212,15 +219,19 @@ class Catalog:
                     hint="nothing of it is in the tables; the next start finishes the first batch, or takes it back",
                 )
             db.execute(
-                "INSERT OR IGNORE INTO batch (subscription, start_lsn, end_lsn, undoing, alters) "
-                "VALUES (?, ?, ?, 0, ?)",
-                (name, intent.start_lsn, intent.end_lsn, int(intent.alters)),
+                "INSERT OR IGNORE INTO batch (subscription, start_lsn, end_lsn, undoing, alters, boot_id) "
+                "VALUES (?, ?, ?, 0, ?, ?)",
+                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), _boot_id()),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of a batch that was begun and not finished."""
-        rows = self._rows("SELECT start_lsn, end_lsn, undoing, alters FROM batch WHERE subscription = ?", name)
-        return BatchIntent(Lsn(rows[0][0]), Lsn(rows[0][1]), bool(rows[0][2]), bool(rows[0][3])) if rows else None
+        rows = self._rows("SELECT start_lsn, end_lsn, undoing, alters, boot_id FROM batch WHERE subscription = ?", name)
+        if not rows:
+            return None
+        start_lsn, end_lsn, undoing, alters, boot_id = rows[0]
+        rebooted = boot_id is not None and boot_id != _boot_id()
+        return BatchIntent(Lsn(start_lsn), Lsn(end_lsn), bool(undoing), bool(alters), rebooted)
 
     def begin_undo(self, name: str) -> None:
         """Record that the commits of the batch under way are about to be taken back."""

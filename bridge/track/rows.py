@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -95,12 +95,15 @@ class BatchIntent:
     Attributes:
         undoing: Its commits are being taken back: it must not be applied before that is done.
         alters: It changes columns of its targets, as the publisher's catalog was when it was formed.
+        rebooted: The machine was started anew since it was begun: of what it has committed, a power cut may have left
+            the log and taken the data.
     """
 
     start_lsn: Lsn
     end_lsn: Lsn
     undoing: bool = False
     alters: bool = False
+    rebooted: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 _SINCE_1 = (
     """
@@ -137,7 +137,9 @@ _SINCE_7 = ("ALTER TABLE subscription_rel ADD COLUMN relid INTEGER",)  # the pub
 
 _SINCE_8 = ("ALTER TABLE subscription ADD COLUMN timeline INTEGER",)  # the publisher's, that the origin is on
 
-_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8)
+_SINCE_9 = ("ALTER TABLE batch ADD COLUMN boot_id TEXT",)  # the machine's, when the batch was begun
+
+_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8, _SINCE_9)
 
 
 def migrate(db: sqlite3.Connection) -> None:

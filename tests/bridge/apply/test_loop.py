@@ -12,6 +12,7 @@ from bridge import log
 from bridge.apply.loop import ApplyLoop, Stream
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.track import catalog as catalog_module
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from bridge.track.rows import BatchIntent
@@ -408,6 +409,20 @@ def test_it_is_cleared_when_another_transaction_was_applied(parts, lsn):
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == list(ENDS)
     assert parts.attempts[0] == [110]
     assert parts.catalog.skip_lsn("sub") is None
+
+
+def test_a_batch_from_before_a_power_cut_is_undone_and_formed_anew(parts, monkeypatch, tmp_path):
+    """Its commits may be in Delta's log, by which Delta would leave them out, without their data on disk."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
+    assert not parts.catalog.batch("sub").rebooted
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("another\n")
+    monkeypatch.setattr(catalog_module, "_BOOT_ID", boot_id)
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn)
+    parts.run(until=130)
+    assert parts.undone == 1
+    assert parts.applied == [(100, 130, [110, 120, 130])]
 
 
 @pytest.mark.parametrize("transactions", [(120,), (110, 120)])
