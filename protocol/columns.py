@@ -106,12 +106,11 @@ class RowMessages:
             relation: As it was when these messages were sent.
             types: Of each of its columns.
             rows: Indices of the messages, ascending; None for all.
-            unrepresentable: What becomes of a value that its column's type cannot hold; with "show" it is NULL, and
-                stands as text in a column of its own, also a key's.
+            unrepresentable: What becomes of a value that its column's type cannot hold; with "show" it is NULL, also
+                a key's, and stands as text in a column of its own.
             key: Positions of columns by which rows are found. A value of theirs that cannot be held is an error
                 even with "null": as NULL it would find none, or another row's.
-            wanted: Positions of the columns whose values are read; None for all. The others are NULL, whatever
-                their values are.
+            wanted: Positions of the columns whose values are read, the others are NULL; None for all.
 
         Returns:
             A table with the columns
@@ -179,10 +178,7 @@ class RowMessages:
 
 
 class _Part(NamedTuple):
-    """What one stretch decodes to, a row for each message; `old` and `unchanged` by column, where needed.
-
-    `unheld` is by the name that the table has for it.
-    """
+    """What one stretch decodes to, a row for each message; `unheld` is by the name that the table has for it."""
 
     op: Bytes
     old_mark: Bytes
@@ -268,8 +264,7 @@ class _Tuples:
 
     Attributes:
         positions: Where reading goes on, in each message.
-        unheld: By message, the texts of the values that could not be held of the column that was read last, where
-            they are to be shown; None where there are none.
+        unheld: By message, texts of the last column's values that could not be held; None where none are to be shown.
     """
 
     def __init__(self, stretch: Stretch, owners: Ints, positions: Ints, columns: int) -> None:
@@ -293,8 +288,7 @@ class _Tuples:
             return pa.nulls(count, column.type.arrow)
         kinds, values, alike = self._step(column.name)
         if not column.wanted:
-            known = _KNOWN_KINDS[kinds]
-            self._stretch.check(known, self._owners, self.positions, f'unknown kind of value in column "{column.name}"')
+            self._check_kinds(kinds, column.name)
             parts = []
         elif alike:
             parts = [(self._owners, self._read_values(column, self._owners, values, int(kinds[0])))]
@@ -333,8 +327,7 @@ class _Tuples:
         by_column: dict[int, list[Value]] = {}
         for i, name in enumerate(names):
             kinds, values, _ = self._step(name)
-            known = _KNOWN_KINDS[kinds]
-            self._stretch.check(known, self._owners, self.positions, f'unknown kind of value in column "{name}"')
+            self._check_kinds(kinds, name)
             if i in columns:
                 by_column[i] = [
                     _EMPTY.get(kind) or Value(_KINDS[kind], values.raw(at)) for at, kind in enumerate(kinds.tolist())
@@ -345,12 +338,15 @@ class _Tuples:
             found[owner] = one
         return found
 
+    def _check_kinds(self, kinds: Bytes, name: str) -> None:
+        reason = f'unknown kind of value in column "{name}"'
+        self._stretch.check(_KNOWN_KINDS[kinds], self._owners, self.positions, reason)
+
     def _read_mixed(
         self, column: Column, kinds: Bytes, values: Slices, unchanged: Bools | None
     ) -> list[tuple[Ints, pa.Array]]:
         stretch, owners = self._stretch, self._owners
-        known = _KNOWN_KINDS[kinds]
-        stretch.check(known, owners, self.positions, f'unknown kind of value in column "{column.name}"')
+        self._check_kinds(kinds, column.name)
         if unchanged is not None:
             unchanged[owners] = kinds == _UNCHANGED
         else:
@@ -399,7 +395,6 @@ def _table(parts: Sequence[_Part], columns: Sequence[Column]) -> pa.Table:
         )
     for name in sorted({name for part in parts for name in part.unheld}):
         fields.append(pa.field(name, pa.string()))
-        empty = [pa.nulls(size, pa.string()) for size in sizes]
-        arrays.append([part.unheld.get(name, nulls) for part, nulls in zip(parts, empty, strict=True)])
+        arrays.append([p.unheld.get(name, pa.nulls(size, pa.string())) for p, size in zip(parts, sizes, strict=True)])
     chunked = [pa.chunked_array(chunks, field.type) for chunks, field in zip(arrays, fields, strict=True)]
     return pa.Table.from_arrays(chunked, schema=pa.schema(fields))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,14 @@ def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes
         assert (caught.value.row, int(caught.value.column.removeprefix("c"))) in refused
     else:
         assert_same(rows.decode(run.relation, run.types), expected)
+    shown = rows.decode(run.relation, run.types, unrepresentable="show")
+    for name, values in expected.items():
+        kind, _, i = name.partition("_")
+        if kind in {"new", "old"} and i:
+            texts = f"{'' if kind == 'new' else 'old'}unheld_{i}"
+            found = shown[texts].is_valid().to_pylist() if texts in shown.column_names else [False] * len(values)
+            assert found == [reference.has_unrepresentable(value) for value in values]
+            assert not any(found) or pc.all(pc.invert(pc.and_(shown[texts].is_valid(), shown[name].is_valid()))).as_py()
 
 
 @given(data=st.data())
