@@ -325,12 +325,15 @@ class _Tuples:
         if not len(self._owners):
             return found
         by_column: dict[int, list[Value]] = {}
+        content = self._stretch.data.tobytes()  # a slice of it costs less than one of an array
         for i, name in enumerate(names):
             kinds, values, _ = self._step(name)
             self._check_kinds(kinds, name)
             if i in columns:
+                ends = (values.starts + values.lengths).tolist()
                 by_column[i] = [
-                    _EMPTY.get(kind) or Value(_KINDS[kind], values.raw(at)) for at, kind in enumerate(kinds.tolist())
+                    _EMPTY.get(kind) or Value(_KINDS[kind], content[start:end])
+                    for kind, start, end in zip(kinds.tolist(), values.starts.tolist(), ends, strict=True)
                 ]
             self.positions = self._following
         tuples = zip(*(by_column[i] for i in columns), strict=True) if columns else ((),) * len(self._owners)

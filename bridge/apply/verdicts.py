@@ -7,7 +7,7 @@ holds is of no harm in a row that does not pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from bridge.filter.server_filter import VerdictError
 from protocol.messages import ValueKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bridge.filter.server_filter import ServerFilter
     from protocol.columns import RowMessages
@@ -35,6 +35,14 @@ class Verdicts(Protocol):
         Raises:
             VerdictError: There is no verdict on a row.
         """
+
+
+class _Image(NamedTuple):
+    """A message's old or new row, by the values of the columns that filters look at, and where its verdict goes."""
+
+    row: int
+    values: Tuple
+    passes: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +82,54 @@ class ServerFilters:
         has_old = np.fromiter((old is not None for old in olds), np.bool_, len(rows))
         # an UPDATE without an old tuple has the same values there, as far as a filter looks at them
         new_passes, old_passes = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_)
-        wanted: dict[ServerFilter, list[tuple[int, Tuple, Bools]]] = {}
+        wanted: dict[ServerFilter, list[_Image]] = {}
+        by_tag = {
+            tag: wanted.setdefault(row_filter, [])
+            for tag, row_filter in ((INSERT, self.insert), (UPDATE, self.update), (DELETE, self.delete))
+            if row_filter is not None
+        }
         for i, (tag, old, new) in enumerate(zip(tags.tolist(), olds, news, strict=True)):
-            row_filter = {INSERT: self.insert, UPDATE: self.update, DELETE: self.delete}[tag]
-            if row_filter is None:
+            images = by_tag.get(tag)
+            if images is None:
                 continue
-            images = wanted.setdefault(row_filter, [])
             if old is not None:
-                images.append((i, old, old_passes))
+                images.append(_Image(i, old, old_passes))
             if new is not None:
-                images.append((i, _whole(new, old), new_passes))
-        failed: VerdictError | None = None
-        for row_filter, images in wanted.items():
-            own = [names.index(name) for name in row_filter.columns]
-            types = [relation.columns[place[name]].type_oid for name in row_filter.columns]
-            try:
-                found = self.server.verdicts(
-                    row_filter, types, [tuple(image[k] for k in own) for _, image, _ in images]
-                )
-            except VerdictError as error:
-                row = images[error.row][0]
-                failed = VerdictError(row, error.reason) if failed is None or row < failed.row else failed
-                continue
-            for (i, _, passes), verdict in zip(images, found.tolist(), strict=True):
-                passes[i] = verdict
-        if failed is not None:
-            raise VerdictError(int(rows[failed.row]), failed.reason)
+                images.append(_Image(i, _whole(new, old), new_passes))
+        try:
+            self._ask(wanted, relation, names)
+        except VerdictError as error:
+            raise VerdictError(int(rows[error.row]), error.reason) from error
         becomes = np.where(has_old & (tags == UPDATE), _of_updates(old_passes, new_passes), tags).astype(np.uint8)
         kept = np.where(tags == DELETE, old_passes, new_passes | (has_old & (tags == UPDATE) & old_passes))
         return rows[kept], becomes[kept]
+
+    def _ask(self, wanted: Mapping[ServerFilter, Sequence[_Image]], relation: Relation, names: Sequence[str]) -> None:
+        """Have verdicts on rows, of which the values of some columns are known, and mark which pass.
+
+        Raises:
+            VerdictError: There is none on a row; `row` is its message's, the first of these.
+        """
+        failed: VerdictError | None = None
+        type_oids = {column.name: column.type_oid for column in relation.columns}
+        for row_filter, images in wanted.items():
+            if not images:
+                continue
+            own = [names.index(name) for name in row_filter.columns]
+            types = [type_oids[name] for name in row_filter.columns]
+            values = [image.values for image in images]
+            if own != list(range(len(names))):
+                values = [tuple(image[k] for k in own) for image in values]
+            try:
+                found = self.server.verdicts(row_filter, types, values)
+            except VerdictError as error:
+                row = images[error.row].row
+                failed = VerdictError(row, error.reason) if failed is None or row < failed.row else failed
+                continue
+            for image, verdict in zip(images, found.tolist(), strict=True):
+                image.passes[image.row] = verdict
+        if failed is not None:
+            raise failed
 
 
 def _of_updates(old_passes: Bools, new_passes: Bools) -> Bytes:

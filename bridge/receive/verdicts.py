@@ -115,7 +115,8 @@ class FilterServer:
             )
 
     def _notice(self, diagnostic: errors.Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "LOG" and diagnostic.message_detail:
+        # not what a server's own settings (debug_print_rewritten, log_statement) add to it
+        if (diagnostic.message_primary or "").startswith("parse tree") and diagnostic.message_detail:
             self._shown.append(diagnostic.message_detail)
 
     # --- which expressions ----------------------------------------------------------------------------------------
@@ -222,11 +223,12 @@ class FilterServer:
 
     def _ask(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
         values = [value for row in rows for value in row]
+        null, unchanged, binary = ValueKind.NULL, ValueKind.UNCHANGED_TOAST, ValueKind.BINARY
         result = self._connection.pgconn.exec_params(
             row_filter.statement(len(rows)).encode(),
-            [value.data if value.kind in {ValueKind.TEXT, ValueKind.BINARY} else None for value in values],
+            [None if value.kind is null or value.kind is unchanged else value.data for value in values],
             list(types) * len(rows),
-            [pq.Format.BINARY if value.kind is ValueKind.BINARY else pq.Format.TEXT for value in values],
+            [1 if value.kind is binary else 0 for value in values],
         )
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise errors.error_from_result(result)

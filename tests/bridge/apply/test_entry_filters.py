@@ -8,7 +8,11 @@ from bridge.apply.entry_filters import AnyOf, EntryFilters
 from bridge.apply.filtering import RowFilters
 from bridge.apply.verdicts import ServerFilters
 from bridge.config import Subscription
+from bridge.filter.definitions import parse
+from bridge.filter.routing import Routing
 from bridge.filter.row_filter import RowFilterError
+from bridge.receive.publisher import Publisher as Server
+from bridge.receive.relations import read_relations
 from bridge.receive.verdicts import FilterServer
 from protocol.types import resolve
 from tests.bridge.filter.servers import routing
@@ -57,6 +61,30 @@ def test_what_is_not_translated_is_refused_with_the_way_out(entry_of, expression
     with pytest.raises(RowFilterError) as caught:
         EntryFilters(types, None).of(entry)
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(("locale", "translated"), [("C", True), ("C.UTF-8", False)])
+def test_case_by_the_builtin_provider(postgresql_server, publisher, locale, translated):
+    """Of "C" it is ASCII's; the others have the tables of the server's Unicode."""
+    name = f"{publisher.name}_builtin"
+    with postgresql_server.connect() as admin:
+        if admin.info.server_version < 170000:
+            pytest.skip("needs PostgreSQL 17")
+        admin.execute(
+            f"CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE '{locale}'".encode()
+        )
+    with postgresql_server.connect(name) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
+        assert connection.execute("SELECT lower('Ä' COLLATE \"default\") = 'Ä'").fetchone() == (translated,)
+    text = "CREATE PUBLICATION p FOR TABLE t WHERE (lower(note) = 'a') WITH (publish = 'insert')"
+    with Server(postgresql_server.conninfo(name), application_name="test") as server:
+        (entry,) = Routing(parse(text, "f.sql"), read_relations(server)).targets.values()
+    filters = EntryFilters(types, None)
+    if translated:
+        assert isinstance(filters.of(entry), RowFilters)
+    else:
+        with pytest.raises(RowFilterError, match="the server's alone"):
+            filters.of(entry)
 
 
 def test_what_is_not_translated_is_the_servers(publisher, entry_of):

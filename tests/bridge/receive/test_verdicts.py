@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from bridge.config import Subscription
 from bridge.errors import ConfigError, PublisherError
@@ -167,6 +168,16 @@ def test_what_the_clock_says_is_no_constant(table):
     with pytest.raises(RowFilterError, match="read from the clock"):
         table.take("ts > 'yesterday'")
     assert table.take("txt > 'yesterday'")
+
+
+def test_a_server_that_shows_more(table):
+    """What its settings have it show beside the tree is not taken for it."""
+    shown = ("debug_print_rewritten", "debug_print_plan")
+    conninfo = make_conninfo(
+        table.connection.info.dsn, options=" ".join(f"-c {name}=on" for name in (*shown, "log_duration"))
+    )
+    with FilterServer(subscription(conninfo)) as server:
+        assert server.take("txt ILIKE 'a%'", table.columns, ("public", "rows")).columns == ("txt",)
 
 
 def test_a_lost_connection_is_no_verdict(table):
