@@ -136,7 +136,8 @@ class Bench:
             published = {(table.namespace, table.name): table for table in publisher.tables(["bench"])}
             snapshot = replication.create_slot("bench_copy", temporary=True)
             catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values()))
-            sync.copy(published, publisher, snapshot)
+            for error in sync.copy(published, publisher, snapshot).values():
+                raise error
         (rel,) = catalog.rels("bench")
         catalog.close()
         return rel.path

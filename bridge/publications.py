@@ -11,11 +11,12 @@ from rich.text import Text
 from bridge.filter.publication import ACTIONS, DML, Publication
 from bridge.filter.publication import render as statements
 from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.holdable import unheld
 from bridge.receive.publisher import Publisher
 from bridge.receive.relations import read_publications
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -31,7 +32,7 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
         `{"subscriptions": [{"name", "publications", "definitions", "refused", "warnings", "notes", "targets"}]}`.
         `definitions` is the file, or null: then the server's own publications are shown, by the same rules.
         `refused` is why the definitions cannot be re-applied, or null; `warnings` has the UPDATEs and DELETEs that
-        will stop the subscription; `notes` what the stream lacks for the definitions.
+        will stop the subscription; `notes` what the stream lacks for the definitions, and which tables are left out.
         A target has `name`, `publications` (whose filters and lists it goes by), `actions`, `filters` (by action:
         one expression, or null where every row passes), `copy_filter`, `columns`, `root` (its own name where it is
         published in the place of its partitions, else null) and `leaves` (those partitions).
@@ -53,13 +54,20 @@ def _one(subscription: Subscription) -> dict[str, Any]:
         "definitions": subscription.publication_definitions,
         "refused": _refused(applied),
         "warnings": [refusal.warning for refusal in applied.refusals],
-        "notes": [gap.message for gap in applied.gaps if not gap.fatal],
+        "notes": [*(gap.message for gap in applied.gaps if not gap.fatal), *_left_out(applied)],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
     }
 
 
 def _refused(applied: Applied) -> str | None:
     return "\n".join(gap.message for gap in applied.gaps if gap.fatal) or None
+
+
+def _left_out(applied: Applied) -> Iterator[str]:
+    for entry in applied.routing.targets.values():
+        why = unheld(entry.target.qualified_name, entry.column_names)
+        if why is not None:
+            yield f"{why.reason}: it is left out, unless it is subscribed already"
 
 
 def _target(routing: Routing, entry: Entry) -> dict[str, Any]:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import ConfigError
 from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.holdable import left_out
 from bridge.receive.publisher import Publisher
 from bridge.sync.plan import plan
 from bridge.track import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from bridge.config import Subscription
+    from bridge.holdable import Unheld
+    from bridge.receive.publisher import PublishedTable
     from bridge.sync.plan import Plan
     from bridge.track.catalog import Catalog
 
@@ -49,13 +52,14 @@ def ask(
     with catalog.transaction():  # tables change hands
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
+    without = left_out(published, subscribed)
     known = plan(pending, published, subscribed).subscribed
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
     planned = plan([*pending, *wanted], published, subscribed)
-    lines = _lines(planned)
+    lines = _lines(planned, without)
     if planned.unknown:
         raise ConfigError(
             f'table "{".".join(planned.unknown[0])}" is not published any more', hint="without --resync it is removed"
@@ -66,14 +70,16 @@ def ask(
     return [f'subscription "{name}" is refreshed ({when})', *lines]
 
 
-def _published(subscription: Subscription) -> set[tuple[str, str]]:
+def _published(subscription: Subscription) -> dict[tuple[str, str], PublishedTable]:
     definitions = definitions_of(subscription)
     with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
         if definitions is None:
-            return {(table.namespace, table.name) for table in publisher.tables(subscription.publications)}
-        applied = apply_publications(subscription, publisher, definitions)
-        applied.check()
-        return set(applied.routing.targets)
+            tables = publisher.tables(subscription.publications)
+        else:
+            applied = apply_publications(subscription, publisher, definitions)
+            applied.check()
+            tables = applied.routing.tables()
+    return {(table.namespace, table.name): table for table in tables}
 
 
 def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tuple[str, str]:
@@ -86,11 +92,12 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
     )
 
 
-def _lines(planned: Plan) -> list[str]:
+def _lines(planned: Plan, without: Mapping[tuple[str, str], Unheld]) -> list[str]:
     what = (
         (planned.copied, "added: it is copied, then follows the stream"),
         (planned.uncopied, "added: it follows the stream at once, with what its Delta table holds"),
         (planned.resynced, "copied afresh: its rows are replaced by one commit, then it follows the stream"),
         (planned.removed, "removed: it stops; its Delta table stays"),
     )
-    return [f"  {'.'.join(table)}: {text}" for tables, text in what for table in tables]
+    taken = [f"  {'.'.join(table)}: {text}" for tables, text in what for table in tables if table not in without]
+    return taken + [f"  {'.'.join(table)}: left out: {why.reason}" for table, why in without.items()]

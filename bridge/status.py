@@ -14,6 +14,7 @@ from rich.text import Text
 
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
+from bridge.track.left_out import left_out
 from bridge.track.refresh import sync_name
 from bridge.track.rows import CopyRow
 from protocol.lsn import Lsn
@@ -46,7 +47,8 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
         `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
         `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
         answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`);
-        and a subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any.
+        and a subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any,
+        and `left_out`, the `name` of each published table that Delta cannot hold, with the `reason`, if there are any.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -80,6 +82,7 @@ def _one(
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
     conflicts = catalog.conflicts(name)
+    without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
     return {
         "name": name,
         "enabled": enabled,
@@ -108,6 +111,7 @@ def _one(
             }
             for rel in _rels(catalog, name)
         ],
+        **({"left_out": without} if without else {}),
         **({"conflicts": conflicts} if conflicts else {}),
     }
 
@@ -170,15 +174,21 @@ def render(document: dict[str, Any]) -> RenderableType:
             if copy := table.get("copy"):
                 state += f"\n{copy_text(CopyRow(table['name'], '', **copy))}"
             tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
-        if entry.get("conflicts"):
-            counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
-            problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
-        if error := entry["last_error"]:
-            problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
-            problems.append(error["message"] + "\n")
-            if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
-                problems.append(f"To skip this transaction:  {skip_command(entry['name'], error['finish_lsn'])}\n")
+        _append_problems(problems, entry)
     return Group(overview, Text(), tables, problems)
+
+
+def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
+    for table in entry.get("left_out", ()):
+        problems.append(f"\n{entry['name']}, left out: {table['reason']}\n")
+    if entry.get("conflicts"):
+        counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
+        problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
+    if error := entry["last_error"]:
+        problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
+        problems.append(error["message"] + "\n")
+        if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
+            problems.append(f"To skip this transaction:  {skip_command(entry['name'], error['finish_lsn'])}\n")
 
 
 def copy_text(copy: CopyRow) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
-from bridge import faults, log, session
+from bridge import faults, holdable, log, session
 from bridge.errors import (
     ApplyError,
     BridgeError,
@@ -29,13 +29,13 @@ from bridge.receive.verdicts import FilterServer
 from bridge.streaming import Published, stream
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
-from bridge.sync.tablesync import TableSync
+from bridge.sync.tablesync import TableSync, not_found
 from bridge.sync.worker import TableSyncWorker
-from bridge.track import refresh
+from bridge.track import left_out, refresh
 from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from bridge.track.refresh import RefreshRow
+    from bridge.track.rows import RelRow
     from protocol.lsn import Lsn
 
 _FIRST_PAUSE_S = 0.5
@@ -216,10 +217,11 @@ class SubscriptionWorker:
             if asked:
                 self._sync = None  # of one that has ended
                 Refresh(self._name, self._catalog, sync, self._log).take_up(asked, published.tables, publisher)
+            without = self._leave_out(published)
             self._bring_in()
             self._copying = True
             self._status.set_state("copying")
-            Start(
+            start = Start(
                 self.subscription,
                 self._catalog,
                 publisher,
@@ -227,7 +229,9 @@ class SubscriptionWorker:
                 published.tables,
                 self._log,
                 stopping=self._stop.is_set,
-            ).run()
+            )
+            errors = start.run()
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if sync.needs_copy(rel)])
             self._copying = False
             again = stream(
                 published,
@@ -236,10 +240,50 @@ class SubscriptionWorker:
                 self._catalog,
                 control=self,
                 log=self._log,
-                ignored=self._ignoring(),
+                ignored=self._ignoring(without),
                 broken_off=self._broken_off,
             )
         return again or self._again
+
+    # --- tables that cannot be taken ------------------------------------------------------------------------------
+
+    def _leave_out(self, published: Published) -> list[str]:
+        """Warn once of the tables that Delta cannot hold; returns their names."""
+        rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
+        found = holdable.left_out(published.tables, [(rel.namespace, rel.name) for rel in rels])
+        reasons = {name: why.reason for name, why in found.items()}
+        for name in left_out.put(self._catalog, self._name, reasons):
+            self._log.warning(
+                f"a table is left out: {found[name].reason}",
+                relation=".".join(name),
+                hint=f"{found[name].hint}; then run: {refresh.refresh_command(self._name)}",
+            )
+        return [".".join(name) for name in found]
+
+    def _set_apart(self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow]) -> None:
+        """Have the tables brought in that could not be copied, beside the stream of the others.
+
+        They are tried again with pauses, under a slot of their own, as PostgreSQL's tablesync workers do.
+
+        Raises:
+            BridgeError: There are no others, or the subscription is to be disabled.
+        """
+        if not left:
+            return
+        why = {
+            rel: errors.get(name) or not_found(name, self._name) for rel in left for name in [(rel.namespace, rel.name)]
+        }
+        others = len(self._catalog.rels(self._name)) > len(left)
+        if not others or self.subscription.disable_on_error or self._stop.is_set():
+            raise why[left[0]]
+        refresh.take_up(self._catalog, self._name, 0, bring_in=left, follow=(), remove=())
+        for rel, error in why.items():
+            self._catalog.record_error(
+                refresh.sync_name(self._name), str(error), counter=None, relation=rel.qualified_name
+            )
+            if not isinstance(error, PublisherError | TargetBusy):
+                refresh.count_sync_error(self._catalog, self._name)
+        self._bring_in()
 
     # --- tables that come later -----------------------------------------------------------------------------------
 
@@ -288,9 +332,9 @@ class SubscriptionWorker:
 
     # --- control of the stream --------------------------------------------------------------------------------------
 
-    def _ignoring(self) -> Callable[[str], None]:
-        """Warn once for each table that is published but not subscribed."""
-        seen: set[str] = set()
+    def _ignoring(self, without: Iterable[str]) -> Callable[[str], None]:
+        """Warn once for each table that is published but not subscribed; of those left out it is known."""
+        seen = set(without)
 
         def ignored(relation: str) -> None:
             # the tables that are being brought in have a stream of their own

@@ -131,9 +131,13 @@ def quoted(name: str) -> str:
 
 
 def table_path(warehouse: str, namespace: str, name: str) -> str:
-    """`<warehouse>/<namespace>/<name>`; a slash in a name is written %2F (and a percent sign %25)."""
+    """`<warehouse>/<namespace>/<name>`; a slash in a name is written %2F (and a percent sign %25).
+
+    So is the first letter of a name that Delta gives its log: the folder above would be taken for a Delta table.
+    """
     parts = [part.replace("%", "%25").replace("/", "%2F") for part in (namespace, name)]
     parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]
+    parts = [part.replace("_", "%5F", 1) if part == "_delta_log" else part for part in parts]
     return "/".join([warehouse.rstrip("/"), *parts])
 
 
@@ -142,30 +146,3 @@ def table_properties(names: Sequence[str]) -> dict[str, str]:
     if any(_NEEDS_COLUMN_MAPPING.intersection(name) for name in names):
         return {"delta.columnMapping.mode": "name"}
     return {}
-
-
-def check_names(relation: str, names: Sequence[str]) -> None:
-    """Refuse columns that a Delta table cannot tell apart.
-
-    Raises:
-        TargetError: Two names differ only in case.
-    """
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(_folded(name), name)
-        if other != name:
-            raise TargetError(
-                f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
-                "which a Delta table cannot hold",
-                hint="rename one of them, or publish the table with a column list that leaves one out",
-            )
-
-
-def _folded(name: str) -> str:
-    """What names that differ only in case have in common: by Java's `equalsIgnoreCase`, which Spark compares with.
-
-    Beyond `lower()` those are letters with the same capital, as the two small sigmas; one whose capital is two letters
-    (ß) stands for itself.
-    """
-    upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
-    return "".join(c.lower()[0] for c in upper)

@@ -78,9 +78,12 @@ class Refresh:
         return self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
 
     def _new(self, table: PublishedTable, publisher: Publisher | None = None) -> RelRow | None:
-        """The row of a table that is added; with a publisher, of one that is not copied."""
+        """The row of a table that is added; with a publisher, of one that is not copied. None for one left out."""
         try:
-            (rel,) = self._sync.new_rels([table])
+            found = self._sync.new_rels([table])
+            if not found:
+                return None
+            (rel,) = found
             if publisher is None:
                 self._sync.check_copied_to(rel)
             else:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.config import Subscription
+    from bridge.errors import BridgeError
     from bridge.receive.history import ServerIdentity
     from bridge.receive.publisher import PublishedTable, Publisher, SlotStatus
     from bridge.sync.tablesync import TableSync
@@ -49,14 +50,17 @@ class Start:
         self._published = published
         self._log = log
 
-    def run(self) -> None:
+    def run(self) -> dict[tuple[str, str], BridgeError]:
         """Make or check the slot, and copy what is to be copied.
+
+        Returns:
+            Why tables are not copied; the others are.
 
         Raises:
             PublisherError: The server, or the slot, is not the one the state belongs to, or refuses; or the server
                 lacks an option.
-            TargetError: A table cannot be copied.
-            SyncError: `stopping` said so, or a copy was cut short.
+            TargetError: A target belongs to another subscription.
+            SyncError: `stopping` said so.
         """
         # before there is a slot: one that nobody streams from holds WAL
         pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)
@@ -77,8 +81,11 @@ class Start:
                     # The slot's own snapshot is gone: a temporary one's comes with an LSN of its own, from which
                     # on its tables follow the stream.
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
-                self._sync.copy(self._published, self._publisher, snapshot)
-                self._check(replication, replication.identify_system())  # hours may have passed
+                errors = self._sync.copy(self._published, self._publisher, snapshot)
+                if not (errors and self._stopping()):
+                    self._check(replication, replication.identify_system())  # hours may have passed
+                return errors
+            return {}
 
     def _check(self, replication: ReplicationConnection, server: ServerIdentity) -> None:
         """The state is there: server, history and slot must be those it was made with."""
@@ -171,7 +178,7 @@ def name_without_identity(publisher: Publisher, publications: Sequence[str], log
                 relation=table.qualified_name,
                 hint=f"the column list needs all of {', '.join(sorted(table.cut_identity))}",
             )
-        elif table.relkind == "r" and not table.has_identity:
+        elif table.relkind == "r" and table.columns and not table.has_identity:
             name = f"{psql_name(table.namespace)}.{psql_name(table.name)}"
             log.warning(
                 "the server refuses UPDATE and DELETE of a table that publishes them without a replica identity",

@@ -22,12 +22,14 @@ from bridge.apply.changes import Subscribed
 from bridge.apply.durable import LocalTables
 from bridge.apply.in_place import in_place
 from bridge.apply.schemas import columns_of
-from bridge.apply.target import Target, TargetColumn, check_names, spark_schema, table_path
+from bridge.apply.target import Target, TargetColumn, spark_schema, table_path
 from bridge.apply.worker import summary
-from bridge.errors import PublisherError, SyncError, TargetError
+from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
+from bridge.holdable import unheld
 from bridge.sync.copy import read_table
 from bridge.sync.held import HeldTable
 from bridge.sync.progress import CopyMonitor
+from bridge.track.refresh import refresh_command
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.types import resolve
@@ -39,12 +41,21 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.config import Subscription
+    from bridge.errors import BridgeError
     from bridge.receive.publisher import PublishedTable, Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
     from protocol.types import TypeInfo
 
 FOLLOWS_STREAM = frozenset("sr")
+
+
+def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
+    """A table to be copied is not published, or not under its name; in tablesync.c's words."""
+    return PublisherError(
+        f'table "{".".join(table)}" not found on publisher',
+        hint=f"if it is not to be published any more, run: {refresh_command(subscription)}",
+    )
 
 
 class TableSync:
@@ -70,14 +81,15 @@ class TableSync:
         self._local = LocalTables()
 
     def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
-        """The rows of tables that the subscription has just taken up.
+        """The rows of tables that the subscription has just taken up; those that Delta cannot hold are left out.
 
         Raises:
-            TargetError: A target belongs to another subscription, or has columns that Delta cannot hold.
+            TargetError: A target belongs to another subscription.
         """
         rels = []
         for table in tables:
-            check_names(table.qualified_name, [column.name for column in table.columns])
+            if unheld(table.qualified_name, [column.name for column in table.columns]) is not None:
+                continue
             path = table_path(self._subscription.warehouse, table.namespace, table.name)
             if owner := self._catalog.owner_of(path, but=self._subscription.name):
                 raise TargetError(
@@ -115,32 +127,37 @@ class TableSync:
         self._target(rel, table, publisher.types(column.type_oid for column in table.columns))
         return replace(rel, state="r")
 
-    def copy(self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot) -> None:
+    def copy(
+        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
+    ) -> dict[tuple[str, str], BridgeError]:
         """Copy every table that needs it, under one snapshot, `max_sync_workers` at a time.
 
-        After it, no table is in state i or d; each copied one has the snapshot's consistent point as its LSN. If the
-        copy of a table fails, the others are copied all the same before the error is raised.
+        After it, a table that was copied has the snapshot's consistent point as its LSN. One that fails keeps back no
+        other.
 
-        Raises:
-            PublisherError: The server could not be read.
-            SyncError: A table's copy was cut short.
-            TargetError: A target is there already with rows in it, or cannot hold a value.
+        Returns:
+            Why tables are not copied: a PublisherError where the server could not be read, a SyncError where a copy was
+            cut short, a TargetError where a target is there already with rows in it, or cannot hold the table.
         """
         name, conninfo = self._subscription.name, self._subscription.connection
         with (
             CopyMonitor(conninfo, name, self._catalog, self._log) as monitor,
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
-            copies = [
-                pool.submit(self._copy_table, rel, tables[rel.namespace, rel.name], publisher, snapshot, monitor)
+            copies = {
+                key: pool.submit(self._copy_table, rel, tables[key], publisher, snapshot, monitor)
                 for rel in self._catalog.rels(name)
-                if (rel.namespace, rel.name) in tables and self.needs_copy(rel)
-            ]
-        errors = [error for copy in copies if (error := copy.exception()) is not None]
-        for error in errors[1:]:
-            self._log.error("table copy failed", error=str(error))
-        if errors:
-            raise errors[0]
+                if (key := (rel.namespace, rel.name)) in tables and self.needs_copy(rel)
+            }
+        errors: dict[tuple[str, str], BridgeError] = {}
+        for key, copy in copies.items():
+            try:
+                copy.result()
+            except (PublisherError, SyncError, TargetBusy, TargetError) as error:
+                errors[key] = error
+                if not self._stopping():
+                    self._log.error("table copy failed", relation=".".join(key), error=str(error))
+        return errors
 
     def _copy_table(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
@@ -211,10 +228,15 @@ class TableSync:
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
+        if (why := unheld(table.qualified_name, [column.name for column in columns])) is not None:
+            raise TargetError(why.reason, hint=why.hint)
         schema = delta.schema_of(self._spark, rel.path)
         if schema is None:
             schema = spark_schema([(column.name, column.type.arrow) for column in columns])
-            delta.create(self._spark, rel.path, schema)
+            try:
+                delta.create(self._spark, rel.path, schema)
+            except (PySparkException, Py4JJavaError) as error:
+                raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
         target = Target(rel.namespace, rel.name, rel.path, schema)
         target.check(columns)

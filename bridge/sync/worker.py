@@ -27,14 +27,14 @@ import zlib
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
-from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, SyncError, TargetBusy, TargetError
+from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.receive.verdicts import FilterServer
 from bridge.streaming import Published, spool_folder, stream
 from bridge.sync.start import Start
-from bridge.sync.tablesync import TableSync
+from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
 from bridge.track.worker_status import WorkerStatus
 
@@ -247,25 +247,13 @@ class TableSyncWorker:
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
         """Copy what is not copied yet; returns why that is not all, which does not keep back the others."""
-        try:
-            if tables:
-                Start(
-                    self._subscription,
-                    self._catalog,
-                    publisher,
-                    sync,
-                    tables,
-                    self._log,
-                    stopping=self._stop.is_set,
-                ).run()
-        except (SyncError, TargetError, TargetBusy) as error:
-            return error
-        if not missing:
-            return None
-        return PublisherError(
-            f'table "{".".join(missing[0])}" not found on publisher',
-            hint=f"if it is not to be published any more, run: {refresh.refresh_command(self._main.name)}",
-        )
+        if tables:
+            start = Start(
+                self._subscription, self._catalog, publisher, sync, tables, self._log, stopping=self._stop.is_set
+            )
+            if errors := start.run():
+                return next(iter(errors.values()))
+        return not_found(missing[0], self._main.name) if missing else None
 
     def _any_copied(self) -> bool:
         return any(rel.state in _COPIED for rel in self._catalog.rels(self._name))

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 _SINCE_1 = (
     """
@@ -139,7 +139,19 @@ _SINCE_8 = ("ALTER TABLE subscription ADD COLUMN timeline INTEGER",)  # the publ
 
 _SINCE_9 = ("ALTER TABLE batch ADD COLUMN boot_id TEXT",)  # the machine's, when the batch was begun
 
-_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8, _SINCE_9)
+_SINCE_10 = (
+    """
+    CREATE TABLE left_out (                  -- published tables that are not subscribed: Delta cannot hold them
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      reason TEXT NOT NULL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+)
+
+_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10)
 
 
 def migrate(db: sqlite3.Connection) -> None:

@@ -134,3 +134,10 @@ def test_dump(subscription, publisher):
     publisher.execute("CREATE PUBLICATION small FOR TABLE t (a) WHERE (a > 5)")
     made = [subscription(None, "small", "broad"), subscription(None, "broad")]
     assert parse(dump(made), "dump.sql") == own_publications(publisher, "small", "broad")
+
+
+def test_what_delta_cannot_hold(subscription, publisher):
+    publisher.execute("CREATE TABLE bare ()")
+    (found,) = collect([subscription()])["subscriptions"]
+    (note,) = found["notes"]
+    assert note.startswith('table "public.bare" has no column that is published')

@@ -75,3 +75,12 @@ def test_definitions_that_cannot_be_re_applied(catalog, subscription):
     with pytest.raises(PublicationError):
         ask(subscription("CREATE PUBLICATION p FOR TABLE nowhere"), catalog, resync=[], copy_data=None, when="now")
     assert refresh.asked(catalog, "shop") == []
+
+
+def test_what_cannot_be_held_is_left_out(catalog, subscription, publisher):
+    publisher.execute("CREATE TABLE bare ()")
+    assert ask(subscription("CREATE PUBLICATION p FOR ALL TABLES"), catalog, resync=[], copy_data=None, when="now") == [
+        'subscription "shop" is refreshed (now)',
+        "  public.c: added: it is copied, then follows the stream",
+        '  public.bare: left out: table "public.bare" has no column that is published, and a Delta table needs one',
+    ]

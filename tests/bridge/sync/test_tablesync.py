@@ -125,8 +125,9 @@ def test_a_target_with_rows_is_not_copied_into(spark, publisher, pipeline):
         bridge.catch_up()
     assert "copy_data = false" in caught.value.hint
     assert spark.read.format("delta").load(path).count() == 1
+    assert bridge.state("empty") == "r"
     row = bridge.catalog.subscription(bridge.subscription.name)
-    assert row.sync_error_count == 1
+    assert row.sync_error_count == 2, "of the first copy, and of the next try beside the stream"
 
 
 def test_an_empty_target_made_beforehand_is_used(spark, publisher, pipeline):
@@ -180,13 +181,6 @@ def test_another_subscriptions_table_is_refused(publisher, pipeline):
     bridge.catalog.put_rel("other", RelRow("public", "t", "r", Lsn(1), path))
     with pytest.raises(BridgeError, match='is written by subscription "other"'):
         bridge.catch_up()
-
-
-def test_columns_that_differ_only_in_case_are_refused_before_the_slot_is_made(publisher, pipeline):
-    publisher.execute('CREATE TABLE t (id int PRIMARY KEY, "Id" int); CREATE PUBLICATION pub FOR TABLE t')
-    with pytest.raises(TargetError, match='columns "id" and "Id" of table "public.t" differ only in case'):
-        pipeline().catch_up()
-    assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
 
 
 def test_names_with_capitals_spaces_dots_and_unicode(publisher, pipeline):

@@ -1,0 +1,69 @@
+"""Which published tables a Delta table cannot hold, by their columns' names. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bridge.receive.publisher import PublishedTable
+
+_RESERVED = "_tmp_metadata_row_index"  # ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Unheld:
+    """Why a table is left out.
+
+    Attributes:
+        reason: In one sentence.
+        hint: What can be done on the server, before a refresh takes the table up.
+    """
+
+    reason: str
+    hint: str
+
+
+def unheld(relation: str, names: Sequence[str]) -> Unheld | None:
+    """Why a table with these columns cannot be held; None where it can."""
+    if not names:
+        return Unheld(
+            f'table "{relation}" has no column that is published, and a Delta table needs one',
+            f"give it one: ALTER TABLE {relation} ADD COLUMN …",
+        )
+    if reserved := [name for name in names if name.lower() == _RESERVED]:
+        return Unheld(
+            f'column "{reserved[0]}" of table "{relation}" has a name that Spark\'s reader of Parquet keeps for itself',
+            "rename it, or publish the table with a column list that leaves it out",
+        )
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(_folded(name), name)
+        if other != name:
+            return Unheld(
+                f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
+                "which a Delta table cannot hold",
+                "rename one of them, or publish the table with a column list that leaves one out",
+            )
+    return None
+
+
+def left_out(
+    tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Unheld]:
+    """The published tables that are not subscribed because they cannot be held; what is subscribed has its target."""
+    others = tables.keys() - set(subscribed)
+    why = {name: unheld(tables[name].qualified_name, [c.name for c in tables[name].columns]) for name in sorted(others)}
+    return {name: reason for name, reason in why.items() if reason is not None}
+
+
+def _folded(name: str) -> str:
+    """What names that differ only in case have in common: by Java's `equalsIgnoreCase`, which Spark compares with.
+
+    Beyond `lower()` those are letters with the same capital, as the two small sigmas; one whose capital is two letters
+    (ß) stands for itself.
+    """
+    upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
+    return "".join(c.lower()[0] for c in upper)
