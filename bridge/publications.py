@@ -8,11 +8,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from bridge.errors import PublisherError
 from bridge.filter.publication import ACTIONS, DML, Publication
 from bridge.filter.publication import render as statements
 from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.holdable import unheld
-from bridge.receive.publisher import Publisher
+from bridge.receive.publisher import Publisher, not_there
 from bridge.receive.relations import read_publications
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
 def _one(subscription: Subscription) -> dict[str, Any]:
     definitions = definitions_of(subscription)
     with _publisher(subscription) as publisher:
+        missing = publisher.missing(subscription.publications)
+        notes = [not_there(missing)] if missing else []
         applied = apply_publications(subscription, publisher, definitions)
     names = subscription.publications if definitions is None else [item.name for item in definitions]
     return {
@@ -54,7 +57,7 @@ def _one(subscription: Subscription) -> dict[str, Any]:
         "definitions": subscription.publication_definitions,
         "refused": _refused(applied),
         "warnings": [refusal.warning for refusal in applied.refusals],
-        "notes": [*(gap.message for gap in applied.gaps if not gap.fatal), *_left_out(applied)],
+        "notes": [*notes, *(gap.message for gap in applied.gaps if not gap.fatal), *_left_out(applied)],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
     }
 
@@ -105,6 +108,8 @@ def dump(subscriptions: Iterable[Subscription]) -> str:
     found: dict[tuple[str, Publication], str] = {}
     for subscription in subscriptions:
         with _publisher(subscription) as publisher:
+            if missing := publisher.missing(subscription.publications):
+                raise PublisherError(not_there(missing))
             for publication in read_publications(publisher, subscription.publications):
                 found.setdefault((subscription.connection, publication), statements([publication]))
     return "\n".join(found.values())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bridge.errors import ConfigError
 from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.holdable import left_out
-from bridge.receive.publisher import Publisher
+from bridge.receive.publisher import Publisher, not_there
 from bridge.sync.plan import plan
 from bridge.track import refresh
 
@@ -47,7 +47,7 @@ def ask(
     name = subscription.name
     if catalog.remote_lsn(name) is None:
         return [f'subscription "{name}" has not begun yet: its first start takes up all that is published then']
-    published = _published(subscription)
+    published, missing = _published(subscription)
     pending = refresh.asked(catalog, name)  # first: what is taken up meanwhile is in the tables, too
     with catalog.transaction():  # tables change hands
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
@@ -64,22 +64,25 @@ def ask(
         raise ConfigError(
             f'table "{".".join(planned.unknown[0])}" is not published any more', hint="without --resync it is removed"
         )
+    warning = [f"WARNING:  {not_there(missing)}"] if missing else []
     if not lines:
-        return [f'subscription "{name}": its tables are those that are published']
+        return [*warning, f'subscription "{name}": its tables are those that are published']
     refresh.ask(catalog, name, tables, copy_data=copied)
-    return [f'subscription "{name}" is refreshed ({when})', *lines]
+    return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]
 
 
-def _published(subscription: Subscription) -> dict[tuple[str, str], PublishedTable]:
+def _published(subscription: Subscription) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
+    """What is published, and which publications do not exist."""
     definitions = definitions_of(subscription)
     with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
+        missing = publisher.missing(subscription.publications)
         if definitions is None:
             tables = publisher.tables(subscription.publications)
         else:
             applied = apply_publications(subscription, publisher, definitions)
             applied.check()
             tables = applied.routing.tables()
-    return {(table.namespace, table.name): table for table in tables}
+    return {(table.namespace, table.name): table for table in tables}, missing
 
 
 def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from bridge.apply.worker import BatchApplier
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.filter.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
+from bridge.receive.publisher import not_there
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.track import refresh
@@ -95,11 +96,17 @@ class Published:
             filter_server: Computes row filters that are not translated, where the subscription has that.
 
         Raises:
-            PublisherError: A publication does not exist, or the server cannot answer.
+            PublisherError: A publication does not exist, before PostgreSQL 18, or the server cannot answer.
             PublicationError: The definitions cannot be re-applied rightly to the server's tables.
             ConfigError: A row filter cannot be computed as PostgreSQL does, or the definitions' file cannot be used.
         """
         definitions = definitions_of(subscription)
+        if missing := publisher.missing(subscription.publications):
+            log.warning(
+                not_there(missing),
+                hint="the stream has its changes from when it is created; "
+                f"then run: {refresh.refresh_command(refresh.owner_of(subscription.name))}",
+            )
         applied = None
         if definitions is not None:
             applied = apply_publications(subscription, publisher, definitions)
@@ -257,7 +264,7 @@ def _stream(
         SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
         application_name=name,
         after_receive=lambda: faults.reach("after_receive"),
-        notice=lambda text: log.warning("the publisher warns", notice=text),
+        notice=partial(_notice, log, set()),
     )
     try:
         applier = BatchApplier(
@@ -334,6 +341,14 @@ def _deliver(log: FilteringBoundLogger, delivered: Iterable[tuple[Transaction, L
             transactional=message.transactional,
             xid=transaction.xid or None,
         )
+
+
+def _notice(log: FilteringBoundLogger, seen: set[str], text: str) -> None:
+    """Log what the server says beside the stream, once: its context has another LSN each time."""
+    first = text.partition("\n")[0]
+    if first not in seen:
+        seen.add(first)
+        log.warning("the publisher warns", notice=text)
 
 
 def _replaced(log: FilteringBoundLogger, relation: str, remedy: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOWEST_VERSION = 140000
 _ORIGIN_VERSION = 160000
+_MISSING_VERSION = 180000
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,28 +221,37 @@ class Publisher:
             row["two_phase"],
         )
 
-    def check_publications(self, publications: Sequence[str]) -> None:
-        """Hold a subscription's publications against those of the database.
+    def missing(self, publications: Sequence[str]) -> list[str]:
+        """Those of a subscription's publications that the database does not have (yet).
 
         Raises:
-            PublisherError: One does not exist.
+            PublisherError: There are some, and the walsender would not go on without them: from PostgreSQL 18 on it
+                warns, before that it ends the stream when it decodes a change.
         """
         names = {"publications": list(publications)}
-        if missing := [row["name"] for row in self.rows("missing_publications", names)]:
-            listed = ", ".join(f'"{name}"' for name in missing)
+        missing = [row["name"] for row in self.rows("missing_publications", names)]
+        if missing and self.version < _MISSING_VERSION:
             raise PublisherError(
-                f"publication {listed} does not exist on the publisher",
+                f"{not_there(missing)}, and PostgreSQL before 18 ends a stream that asks for it",
                 hint=f"run in the database of the connection: CREATE PUBLICATION {psql_name(missing[0])} FOR TABLE …;",
             )
+        return missing
+
+    def existing(self, publications: Sequence[str]) -> list[str]:
+        """Those that the database has; raises as `missing`."""
+        missing = self.missing(publications)
+        return [name for name in publications if name not in missing]
 
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
         """The tables of the publications taken together, by name.
 
         Raises:
-            PublisherError: A publication does not exist, or two publish one table with different column lists.
+            PublisherError: As `missing`, or two publications publish one table with different column lists.
         """
-        self.check_publications(publications)
-        names = {"publications": list(publications)}
+        existing = self.existing(publications)
+        if not existing:
+            return []
+        names = {"publications": existing}
         version = min(self.version // 10000, 16)
         rows = self.rows(f"publication_tables_{version}", names)
         columns = self._columns({row["relid"] for row in rows})
@@ -273,6 +283,14 @@ class Publisher:
             return dict(BUILTIN)
         rows = self.rows("types", {"oids": unknown})
         return {**BUILTIN, **{row["oid"]: TypeInfo(**row) for row in rows}}
+
+
+def not_there(publications: Sequence[str]) -> str:
+    """That publications do not exist, in the words of CREATE SUBSCRIPTION (`check_publications`)."""
+    listed = ", ".join(f'"{name}"' for name in publications)
+    if len(publications) > 1:
+        return f"publications {listed} do not exist on the publisher"
+    return f"publication {listed} does not exist on the publisher"
 
 
 def psql_name(name: str) -> str:

@@ -242,14 +242,14 @@ def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:
 
 
 def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publication, ...]:
-    """The server's own publications, in the order of `names`.
+    """The server's own publications, in the order of `names`; without those that do not exist (`Publisher.missing`).
 
     A filter is what pg_get_expr makes of it; every table is ONLY, because inheritors are members of their own.
 
     Raises:
-        PublisherError: A publication does not exist, or the catalog cannot be read.
+        PublisherError: As `Publisher.missing`, or the catalog cannot be read.
     """
-    publisher.check_publications(names)
+    names = publisher.existing(names)
     wanted = {"publications": list(names)}
     tables: dict[str, list[PublishedBy]] = defaultdict(list)
     schemas: dict[str, list[str]] = defaultdict(list)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bridge.config import Subscription
-from bridge.errors import PublicationError
+from bridge.errors import PublicationError, PublisherError
 from bridge.filter.definitions import parse
 from bridge.publications import collect, dump, is_refused, render
 from tests.bridge.filter.servers import own_publications
@@ -141,3 +141,17 @@ def test_what_delta_cannot_hold(subscription, publisher):
     (found,) = collect([subscription()])["subscriptions"]
     (note,) = found["notes"]
     assert note.startswith('table "public.bare" has no column that is published')
+
+
+def test_what_is_not_there_yet(subscription, publisher):
+    """From PostgreSQL 18 on; but nothing can be dumped of it."""
+    chosen = subscription(None, "broad", "later")
+    if publisher.query("SHOW server_version_num")[0][0] < "180000":
+        with pytest.raises(PublisherError, match='"later" does not exist'):
+            collect([chosen])
+        return
+    (found,) = collect([chosen])["subscriptions"]
+    assert found["notes"] == ['publication "later" does not exist on the publisher']
+    assert [target["name"] for target in found["targets"]] == ["public.leaf", "public.t"]
+    with pytest.raises(PublisherError, match='publication "later" does not exist'):
+        dump([chosen])

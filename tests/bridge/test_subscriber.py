@@ -202,7 +202,9 @@ def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path):
     catalog.close()
 
 
-def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline):
+def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline, monkeypatch):
+    """Of a server whose walsender would not go on without it."""
+    monkeypatch.setattr("bridge.receive.publisher._MISSING_VERSION", 990000)
     bridge = pipeline()
     started = time.monotonic()
     with pytest.raises(PublisherError, match='publication "pub" does not exist') as caught:

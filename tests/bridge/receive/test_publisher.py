@@ -146,13 +146,19 @@ def test_nothing_published(asked, publisher):
 
 
 def test_missing_publication(asked, publisher):
-    """Named, with what to run; and if several are missing, all of them."""
-    publisher.execute("CREATE PUBLICATION there")
+    """From 18 on, where the walsender warns, the others count; before it is named, and if several are, all of them."""
+    publisher.execute("CREATE TABLE t (id int); CREATE PUBLICATION there FOR TABLE t")
+    asked.version = 180000
+    wanted = ["a", "there", 'Not "there"']
+    assert (asked.missing(wanted), asked.existing(wanted)) == (["a", 'Not "there"'], ["there"])
+    assert [table.name for table in asked.tables(wanted)] == ["t"]
+    assert asked.tables(["a", "b"]) == []
+    asked.version = 170000
     error = refusal(asked, "there", 'Not "there"')
-    assert str(error).startswith('publication "Not "there"" does not exist on the publisher\n')
+    assert str(error).startswith('publication "Not "there"" does not exist on the publisher, and PostgreSQL before 18')
     assert error.hint == ('run in the database of the connection: CREATE PUBLICATION "Not ""there""" FOR TABLE …;')
     assert not error.retry
-    assert 'publication "a", "b" does not exist' in str(refusal(asked, "a", "there", "b"))
+    assert 'publications "a", "b" do not exist' in str(refusal(asked, "a", "there", "b"))
 
 
 def test_publication_names_are_taken_literally(asked, publisher):

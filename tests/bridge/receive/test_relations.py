@@ -159,6 +159,10 @@ def test_publications_of_the_server(publisher):
 
 
 def test_publication_that_does_not_exist(publisher):
-    gone = pytest.raises(PublisherError, match='publication "p" does not exist on the publisher')
-    with Server(publisher.conninfo, application_name="test") as server, gone:
-        read_publications(server, ["p"])
+    publisher.execute("CREATE PUBLICATION q")
+    with Server(publisher.conninfo, application_name="test") as server:
+        server.version = 180000
+        assert [publication.name for publication in read_publications(server, ["p", "q"])] == ["q"]
+        server.version = 170000
+        with pytest.raises(PublisherError, match='publication "p" does not exist on the publisher'):
+            read_publications(server, ["p"])
