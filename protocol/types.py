@@ -168,6 +168,7 @@ class ColumnType:
         kind: How the values are read.
         element: Of an array its element's, of a (multi)range its subtype's; None otherwise.
         delimiter: Of an array: what stands between its elements in text form.
+        over: Of a domain the oid of the type that it is over; 0 otherwise.
     """
 
     oid: int
@@ -177,6 +178,12 @@ class ColumnType:
     kind: Kind
     element: ColumnType | None = None
     delimiter: str = ","
+    over: int = 0
+
+    @property
+    def base_oid(self) -> int:
+        """The type that values are of: what a domain is over, else the declared one."""
+        return self.over or self.oid
 
     @property
     def label(self) -> str:
@@ -197,7 +204,8 @@ def resolve(oid: int, typmod: int, catalog: Mapping[int, TypeInfo] = BUILTIN) ->
         return _scalar(oid, typmod, Kind.OPAQUE)
     if info.typtype == "d":
         # A column of a domain has no modifier, nor has a domain over a domain: the innermost is the one.
-        return replace(resolve(info.basetype, info.typmod, catalog), oid=oid)
+        base = resolve(info.basetype, info.typmod, catalog)
+        return replace(base, oid=oid, over=base.base_oid)
     if info.element:
         element = resolve(info.element, typmod, catalog)
         member = catalog.get(info.element) or BUILTIN.get(info.element)

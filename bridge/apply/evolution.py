@@ -23,7 +23,7 @@ from pyspark.sql import types as spark_types
 
 from bridge.apply.attnums import align, without_number
 from bridge.apply.target import TargetColumn, arrow_type, spark_type
-from bridge.apply.type_change import Values, common_type, values_after
+from bridge.apply.type_change import common_type, declared, keeps_values
 from bridge.errors import TargetError
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
@@ -267,14 +267,17 @@ class _Draft:
     def _check_values(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
         name = match.column.name
         (old,) = self._definition.types_of([(known.type_oid, known.typmod)])
-        values = values_after(old, type_)
-        if values is Values.OTHER:
+        if (old.oid, old.typmod) == (type_.oid, type_.typmod):
+            return
+        if not keeps_values(old, type_):
             raise TargetError(
-                f'column "{name}" of table "{self._definition.relation}" has another type now ({old.label} before, '
-                f"{type_.label} now): what the rows hold was converted on the server, and is not in the stream"
+                f'column "{name}" of table "{self._definition.relation}" has another type now ({declared(old)} before, '
+                f"{declared(type_)} now): what the rows hold was converted on the server, and is not in the stream"
             )
-        if values is Values.PADDED:
-            self.warnings.append(f'the length of column "{name}" has changed: rows that exist keep their old padding')
+        self.warnings.append(
+            f'column "{name}" has another type now ({declared(old)} before, {declared(type_)} now): rows that exist '
+            "keep their values, and where ALTER … USING has given them others, that is not in the stream"
+        )
 
     def _fit(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column where it cannot hold the values."""

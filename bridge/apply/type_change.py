@@ -1,26 +1,36 @@
 """What ALTER COLUMN … TYPE makes of values that exist: whether they stay what they are, and in which Delta type.
 
 The server rewrites a table without a word in the stream, so a change of type can be followed only if what the rows
-hold is the same under the old type and the new one.
+hold is the same under the old type and the new one, for any value: by the cast that the server uses on its own
+(`COERCION_ASSIGNMENT`). A type that needs a USING is another type. A USING where none is needed cannot be told.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
 import pyarrow as pa
 
-from protocol.types import ColumnType, Kind
+from protocol.types import BUILTIN, ColumnType, Kind
 
-_CHAR: Final = 1042  # char(n): values are padded to the length
+_TEXT: Final = 25
+_VARCHAR: Final = 1043  # varchar(n): blanks beyond the length are cut off without an error
+_CHAR: Final = 1042  # char(n): padded to the length, and a cast to text takes all blanks at the end away
+_XML: Final = 142  # its output leaves out of the declaration what a cast to text keeps
 _VARBIT: Final = 1562
-_INTEGERS: Final = frozenset({Kind.INT2, Kind.INT4, Kind.INT8, Kind.OID})
+
+_NUMBERS: Final = {
+    Kind.INT2: frozenset({Kind.INT2, Kind.INT4, Kind.INT8, Kind.DECIMAL, Kind.FLOAT8}),
+    Kind.INT4: frozenset({Kind.INT2, Kind.INT4, Kind.INT8, Kind.DECIMAL, Kind.FLOAT8}),
+    Kind.INT8: frozenset({Kind.INT2, Kind.INT4, Kind.INT8, Kind.DECIMAL, Kind.OID}),
+    Kind.OID: frozenset({Kind.INT8}),
+    Kind.FLOAT4: frozenset({Kind.FLOAT8}),
+    Kind.DATE: frozenset({Kind.TIMESTAMP}),
+}
+"""Casts that are exact, or fail. oid and integer are cast by their bits: -1 becomes 4294967295."""
 _CLOCKS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME, Kind.TIMETZ})
-_AS_TEXT: Final = frozenset({Kind.UUID, Kind.JSONB, Kind.NUMERIC})
+_AS_TEXT: Final = frozenset({Kind.TEXT, Kind.UUID, Kind.JSONB, Kind.NUMERIC})
 """What a cast to text writes as the output function does, and the target has as a string already."""
-_BY_OID: Final = frozenset({Kind.INET, Kind.OPAQUE})
-"""Of these kinds, two types may write the same value differently: inet leaves out /32, cidr does not."""
 
 _MAX_PRECISION = 38
 _DIGITS: Final = {pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
@@ -29,46 +39,46 @@ _RANKS: Final = (pa.int16(), pa.int32(), pa.int64())
 _MICROSECONDS = 6
 
 
-class Values(enum.Enum):
-    """What becomes of the values that exist."""
-
-    SAME = "same"
-    PADDED = "padded"  # with blanks, as char(n)
-    OTHER = "other"
-
-
-def values_after(old: ColumnType, new: ColumnType) -> Values:
-    """What the values of a column are after its type became another one."""
-    if (old.oid, old.typmod) == (new.oid, new.typmod):
-        return Values.SAME
-    if old.kind is Kind.TEXT and new.kind is Kind.TEXT:
-        return Values.PADDED if _CHAR in {old.oid, new.oid} else Values.SAME
+def keeps_values(old: ColumnType, new: ColumnType) -> bool:
+    """Whether the values of a column are the same, whatever they are, after its type became another one."""
+    if old.kind is new.kind and old.base_oid == new.base_oid and new.typmod in {-1, old.typmod}:
+        return True
     if old.kind is new.kind is Kind.ARRAY and old.element is not None and new.element is not None:
-        return values_after(old.element, new.element)
-    return Values.SAME if _same(old, new) else Values.OTHER
+        return keeps_values(old.element, new.element)
+    if old.kind in _AS_TEXT and new.kind is Kind.TEXT:
+        return _keeps_text(old, new)
+    if old.kind is new.kind:
+        return _keeps_with_modifier(old, new)
+    return new.kind in _NUMBERS.get(old.kind, frozenset())
 
 
-def _same(old: ColumnType, new: ColumnType) -> bool:  # noqa: PLR0911 - a rule for each kind of type
-    if old.kind in _INTEGERS:
-        exact = {*_INTEGERS, Kind.DECIMAL} if old.arrow == pa.int64() else {*_INTEGERS, Kind.DECIMAL, Kind.FLOAT8}
-        return new.kind in exact
-    if old.kind is not new.kind:
-        return (old.kind, new.kind) in {(Kind.FLOAT4, Kind.FLOAT8), (Kind.DATE, Kind.TIMESTAMP)} or (
-            old.kind in _AS_TEXT and new.kind is Kind.TEXT and new.oid != _CHAR
-        )
+def _keeps_text(old: ColumnType, new: ColumnType) -> bool:
+    if old.base_oid in {_CHAR, _XML}:
+        return False
+    if new.base_oid == _VARCHAR and new.typmod != -1:
+        return old.base_oid == _VARCHAR and -1 < old.typmod <= new.typmod
+    return new.base_oid in {_TEXT, _VARCHAR}  # name has room for 63 bytes
+
+
+def _keeps_with_modifier(old: ColumnType, new: ColumnType) -> bool:
+    """Of two types of one kind, of which the new one may have a modifier that the old one has not."""
     if old.kind is Kind.DECIMAL:
         return bool(new.arrow.scale >= old.arrow.scale)
     if old.kind is Kind.NUMERIC:
-        return new.typmod == -1 or (old.typmod != -1 and _scale(old.typmod) == _scale(new.typmod))
+        return -1 not in {old.typmod, new.typmod} and _scale(old.typmod) == _scale(new.typmod)
     if old.kind in _CLOCKS:
         return _precision(new.typmod) >= _precision(old.typmod)
-    if old.kind is Kind.INTERVAL:
-        return new.typmod in {-1, old.typmod}
     if old.kind is Kind.BIT:
-        return old.oid == new.oid == _VARBIT and (new.typmod == -1 or -1 < old.typmod <= new.typmod)
-    if old.kind in {Kind.RANGE, Kind.MULTIRANGE}:
-        return old.element is not None and new.element is not None and old.element.kind is new.element.kind
-    return old.oid == new.oid or old.kind not in _BY_OID
+        return old.base_oid == new.base_oid == _VARBIT and -1 < old.typmod <= new.typmod
+    return False
+
+
+def declared(type_: ColumnType) -> str:
+    """A type for people, where two may be of one kind."""
+    builtin = BUILTIN.get(type_.base_oid)
+    name = builtin.name if builtin is not None and type_.kind is not Kind.ARRAY else type_.label
+    length = type_.typmod - 4  # VARHDRSZ
+    return f"{name}({length})" if type_.base_oid in {_VARCHAR, _CHAR} and length >= 0 else name
 
 
 def _scale(typmod: int) -> int:

@@ -187,6 +187,8 @@ def test_wider_types(old, new, wide):
     found = planned(was, columns, [*catalog("id"), Attribute(2, "v", *new)])
     assert found.changes == (WidenColumn("v", wide),)
     assert found.columns[1].type.arrow == wide
+    (warning,) = found.warnings
+    assert "where ALTER … USING has given them others" in warning
 
 
 def test_a_narrower_type_leaves_the_target_as_it_is():
@@ -203,12 +205,11 @@ def test_values_that_were_converted_are_refused():
         planned(was, [*message("id"), *message("v", type_oid=UUID)], [*catalog("id"), Attribute(2, "v", UUID, -1)])
 
 
-def test_padding_is_warned_of():
+def test_padding_that_was_changed_is_refused():
     was = [*known("id"), ColumnRow(2, "v", CHAR, 9)]
     columns = [*message("id"), Column("v", CHAR, 14, is_key=False)]
-    found = planned(was, columns, [*catalog("id"), Attribute(2, "v", CHAR, 14)])
-    assert found.changes == ()
-    assert "padding" in found.warnings[0]
+    with pytest.raises(TargetError, match=r"has another type now \(bpchar\(5\) before, bpchar\(10\) now\)"):
+        planned(was, columns, [*catalog("id"), Attribute(2, "v", CHAR, 14)])
 
 
 def test_a_renamed_column_may_be_widened_at_once():
