@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
+from bridge.apply.type_change import common_type
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -89,11 +90,14 @@ class Target:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
 
-    def check(self, columns: Sequence[TargetColumn]) -> None:
+    def check(self, columns: Sequence[TargetColumn]) -> list[TargetColumn]:
         """Hold the columns of a Relation message against the Delta table's; their order does not matter.
 
+        Returns:
+            The columns as their values stand in the Delta table, whose types may be wider.
+
         Raises:
-            TargetError: A column is missing, or has another type.
+            TargetError: A column is missing, or has a type that does not hold all of its values exactly.
         """
         fields = {field.name: field.dataType for field in self.schema.fields}
         missing = [column.name for column in columns if column.name not in fields]
@@ -105,14 +109,18 @@ class Target:
                 f"replicated column{plural}: {listed}",
                 hint=f"add it: ALTER TABLE delta.{quoted(self.path)} ADD COLUMN …",
             )
+        found = []
         for column in columns:
-            wanted = spark_type(column.type.arrow)
-            if fields[column.name] != wanted:
+            there = arrow_type(fields[column.name])
+            if there is None or common_type(there, column.type.arrow) != there:
                 raise TargetError(
                     f'column "{column.name}" of target "{self.qualified_name}" is '
-                    f"{fields[column.name].simpleString()}, but the published values are {wanted.simpleString()}",
-                    hint=f"the Delta table at {self.path} must have the type of the published column",
+                    f"{fields[column.name].simpleString()}, but the published values are "
+                    f"{spark_type(column.type.arrow).simpleString()}",
+                    hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
                 )
+            found.append(replace(column, type=replace(column.type, arrow=there)))
+        return found
 
 
 def unrepresentable_hint(*, in_key: bool) -> str:

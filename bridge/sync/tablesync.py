@@ -168,13 +168,13 @@ class TableSync:
             raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
         existed = delta.schema_of(self._spark, rel.path) is not None
-        fits = True
+        target: Target | None = None
         try:
-            self._target(rel, table, types)
+            target = self._target(rel, table, types)
         except TargetError:
             if rel.state != "d":
                 raise
-            fits = False  # its rows are the subscription's and are all replaced: its columns may be, too
+            # its rows are the subscription's and are all replaced: its columns may be, too
         if existed:
             self.check_copied_to(rel)
         name, started_s = self._subscription.name, time.monotonic()
@@ -202,13 +202,15 @@ class TableSync:
                 unrepresentable=self._subscription.unrepresentable,
                 ranges=held.ranges,
             )
+            if target is not None:
+                rows = delta.widened(rows, target.schema)
             try:
                 replaced = partial(
                     delta.overwrite,
                     rows,
                     rel.path,
                     stamp,
-                    columns_too=not fits,
+                    columns_too=target is None,
                     rows_per_file=held.rows_per_file,
                 )
                 in_place(replaced, rel.path, self._log)

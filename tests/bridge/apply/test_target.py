@@ -83,6 +83,30 @@ def test_check_finds_missing_columns_and_other_types_whatever_the_order():
     with pytest.raises(TargetError, match=r'relation "public.t" is missing replicated columns: "c", "d"'):
         table.check([column("a", 20), column("c", 25), column("d", 25)])
     with pytest.raises(
-        TargetError, match='column "a" of target "public.t" is bigint, but the published values are int'
+        TargetError, match='column "a" of target "public.t" is bigint, but the published values are string'
     ):
-        table.check([column("a", 23)])
+        table.check([column("a", 25)])
+
+
+@pytest.mark.parametrize(
+    ("there", "published", "held"),
+    [
+        (pa.int64(), 23, True),
+        (pa.int32(), 20, False),
+        (pa.float64(), 700, True),
+        (pa.float64(), 20, False),
+        (pa.decimal128(12, 2), 23, True),
+        (pa.decimal128(11, 2), 23, False),
+        (pa.timestamp("us"), 1082, True),
+        (pa.timestamp("us", "UTC"), 1082, False),
+        (pa.string(), 23, False),
+    ],
+)
+def test_a_wider_type_is_taken_where_it_holds_every_value(there, published, held):
+    table = Target("public", "t", "/lake/public/t", target.spark_schema([("a", there)]))
+    if held:
+        (found,) = table.check([column("a", published)])
+        assert (found.type.arrow, found.type.oid) == (there, published)
+        return
+    with pytest.raises(TargetError, match='column "a" of target "public.t" is'):
+        table.check([column("a", published)])

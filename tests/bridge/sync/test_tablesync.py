@@ -12,6 +12,8 @@ from bridge.errors import BridgeError, TargetError
 from bridge.sync import copy, ranges
 from bridge.track.rows import RelRow
 from protocol.lsn import Lsn
+from tests.oracle.delta import differences
+from tests.oracle.native import NativeSubscriber
 
 SETUP = """
 CREATE TABLE t (id int PRIMARY KEY, note text);
@@ -139,6 +141,30 @@ def test_an_empty_target_made_beforehand_is_used(spark, publisher, pipeline):
     bridge.catch_up()
     assert ids(bridge) == [1, 2, 3]
     assert bridge.rows("t")[0]["own"] is None
+
+
+WIDE = "id bigint, n decimal(12,4), f double, d timestamp_ntz"
+NATIVE_WIDE = "CREATE TABLE w (id bigint PRIMARY KEY, n numeric(12,4), f double precision, d timestamp)"
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_wider_target_made_beforehand_is_used(spark, publisher, pipeline, copied):
+    """As natively: by the copy, and by a stream without it, where the columns are not to follow either."""
+    publisher.execute("CREATE TABLE w (id int PRIMARY KEY, n numeric(6,2), f real, d date)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE w")
+    if copied:
+        publisher.execute("INSERT INTO w VALUES (1, 1.25, 0.5, '2024-02-29'), (2, NULL, NULL, NULL)")
+    bridge = pipeline(copy_data=copied, schema_evolution="evolve" if copied else "strict")
+    path = f"{bridge.subscription.warehouse}/public/w"
+    spark.createDataFrame([], WIDE).write.format("delta").save(path)
+    with NativeSubscriber(publisher.conninfo, ["pub"], schema=NATIVE_WIDE, options={"copy_data": copied}) as native:
+        bridge.catch_up()
+        publisher.execute("INSERT INTO w VALUES (3, 2.5, 1.5, '2024-03-01'), (4, 0, 0, '0001-01-01')")
+        publisher.execute("UPDATE w SET n = n + 1 WHERE id = 3; UPDATE w SET id = -4 WHERE id = 4")
+        bridge.catch_up()
+        native.wait_caught_up()
+        assert differences(spark, path, native, "w") == []
+    assert spark.read.format("delta").load(path).dtypes == [tuple(c.split()) for c in WIDE.split(", ")]
 
 
 def test_a_target_with_another_type_is_refused(spark, publisher, pipeline):
