@@ -7,16 +7,18 @@ the sign of a zero; NaN is NaN. PostgreSQL asks the type's `=`, by which 0 is -0
 
 Counted are copies. A change of a row that the target has not does nothing, and what it would have made of that row is
 not there for the changes after it. Where no value's copies ever go below zero there is no such change, and sums are all
-that is needed; otherwise the changes are gone through one by one.
+that is needed; otherwise the changes are gone through one by one. So are UPDATEs where
+the target has columns of its own (one that was dropped on the server): their values stay, those of any row that is
+equal in the other columns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 from pyspark.sql import Window
@@ -25,8 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply import delta
 from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
-from bridge.apply.stage import as_frame
+from bridge.apply.stage import as_frame, constant
 from bridge.apply.target import quoted
+from bridge.apply.traced import trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,11 +50,13 @@ class Bag:
         path: The Delta table.
         columns: The replicated columns.
         rows: How many changes there are, where that is known.
+        fills: What rows that come have in columns that are not replicated.
     """
 
     path: str
     columns: tuple[TargetColumn, ...]
     rows: int | None = None
+    fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -102,15 +107,19 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
     counted = counted_of(spark, halves, bag, truncated=truncated).persist()
     try:
         settled = counted
+        target = _Target.read(spark, bag)
+        if not truncated and target.own and not halves.filter(f"op = {UPDATE}").isEmpty():
+            parts = _traced(spark, halves, counted, target, tally)
+            return tally if target.merge(parts) is not None else Tally()
         if not counted.filter("low + copies < 0").isEmpty():
             settled = _one_by_one(spark, halves, counted, bag, tally)
         settled = settled.filter("net != 0")
         if truncated:
             before = delta.version(spark, bag.path) if tally.counts else 0
-            delta.overwrite(_named(_born(settled), bag), bag.path)
+            delta.overwrite(target.named(_born(settled)), bag.path)
             done = not tally.counts or delta.version(spark, bag.path) > before
         else:
-            done = _merge(spark, settled, bag) is not None
+            done = target.merge(_settled(settled, target)) is not None
     finally:
         counted.unpersist()
     return tally if done else Tally()
@@ -169,7 +178,7 @@ def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: b
     if truncated:
         return folded.withColumn("copies", F.lit(0).cast("bigint"))
     wanted = bag.small(halves.select(*keys).distinct())
-    found = _target(spark, bag).alias("t").join(wanted.alias("s"), bag.same("t", "s"), "left_semi")
+    found = _Target.read(spark, bag).rows.alias("t").join(wanted.alias("s"), bag.same("t", "s"), "left_semi")
     copies = found.groupBy(*keys).agg(F.count("*").alias("found"))
     return (
         folded.alias("s")
@@ -178,11 +187,70 @@ def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: b
     )
 
 
-def _target(spark: SparkSession, bag: Bag) -> DataFrame:
-    """The target's rows: `c_<j>` by position in the target, and `k_<i>`."""
-    rows = spark.read.format("delta").load(bag.path)
-    columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
-    return rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A bag's Delta table as it is before the changes.
+
+    Attributes:
+        rows: `c_<j>` by position in the table, and `k_<i>`.
+        own: Names of the columns that are not replicated, by position in the table.
+    """
+
+    bag: Bag
+    rows: DataFrame
+    names: list[str]
+    own: Mapping[int, str]
+
+    @classmethod
+    def read(cls, spark: SparkSession, bag: Bag) -> Self:
+        """Open it."""
+        rows = spark.read.format("delta").load(bag.path)
+        columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
+        keyed = rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
+        own = {j: name for j, name in enumerate(rows.columns) if name not in bag.names}
+        return cls(bag, keyed, rows.columns, own)
+
+    def deletes(self, rows: DataFrame) -> DataFrame:
+        """The part of a MERGE that takes rows `v_<i>` away, all copies."""
+        nothing = (F.lit(None).cast(self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}") for j in self.own)
+        return rows.select(F.lit("delete").alias("action"), *(f"v_{i}" for i in self.bag.places), *nothing)
+
+    def puts(self, rows: DataFrame) -> DataFrame:
+        """The part of a MERGE that adds rows `v_<i>`, which were not there before."""
+        return rows.select(F.lit("put").alias("action"), *(f"v_{i}" for i in self.bag.places), *self._fills())
+
+    def _fills(self) -> list[Column]:
+        return [
+            constant(self.bag.fills.get(name), self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}")
+            for j, name in self.own.items()
+        ]
+
+    def replicated(self) -> list[Column]:
+        """The values `v_<i>` of the target's rows."""
+        place = {name: j for j, name in enumerate(self.names)}
+        return [F.col(f"c_{place[name]}").alias(f"v_{i}") for i, name in enumerate(self.bag.names)]
+
+    def own_columns(self) -> list[str]:
+        """The columns `c_<j>` that are not replicated."""
+        return [f"c_{j}" for j in self.own]
+
+    def copies(self, wanted: DataFrame) -> DataFrame:
+        """The target's rows that are equal to one of `wanted`, with its columns, and `copy`: 1, 2 … of equal ones."""
+        keys = [f"k_{i}" for i in self.bag.places]
+        found = self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"))
+        others = [name for name in wanted.columns if name not in keys]
+        order = Window.partitionBy(*keys).orderBy(F.lit(0))
+        return found.select("t.*", *(f"s.{name}" for name in others)).withColumn("copy", F.row_number().over(order))
+
+    def named(self, rows: DataFrame) -> DataFrame:
+        """Rows `v_<i>` that were not there before, under the table's names."""
+        values = [F.col(f"v_{i}").alias(name) for i, name in enumerate(self.bag.names)]
+        return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
+
+    def merge(self, parts: Sequence[DataFrame]) -> delta.Merged | None:
+        """Commit deletes and puts; None where the table has the batch already."""
+        source = reduce(lambda one, other: one.unionByName(other), parts)
+        return delta.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
 
 
 def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag: Bag, tally: Tally) -> DataFrame:
@@ -190,6 +258,16 @@ def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag:
 
     In memory are three numbers for each change, and the turns are Python's.
     """
+    numbered, before, turns = _turns(halves, counted, bag)
+    after, missing = settle(before, turns)
+    _count(missing, numbered, bag, tally)
+    net = pa.table({"id": list(after), "settled": [after[at] - before[at] for at in after]})
+    settled = numbered.drop("net").join(as_frame(spark, net), "id")
+    return settled.withColumnRenamed("settled", "net").drop("id")
+
+
+def _turns(halves: DataFrame, counted: DataFrame, bag: Bag) -> tuple[DataFrame, dict[int, int], pa.Table]:
+    """`counted` with a number `id` for each row; the target's copies by number; `ord`, `op` and `id` of the halves."""
     order = Window.orderBy(*(f"k_{i}" for i in bag.places))
     numbered = counted.withColumn("id", F.row_number().over(order).cast("bigint"))
     turns = (
@@ -200,15 +278,14 @@ def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag:
         .toArrow()
     )
     copies = numbered.select("id", "copies").toArrow()
-    before = dict(zip(copies["id"].to_pylist(), copies["copies"].to_pylist(), strict=True))
-    after, missing = settle(before, turns)
+    return numbered, dict(zip(copies["id"].to_pylist(), copies["copies"].to_pylist(), strict=True)), turns
+
+
+def _count(missing: Mapping[str, Counter[int]], numbered: DataFrame, bag: Bag, tally: Tally) -> None:
     for name, found in missing.items():
         tally.counts[name] = found.total()
         rows = numbered.filter(F.col("id").isin(list(found)[:EXAMPLES])).select(*(f"v_{i}" for i in bag.places))
         tally.keys[name] = [tuple(row.values()) for row in rows.toArrow().to_pylist()]
-    net = pa.table({"id": list(after), "settled": [after[at] - before[at] for at in after]})
-    settled = numbered.drop("net").join(as_frame(spark, net), "id")
-    return settled.withColumnRenamed("settled", "net").drop("id")
 
 
 def settle(before: Mapping[int, int], turns: pa.Table) -> tuple[dict[int, int], dict[str, Counter[int]]]:
@@ -240,43 +317,50 @@ def _born(settled: DataFrame) -> DataFrame:
     return settled.filter("net > 0").withColumn("copy", F.explode(F.expr("sequence(1, net)")))
 
 
-def _named(rows: DataFrame, bag: Bag) -> DataFrame:
-    return rows.select(*(F.col(f"v_{i}").alias(name) for i, name in enumerate(bag.names)))
-
-
-def _merge(spark: SparkSession, settled: DataFrame, bag: Bag) -> delta.Merged | None:
+def _settled(settled: DataFrame, target: _Target) -> list[DataFrame]:
     """Take all copies of the rows that become fewer away, put back what remains of them, and add the others.
 
     What remains comes from the target, so that its columns that are not replicated stay too.
     """
-    target = _target(spark, bag)
-    names = spark.read.format("delta").load(bag.path).columns
-    values = [f"v_{i}" for i in bag.places]
-    own = [j for j, name in enumerate(names) if name not in bag.names]
-    no_own = [F.lit(None).cast(target.schema[f"c_{j}"].dataType).alias(f"c_{j}") for j in own]
     gone = settled.filter("net < 0 AND copies > 0")
-    parts = [
-        gone.select(F.lit("delete").alias("action"), *values, *no_own),
-        _born(settled).select(F.lit("put").alias("action"), *values, *no_own),
-    ]
+    parts = [target.deletes(gone), target.puts(_born(settled))]
     fewer = gone.filter("copies + net > 0")
     if not fewer.isEmpty():
-        keys = [f"k_{i}" for i in bag.places]
-        kept = (
-            target.alias("t")
-            .join(
-                bag.small(fewer.select(*keys, (F.col("copies") + F.col("net")).alias("keep"))).alias("s"),
-                bag.same("t", "s"),
-            )
-            .select("t.*", "s.keep")
-            .withColumn("copy", F.row_number().over(Window.partitionBy(*keys).orderBy("keep")))
-            .filter("copy <= keep")
-        )
-        place = {name: j for j, name in enumerate(names)}
-        replicated = [F.col(f"c_{place[name]}").alias(f"v_{i}") for i, name in enumerate(bag.names)]
-        parts.append(kept.select(F.lit("put").alias("action"), *replicated, *(f"c_{j}" for j in own)))
-    source = reduce(lambda one, other: one.unionByName(other), parts)
-    return delta.merge_into(source, bag.path, lambda view: merge_statement(view, bag, {j: names[j] for j in own}))
+        keys = [f"k_{i}" for i in target.bag.places]
+        kept = target.copies(fewer.select(*keys, (F.col("copies") + F.col("net")).alias("keep"))).filter("copy <= keep")
+        parts.append(kept.select(F.lit("put").alias("action"), *target.replicated(), *target.own_columns()))
+    return parts
+
+
+def _traced(
+    spark: SparkSession, halves: DataFrame, counted: DataFrame, target: _Target, tally: Tally
+) -> list[DataFrame]:
+    """The same where rows that become others take along what the target alone has of them."""
+    bag = target.bag
+    numbered, before, turns = _turns(halves, counted, bag)
+    traced = trace(before, turns)
+    _count(traced.missing, numbered, bag, tally)
+    left = traced.left
+    touched = sorted({row for (row, _), now in left.items() if now != row})
+    keys = [f"k_{i}" for i in bag.places]
+    values = [f"v_{i}" for i in bag.places]
+    stay = _numbers(spark, id=touched, stay=[traced.stay[row] for row in touched])
+    rows, nth = [row for row, _ in left], [copy for _, copy in left]
+    moved = _numbers(spark, id=rows, copy=nth, now=list(left.values()))
+    born = _numbers(spark, id=list(traced.born), net=list(traced.born.values()))
+    gone = numbered.join(F.broadcast(stay), "id")
+    copies = target.copies(gone.select(*keys, "id", "stay")).join(moved, ["id", "copy"], "left")
+    kept = copies.withColumn("row", F.when(F.col("copy") <= F.col("stay"), F.col("id")).otherwise(F.col("now")))
+    became = kept.select("row", *target.own_columns()).join(numbered.select(F.col("id").alias("row"), *values), "row")
+    return [
+        target.deletes(gone),
+        target.puts(_born(numbered.drop("net").join(born, "id"))),
+        became.select(F.lit("put").alias("action"), *values, *target.own_columns()),
+    ]
+
+
+def _numbers(spark: SparkSession, **columns: Sequence[int | None]) -> DataFrame:
+    return as_frame(spark, pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}))
 
 
 def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:

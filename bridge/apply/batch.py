@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Self
 
 from bridge.apply.schemas import State
@@ -33,7 +33,7 @@ class Batch:
         xid: The transaction, when it is only one.
         transactions: How many.
         rows: Row messages received, whether or not they are for a target.
-        tables: The changes, one entry a target.
+        tables: The changes; of a target one entry for each part of them that finds rows by other columns, in order.
         telling: Transactions with logical messages (see `messages`).
         prepared: Transactions that were prepared within the batch; their changes are not in it.
         ended: Prepared transactions that were committed or rolled back within the batch.
@@ -115,8 +115,20 @@ class Batch:
 
     @property
     def alters(self) -> bool:
-        """It changes columns of its targets."""
-        return any(changes.alterations for changes in self.tables)
+        """It changes columns of its targets, or commits to one of them several times.
+
+        Cut short it is taken back before it is formed again: the publisher's catalog, by which that was planned, may
+        have changed since.
+        """
+        return any(changes.alterations for changes in self.tables) or len(self.rounds()) > 1
+
+    def rounds(self) -> list[list[TableChanges]]:
+        """The changes in rounds, each with one commit a table at most; in the last one each table has its last."""
+        by_path: dict[str, list[TableChanges]] = {}
+        for changes in self.tables:
+            by_path.setdefault(changes.target.path, []).append(changes)
+        earlier = zip_longest(*(parts[:-1] for parts in by_path.values()))
+        return [*([c for c in some if c is not None] for some in earlier), [parts[-1] for parts in by_path.values()]]
 
     @property
     def committed(self) -> bool:

@@ -1,29 +1,22 @@
-"""The changes of a batch to one target: decoded pieces, and how they come together under one definition.
+"""The changes of a batch to one target, as one table: what it holds, and how it comes from decoded rows.
 
 No Spark in here. Columns carry positions, not names, so that no column's name can collide with the bridge's own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.renaming import renamed, renaming
-from bridge.apply.target import TargetColumn, arrow_type
-from protocol.types import ColumnType, Kind
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from bridge.apply.evolution import Change
     from bridge.apply.filtering import RowFilters
-    from bridge.apply.renaming import Renaming
-    from bridge.apply.target import Target
+    from bridge.apply.target import Target, TargetColumn
     from bridge.apply.verdicts import ServerFilters
     from protocol.lsn import Lsn
     from protocol.messages import Relation
@@ -80,7 +73,7 @@ class Staged:
 
 @dataclass(slots=True)
 class TableChanges:
-    """The changes of a batch to one target, in order.
+    """The changes of a batch to one target, in order; or those of them that find rows by the same columns.
 
     Attributes:
         target: Where they go.
@@ -97,6 +90,7 @@ class TableChanges:
         published: Names of the replicated columns; None for all.
         alterations: What has to become of the target's columns first; `target` has them as they are after that.
         lost: How many rows have NULL for a value that the stream does not carry, because an UPDATE became an INSERT.
+        fills: Where all columns identify a row: what rows that come have in other columns of the target.
     """
 
     target: Target
@@ -108,6 +102,7 @@ class TableChanges:
     published: frozenset[str] | None = None
     alterations: tuple[Change, ...] = ()
     lost: int = 0
+    fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     @property
     def inserts_only(self) -> bool:
@@ -123,229 +118,6 @@ class TableChanges:
     def empty(self) -> bool:
         """There are no changes; what is staged is never empty."""
         return not isinstance(self.changes, Staged) and not len(self.changes)
-
-
-class Stage(Protocol):
-    """Takes changes out of Python's memory."""
-
-    def put(self, table: pa.Table) -> Any:
-        """A DataFrame of the table's rows that does not need the table any more."""
-
-    def union(self, pieces: Sequence[tuple[Any, list[Renaming]]]) -> Any:
-        """One DataFrame of pieces of changes, each with its columns renamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory.
-
-    Attributes:
-        published: Names of the columns that are for the target.
-        key_changes: There are UPDATEs of the key.
-        fills: Constants of columns that were added later: the rows had them from then on.
-    """
-
-    columns: tuple[TargetColumn, ...]
-    column_names: list[str]
-    inserts_only: bool
-    moves: bool
-    table: pa.Table | None
-    staged: Any = None
-    published: frozenset[str] | None = None
-    key_changes: bool = False
-    fills: tuple[tuple[str, pa.Scalar], ...] = ()
-
-    def altered(self, change: Change) -> _Piece:
-        """The same after a change of the target's columns."""
-        if isinstance(change, AddColumn):
-            return self if change.value is None else replace(self, fills=(*self.fills, (change.name, change.value)))
-        if isinstance(change, WidenColumn):
-            widened = tuple((n, v.cast(change.type) if n == change.name else v) for n, v in self.fills)
-            return replace(self, fills=widened)
-
-        def named(name: str) -> str:
-            return change.new_name if name == change.name else name
-
-        return replace(
-            self,
-            columns=tuple(replace(column, name=named(column.name)) for column in self.columns),
-            published=None if self.published is None else frozenset(map(named, self.published)),
-            fills=tuple((named(name), value) for name, value in self.fills),
-        )
-
-
-@dataclass(slots=True)
-class Pieces:
-    """What has been decoded for one target so far.
-
-    Attributes:
-        columns: The replicated columns by the last definition.
-        key: Positions of the columns that identify a row, by the last definition.
-        truncated: The target was emptied before these changes.
-        alterations: What became of the target's columns.
-        lost: As in `TableChanges`.
-        identity: Names of the key's columns by which there are changes other than INSERT; None while there are none.
-    """
-
-    subscribed: Subscribed
-    columns: tuple[TargetColumn, ...] = ()
-    key: tuple[int, ...] = ()
-    truncated: bool = False
-    alterations: tuple[Change, ...] = ()
-    identity: frozenset[str] | None = None
-    lost: int = 0
-    _pieces: list[_Piece] = field(default_factory=list)
-
-    def add(self, table: pa.Table) -> None:
-        """Take changes that come after all others, under the definition in `columns`."""
-        piece = _Piece(
-            self.columns,
-            table.column_names,
-            inserts_only(table),
-            moves(table, self.key),
-            table,
-            published=self.subscribed.columns,
-            key_changes=key_changes(table, self.key),
-        )
-        if not piece.inserts_only:
-            self.identity = self.key_names
-        self._pieces.append(piece)
-
-    def alter(self, changes: Sequence[Change]) -> None:
-        """The target's columns become others: what came before is brought along."""
-        self.alterations += tuple(changes)
-        for change in changes:
-            self._pieces = [piece.altered(change) for piece in self._pieces]
-            if self.identity is not None and isinstance(change, RenameColumn):
-                self.identity = frozenset(change.new_name if n == change.name else n for n in self.identity)
-
-    @property
-    def key_names(self) -> frozenset[str]:
-        """Names of the columns that identify a row, by the last definition."""
-        return frozenset(self.columns[k].name for k in self.key)
-
-    def differently_identified(self, *, changed: bool) -> bool:
-        """Whether rows are found by other columns now than in what is here.
-
-        Args:
-            changed: What comes now has changes other than INSERT.
-        """
-        if self.key:
-            return self.identity not in {None, self.key_names}
-        if self.identity:
-            return True
-        # without a key all columns identify a row, also one that came in between
-        others = any({c.name for c in p.columns} != {c.name for c in self.columns} for p in self._pieces)
-        return others and (changed or self.identity is not None)
-
-    def truncate(self) -> None:
-        """What came before is void."""
-        self._pieces.clear()
-        self.truncated = True
-        self.identity = None
-        self.lost = 0
-
-    @property
-    def memory_bytes(self) -> int:
-        """What they hold in memory."""
-        return sum(piece.table.nbytes for piece in self._pieces if piece.table is not None)
-
-    def stage(self, stage: Stage) -> None:
-        """Take what is in memory out of it; changes under one definition go together."""
-        kept: list[_Piece] = []
-        for (columns, _, staged), group in groupby(
-            self._pieces, lambda piece: (piece.columns, piece.fills, piece.table is None)
-        ):
-            pieces = list(group)
-            if staged:
-                kept += pieces
-                continue
-            table = _together([piece.table for piece in pieces])
-            only, moved = all(piece.inserts_only for piece in pieces), any(piece.moves for piece in pieces)
-            kept.append(
-                replace(
-                    pieces[-1],
-                    columns=columns,
-                    column_names=table.column_names,
-                    inserts_only=only,
-                    moves=moved,
-                    table=None,
-                    staged=stage.put(table),
-                    key_changes=any(piece.key_changes for piece in pieces),
-                )
-            )
-        self._pieces = kept
-
-    def changes(self, stage: Stage | None = None) -> TableChanges | None:
-        """All of it, brought together by column name; None when there is nothing.
-
-        A column that a piece has not, because it came later or was dropped, is like an unchanged value in its updates;
-        in its inserts it is NULL, or the constant that rows from before the column have. Where a key changes, so is a
-        column that only the target has: the row is moved with it.
-        """
-        if not self._pieces and not self.truncated and not self.alterations:
-            return None
-        others = tuple(self._others())
-        self.columns += others
-        changes: pa.Table | Staged
-        if stage is not None and any(piece.table is None for piece in self._pieces):
-            self.stage(stage)
-            changes = self._staged(stage)
-        else:
-            changes = self._in_memory()
-        return TableChanges(
-            self.subscribed.target,
-            self.columns,
-            self.key,
-            changes,
-            self.truncated,
-            self.subscribed.filters,
-            self._published(others),
-            self.alterations,
-            self.lost,
-        )
-
-    def _others(self) -> list[TargetColumn]:
-        """Columns of the target that are not in the last definition, and that have values here, or must keep them."""
-        found = {column.name: column for column in self.columns}
-        mine = len(found)
-        for piece in reversed(self._pieces):  # the last one has the widest types
-            for column in piece.columns:
-                if piece.published is None or column.name in piece.published:
-                    found.setdefault(column.name, column)
-        if any(piece.key_changes for piece in self._pieces):
-            for target_field in self.subscribed.target.schema.fields:
-                arrow = arrow_type(target_field.dataType)
-                if arrow is not None:
-                    column = TargetColumn(target_field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
-                    found.setdefault(target_field.name, column)
-        return list(found.values())[mine:]
-
-    def _published(self, others: Sequence[TargetColumn]) -> frozenset[str] | None:
-        """Names of the columns that are for the target; no column of `others` is there for the filters only."""
-        if self.subscribed.columns is None:
-            return None
-        return self.subscribed.columns.union(column.name for column in others)
-
-    def _staged(self, stage: Stage) -> Staged:
-        renamings = [self._renaming(piece) for piece in self._pieces]
-        pieces = [(piece.staged, names) for piece, names in zip(self._pieces, renamings, strict=True)]
-        return Staged(
-            stage.union(pieces),
-            list(dict.fromkeys(name.name for names in renamings for name in names)),
-            all(piece.inserts_only for piece in self._pieces),
-            any(
-                piece.moves or (piece.key_changes and any(name.keeps for name in names))
-                for piece, names in zip(self._pieces, renamings, strict=True)
-            ),
-        )
-
-    def _in_memory(self) -> pa.Table:
-        tables = [renamed(piece.table, self._renaming(piece)) for piece in self._pieces]
-        return _together(tables) if tables else _no_changes(self.columns)
-
-    def _renaming(self, piece: _Piece) -> list[Renaming]:
-        return renaming(piece.column_names, piece.columns, self.columns, dict(piece.fills))
 
 
 def inserts_only(changes: pa.Table) -> bool:
@@ -447,17 +219,3 @@ def from_rows(
         if index in place:
             renumbered[f"{kind}_{place[index]}"] = column
     return pa.table(renumbered)
-
-
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
-    changes = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    for index, name in enumerate(changes.column_names):
-        if name.startswith("unchanged_"):
-            changes = changes.set_column(index, name, pc.fill_null(changes[name], fill_value=False))
-    return changes
-
-
-def _no_changes(columns: Sequence[TargetColumn]) -> pa.Table:
-    fields = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()}
-    fields |= {f"new_{i}": column.type.arrow for i, column in enumerate(columns)}
-    return pa.schema(fields).empty_table()

@@ -44,12 +44,20 @@ class CommitStamp:
             has for the application id is left out by Delta.
         alters: The commits change the table's columns for the batch: they carry its mark, by which they are taken
             back with it, and have an application id of their own.
+        part: Others of the same tables follow, which have the batch's version; None for those. Versions rise from
+            start to end: with the last one there, Delta leaves all of them out.
     """
 
     txn_app_id: str
     start_lsn: Lsn
     end_lsn: Lsn
     alters: bool = False
+    part: int | None = None
+
+    @property
+    def txn_version(self) -> int:
+        """Delta's transaction version."""
+        return int(self.end_lsn) if self.part is None else int(self.start_lsn) + 1 + self.part
 
     @property
     def txn_app_id_in_delta(self) -> str:
@@ -68,7 +76,7 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     """Stamp every commit that the session makes within, from any thread. The session must be the caller's own."""
     settings = {
         _TXN_APP_ID: stamp.txn_app_id_in_delta,
-        _TXN_VERSION: str(int(stamp.end_lsn)),
+        _TXN_VERSION: str(stamp.txn_version),
         USER_METADATA: stamp.user_metadata,
     }
     for key, value in settings.items():
@@ -154,7 +162,7 @@ def append_nothing(spark: SparkSession, path: str, schema: StructType, stamp: Co
 def _with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
     """A commit outside of `stamped`, which carries its stamp as options."""
     return writer.options(
-        txnAppId=stamp.txn_app_id_in_delta, txnVersion=int(stamp.end_lsn), userMetadata=stamp.user_metadata
+        txnAppId=stamp.txn_app_id_in_delta, txnVersion=stamp.txn_version, userMetadata=stamp.user_metadata
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.batch import Batch
-from bridge.apply.changes import COMMANDS, INSERT, Pieces, Subscribed, from_rows, inserts_only, key_of
+from bridge.apply.changes import COMMANDS, INSERT, Subscribed, from_rows, inserts_only, key_of
+from bridge.apply.pieces import Pieces
 from bridge.apply.routes import name_of
 from bridge.apply.runs import runs_of
 from bridge.apply.schemas import learned
@@ -31,7 +32,7 @@ from protocol.relations import RelationCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from bridge.apply.changes import Stage
+    from bridge.apply.pieces import Stage
     from bridge.apply.routes import Routes
     from bridge.apply.schemas import Schemas
     from protocol.lsn import Lsn
@@ -121,8 +122,8 @@ class BatchFormer:
             batch.telling.clear()
             self._learn(transactions)
             return batch
-        found = [piece.changes(self._stage) for piece in pieces.values()]
-        batch.tables.extend(changes for changes in found if changes is not None)
+        for piece in pieces.values():
+            batch.tables += piece.changes(self._stage)
         if self._schemas is not None:
             batch.columns = learned(batch.schemas, self._schemas.state)
         batch.relids = dict(self._routes.names.items() - batch.names.items())
@@ -270,20 +271,16 @@ class BatchFormer:
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
-        if pieces.differently_identified(changed=changed):
-            raise work.failed(
-                f'the replica identity of table "{name}" became another between changes of one batch',
-                at,
-                relation=name,
-                hint="transactions are applied by themselves next; of one that has both, SKIP is the way past it",
-            )
         seq = pa.array(indices + work.run.first_seq)
         olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
         changes = from_rows(table, seq, olds, wanted, key=key)
         if becomes is not None:
             changes, lost = as_what_they_become(changes, becomes)
             pieces.lost += lost
-        pieces.add(changes)
+        try:
+            pieces.add(changes)
+        except TargetError as error:
+            raise work.failed(error.message, at, relation=name, hint=error.hint) from error
 
     def _check_identity(self, work: Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         """Stop at the first change that the definitions cannot take rightly, as its old tuple has too little."""

@@ -181,7 +181,7 @@ class ApplyLoop:
         if batch.error is not None:
             raise batch.error
         if batch.alters:
-            # begun in a life before this one, when it did not change columns: that has to come before all else of it
+            # begun in a life before this one, as another one: that has to come before all else of it
             self._applier.undo(fence=True)
         self._under_way = batch, pool.submit(self._apply, batch, skip_lsn if batch.tables else None)
 
@@ -223,8 +223,9 @@ class ApplyLoop:
     def _recover(self) -> bool:
         """A batch that was begun and not finished is formed again as it was; or undone, if that was begun.
 
-        So is one that changes columns: the publisher's catalog, by which that was planned, may have changed since; and
-        one from before the machine was started anew: Delta leaves out what is in its log, be its data on disk or not.
+        So is one that changes columns, or a table in parts: the publisher's catalog, by which that was planned, may
+        have changed since; and one from before the machine was started anew: Delta leaves out what is in its log, be
+        its data on disk or not.
 
         Returns:
             False when the control says stop before all of the batch has come: its intent stands, and any other batch

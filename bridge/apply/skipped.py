@@ -3,8 +3,9 @@
 A table's file has the columns `seq` (position in the transaction), `op` (INSERT, UPDATE, DELETE), `old` and `new`:
 structs of the table's columns, NULL where the message has no such tuple (of an old tuple there is what identifies a
 row), and `unchanged`: the names of columns whose new value is an unchanged TOAST value, which the stream does not
-carry. Tables that were truncated are in `truncated.txt`; their files hold what came after that. Rows and columns that
-a publication's definition would have left out are here all the same. Values that a table's column cannot hold are NULL,
+carry. Where rows are found by other columns from somewhere on, what follows is in `<table>.2.parquet`, and so on.
+Tables that were truncated are in `truncated.txt`; their files hold what came after that. Rows and columns that a
+publication's definition would have left out are here all the same. Values that a table's column cannot hold are NULL,
 and where there are any, `unheld` and `oldunheld` are structs of their texts. Where the transaction could not be
 decoded, its messages are in `messages.parquet` as they came (`message`, binary: as in the documentation's "Logical
 Replication Message Formats").
@@ -64,13 +65,22 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
             (path / "error.txt").write_text(f"{batch.error}\n", encoding="utf-8")
             _write_messages(batch, path / "messages.parquet")
         for changes in batch.tables:
-            _write_table(changes, path / f"{changes.target.qualified_name.replace('/', '_')}.parquet")
-        truncated = [changes.target.qualified_name for changes in batch.tables if changes.truncated]
+            _write_table(changes, _unused(path, changes.target.qualified_name.replace("/", "_")))
+        truncated = list(dict.fromkeys(c.target.qualified_name for c in batch.tables if c.truncated))
         if truncated:
             (path / "truncated.txt").write_text("".join(f"{name}\n" for name in truncated), encoding="utf-8")
         _sync(path)
     except OSError as error:
         raise StateError(f"the skipped transaction cannot be kept in {path}: {error}", retry=True) from error
+    return path
+
+
+def _unused(folder: Path, name: str) -> Path:
+    """A table's next file."""
+    number, path = 1, folder / f"{name}.parquet"
+    while path.exists():
+        number += 1
+        path = folder / f"{name}.{number}.parquet"
     return path
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType
 
     from bridge.apply.renaming import Renaming
 
@@ -56,10 +57,15 @@ def _column(renaming: Renaming) -> Column:
         return (F.col(source).cast(type_) if widened else F.col(source)).alias(name)
     if name.startswith("unchanged_"):
         return (F.col("op") == UPDATE).alias(name)
-    constant = None if value is None else value.cast(arrow).as_py()
-    if isinstance(constant, dt.datetime):
-        constant = constant.isoformat(" ")  # as a value, PySpark would go by the clock of the machine
-    return F.lit(constant).cast(type_).alias(name)
+    return constant(None if value is None else value.cast(arrow), type_).alias(name)
+
+
+def constant(value: pa.Scalar | None, type_: DataType) -> Column:
+    """One value, or NULL, for all rows."""
+    found = None if value is None else value.as_py()
+    if isinstance(found, dt.datetime):
+        found = found.isoformat(" ")  # as a value, PySpark would go by the clock of the machine
+    return F.lit(found).cast(type_)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

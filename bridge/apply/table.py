@@ -69,7 +69,7 @@ def apply_table(
             return
     if keyed is None:
         rows = None if isinstance(changes.changes, Staged) else len(changes.changes)
-        tally = apply_bag(spark, frame, Bag(path, columns, rows), truncated=changes.truncated)
+        tally = apply_bag(spark, frame, Bag(path, columns, rows, changes.fills), truncated=changes.truncated)
         tally.report(relation, names, conflicts, full=True)
     else:
         tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, moves=changes.moves)

@@ -13,7 +13,7 @@ from protocol.errors import ProtocolError
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from bridge.apply.changes import Pieces
+    from bridge.apply.pieces import Pieces
     from bridge.apply.runs import Run
     from protocol.lsn import Lsn
 

@@ -1,5 +1,7 @@
 """Applies batches: one Delta commit a table, all tables of a batch in parallel, then the catalog, then the server.
 
+A table whose rows are found by other columns in the midst of a batch has a commit for each part of its changes.
+
 The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
 with the batch's end, and the origin moves only when all of them are there and on disk. A batch that a crash cut short
 is formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
@@ -115,11 +117,13 @@ class BatchApplier:
             StateError: What Spark has written is not on disk (see `LocalTables`); the intent stands.
             TargetBusy: Others' commits to a table came in the way of the batch's; the intent stands.
         """
+        *earlier, last = batch.rounds()
+        self._check_room(batch, len(earlier))
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
         found: list[Conflicts] = []
-        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in batch.tables}
+        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in last}
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
@@ -130,6 +134,9 @@ class BatchApplier:
             stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts)
+            for number, some in enumerate(earlier):
+                commits = {changes.target.path: partial(self._table, batch, changes, found) for changes in some}
+                self._commit(batch, replace(stamp, part=number), commits, parts)
             self._commit(batch, stamp, parts, parts)
         self._local.flush(parts)
         faults.reach("batch_committed")
@@ -139,6 +146,17 @@ class BatchApplier:
         for conflicts in found:
             self._catalog.count_conflicts(self._subscription, conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
+
+    def _check_room(self, batch: Batch, parts: int) -> None:
+        """Each part of a table's changes has a version of its own for Delta, between the batch's ends."""
+        if parts and parts >= batch.end_lsn - batch.start_lsn:
+            tables = [changes.target.qualified_name for changes in batch.tables]
+            relation = max(tables, key=tables.count)
+            raise ApplyError(
+                f'the replica identity of table "{relation}" became another {parts} times in one batch, more often '
+                "than its commits can be told apart",
+                ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation),
+            )
 
     def _commit(
         self,

@@ -94,7 +94,8 @@ class BatchIntent:
 
     Attributes:
         undoing: Its commits are being taken back: it must not be applied before that is done.
-        alters: It changes columns of its targets, as the publisher's catalog was when it was formed.
+        alters: It changes columns of its targets, as the publisher's catalog was when it was formed, or has several
+            commits of one.
         rebooted: The machine was started anew since it was begun: of what it has committed, a power cut may have left
             the log and taken the data.
     """

@@ -204,6 +204,39 @@ def test_rows_that_remain_keep_their_own_columns_and_what_is_missing_is_told(spa
     )
 
 
+def test_rows_that_become_others_keep_the_columns_that_only_the_target_has(spark, target):
+    """Each its own; of equal ones any. Rows that come have the constant there, also after a TRUNCATE."""
+    rest = (0.0, None, None, None, None)
+    rows = [(1, n, *rest) for n in (1, 1, 1, 2, 3)]
+    for held, own in zip(rows, ("a", "b", "c", "d", "e"), strict=True):
+        fill(spark, target, [held], own=own)
+
+    def row(n):
+        return (1, n, *rest)
+
+    steps = [
+        (UPDATE, row(2), row(7)), (UPDATE, row(7), row(8)), (UPDATE, row(1), row(5)), (DELETE, row(1), None),
+        (INSERT, None, row(9)), (UPDATE, row(9), row(10)), (UPDATE, row(4), row(11)), (UPDATE, row(3), row(3)),
+    ]  # fmt: skip
+    found: list[Any] = []
+    fills = {"own `col": pa.scalar("new")}
+    batch = TableChanges(target, COLUMNS, (), table_of(steps, random.Random(1)), fills=fills)
+    session = fork(spark)
+    for _ in range(2):  # the second time Delta has it already
+        with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(2))):
+            apply_table(session, batch, conflicts=found.append)
+    found_rows = spark.read.format("delta").load(target.path).select("k_0", "`own ``col`").collect()
+    assert {tuple(one) for one in found_rows} >= {(8, "d"), (3, "e"), (10, "new")}
+    assert sorted(one[0] for one in found_rows) == [1, 3, 5, 8, 10]
+    equal = {one[1] for one in found_rows if one[0] in {1, 5}}
+    assert len(equal) == 2
+    assert equal < {"a", "b", "c"}
+    assert [dict(conflicts.counts) for conflicts in found] == [{UPDATE_MISSING: 1}]
+    after = TableChanges(target, COLUMNS, (), table_of(steps[4:6], random.Random(1)), truncated=True, fills=fills)
+    apply_table(spark, after)
+    assert spark.read.format("delta").load(target.path).select("k_0", "`own ``col`").collect() == [(10, "new")]
+
+
 @given(
     before=st.dictionaries(st.integers(0, 4), st.integers(0, 3), min_size=5, max_size=5),
     changes=st.lists(st.tuples(st.sampled_from([INSERT, UPDATE, DELETE]), st.integers(0, 4), st.integers(0, 4))),

@@ -6,11 +6,15 @@ import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from bridge.apply.batch import Batch
+from bridge.apply.changes import TableChanges
 from bridge.apply.former import BatchFormer
 from bridge.apply.routes import Routes
+from bridge.apply.target import Target
 from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
@@ -112,3 +116,15 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
         tracemalloc.stop()
     assert read_bytes == 16 << 20
     assert peak_bytes < 5 << 20
+
+
+def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
+    """What has the batch's own version in Delta comes last, whatever the number of parts."""
+    targets = {name: Target("public", name, f"/{name}", StructType()) for name in "abc"}
+    batch = Batch.of([], START, Lsn(0x60))
+    batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]
+    found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.rounds()]  # type: ignore[index]
+    assert found == [[0, 4], [1], [2, 3, 5]]
+    assert batch.alters
+    batch.tables = batch.tables[2:5]
+    assert (len(batch.rounds()), batch.alters) == (1, False)

@@ -1,105 +1,14 @@
-"""Pieces of changes come together by name under the last definition, in memory as out of it."""
+"""What a table of changes holds."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply import changes as c
-from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.renaming import renamed
-from bridge.apply.target import Target, TargetColumn, spark_schema
-from protocol.lsn import INVALID
-from protocol.types import resolve
 from tests.bridge.apply.changes import changes_table, random_case
-
-TARGET = Target("public", "t", "/lake/public/t", StructType([]))
-
-
-def columns(*names: str) -> tuple[TargetColumn, ...]:
-    return tuple(TargetColumn(name, resolve(23, -1, {})) for name in names)
-
-
-def table(seq: int, op: int = c.INSERT, **values) -> pa.Table:
-    """One change."""
-    row = {"seq": seq, "op": op, "old": c.NO_OLD, **values}
-    types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()}
-    kinds = {name: pa.bool_() if name.startswith("unchanged") else pa.int32() for name in values}
-    return pa.Table.from_pylist([row], schema=pa.schema(types | kinds))
-
-
-def pieces(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> c.Pieces:
-    made = c.Pieces(c.Subscribed(TARGET, INVALID, ()))
-    made.columns, made.key = definition, (0,)
-    for item in tables:
-        made.add(item)
-    return made
-
-
-class ArrowStage:
-    """A stage that stays in Arrow: what Spark's does, seen from here."""
-
-    def __init__(self) -> None:
-        self.put_rows: list[int] = []
-
-    def put(self, table: pa.Table) -> pa.Table:
-        self.put_rows.append(len(table))
-        return table
-
-    def union(self, pieces) -> pa.Table:
-        return c._together([renamed(table, names) for table, names in pieces])
-
-
-def test_nothing():
-    assert pieces(columns("a")).changes() is None
-
-
-def test_truncate_voids_what_came_before():
-    made = pieces(columns("a"), table(0, new_0=1))
-    made.truncate()
-    changes = made.changes()
-    assert changes is not None
-    assert (changes.truncated, changes.empty, changes.inserts_only) == (True, True, True)
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_definitions_that_differ(staged):
-    """By name: a column that moved, one that came (NULL in inserts, unchanged in updates), one that went."""
-    made = pieces(columns("a", "b"), table(0, new_0=1, new_1=2), table(1, c.UPDATE, new_0=1, new_1=3, unchanged_1=True))
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
-    made.columns = columns("a", "new", "b")
-    made.add(table(2, new_0=5, new_1=6, new_2=7))
-    changes = made.changes(stage)
-    assert changes is not None
-    rows = changes.changes.frame if isinstance(changes.changes, c.Staged) else changes.changes
-    assert rows.drop_columns(["op", "old"]).to_pylist() == [
-        {"seq": 0, "new_0": 1, "new_1": None, "unchanged_1": False, "new_2": 2, "unchanged_2": False},
-        {"seq": 1, "new_0": 1, "new_1": None, "unchanged_1": True, "new_2": 3, "unchanged_2": True},
-        {"seq": 2, "new_0": 5, "new_1": 6, "unchanged_1": False, "new_2": 7, "unchanged_2": False},
-    ]
-    assert set(changes.changes.column_names) == set(rows.column_names)
-    assert (changes.inserts_only, changes.moves, changes.empty) == (False, False, False)
-
-
-def test_staging_leaves_nothing_in_memory_and_puts_like_with_like():
-    stage = ArrowStage()
-    made = pieces(columns("a"), *(table(n, new_0=n) for n in range(5)))
-    assert made.memory_bytes > 0
-    made.stage(stage)
-    assert made.memory_bytes == 0
-    made.add(table(5, new_0=5))
-    changes = made.changes(stage)
-    assert changes is not None
-    assert isinstance(changes.changes, c.Staged)
-    assert stage.put_rows == [5, 1]
-    assert changes.changes.frame["new_0"].to_pylist() == list(range(6))
 
 
 def test_moves_exactly_when_a_key_change_carries_an_unchanged_value():
@@ -108,94 +17,12 @@ def test_moves_exactly_when_a_key_change_carries_an_unchanged_value():
         case = random_case(0, random.Random(seed), moves_keep_toast=True)
         changes = changes_table([case], rng)
         assert c.moves(changes) == any(change["old"] and change["unchanged_3"] for change in case.changes)
-        made = pieces(columns("case", "key", "plain", "toast"), *(changes.slice(n, 1) for n in range(len(changes))))
-        together = made.changes()
-        assert together is None or together.moves == c.moves(changes)
-        made.stage(ArrowStage())
-        staged = made.changes(ArrowStage())
-        assert staged is None or (staged.moves, staged.inserts_only) == (c.moves(changes), c.inserts_only(changes))
 
 
 def test_nothing_moves_without_marks():
     changes = changes_table([random_case(0, random.Random(1), moves_keep_toast=False)], random.Random(1))
     assert not c.moves(changes.drop_columns(["unchanged_3"]))
     assert pc.any(changes["unchanged_3"]).as_py() is not None
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_columns_that_became_others(staged):
-    """What came before a change of the target's columns is brought along: names, types, constants."""
-    made = pieces(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, c.UPDATE, new_0=1, new_1=3))
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
-    made.alter(
-        [
-            RenameColumn("a", "b"),
-            WidenColumn("b", pa.int64()),
-            AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),
-            AddColumn("d", pa.int32()),
-        ]
-    )
-    made.columns = (*columns("id"), TargetColumn("b", resolve(20, -1, {})), *columns("c", "d"))
-    made.alter([WidenColumn("c", pa.int64())])
-    made.columns = (made.columns[0], made.columns[1], replace(made.columns[1], name="c"), made.columns[3])
-    changes = made.changes(stage)
-    assert changes is not None
-    assert [type(step).__name__ for step in changes.alterations] == [
-        *("RenameColumn", "WidenColumn", "AddColumn", "AddColumn", "WidenColumn")
-    ]
-    rows = changes.changes.frame if isinstance(changes.changes, c.Staged) else changes.changes
-    assert [rows.schema.field(f"new_{i}").type for i in range(4)] == [pa.int32(), pa.int64(), pa.int64(), pa.int32()]
-    assert rows.select([f"new_{i}" for i in range(4)]).to_pylist() == [
-        {"new_0": 1, "new_1": 2, "new_2": 7, "new_3": None},
-        {"new_0": 1, "new_1": 3, "new_2": 7, "new_3": None},
-    ]
-    assert rows["unchanged_2"].to_pylist() == rows["unchanged_3"].to_pylist() == [False, True]
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_key_changes_while_a_column_is_away(staged):
-    """The row has to take along what it has in the column, so it moves; also out of memory."""
-    made = pieces(columns("id", "gone"), table(0, new_0=1, new_1=2))
-    made.columns = columns("id")
-    row = {"seq": 1, "op": c.UPDATE, "old": c.KEY_TUPLE, "new_0": 2, "old_0": 1}
-    schema = pa.schema(
-        {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "new_0": pa.int32(), "old_0": pa.int32()}
-    )
-    made.add(pa.Table.from_pylist([row], schema))
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
-    changes = made.changes(stage)
-    assert changes is not None
-    assert changes.moves
-    assert [column.name for column in changes.columns] == ["id", "gone"]
-
-
-def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
-    """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
-    for old, moved in ((1, False), (2, True)):
-        made = c.Pieces(c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",)))
-        made.columns, made.key = columns("id"), (0,)
-        made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
-        changes = made.changes()
-        assert changes is not None
-        assert changes.moves == moved
-        assert len(changes.columns) == (2 if moved else 1)
-
-
-def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
-    made = c.Pieces(c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
-    made.columns, made.key = columns("id", "old", "looked_at"), (0,)
-    made.add(table(0, new_0=1, new_1=2, new_2=3))
-    made.subscribed = c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
-    made.columns = columns("id")
-    made.add(table(1, new_0=1))
-    changes = made.changes()
-    assert changes is not None
-    assert [column.name for column in changes.columns] == ["id", "old"]
-    assert changes.published == frozenset({"id", "old"})
 
 
 def test_texts_of_values_that_cannot_be_held_go_with_them():

@@ -1,6 +1,7 @@
 """Commits to Delta: stamped, refused a second time, and right for names of any kind."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -106,3 +107,10 @@ def test_merge_statement_has_each_clause_once():
         "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "
         "WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT (`id`, `note`) VALUES (s.new_0, s.new_1)"
     )
+
+
+def test_versions_of_a_batchs_parts_rise_to_its_end():
+    """Between the ends of the batch: Delta leaves out what is not above the version that it has."""
+    stamp = delta.CommitStamp("app", Lsn(10), Lsn(20))
+    assert [replace(stamp, part=part).txn_version for part in (0, 1)] == [11, 12]
+    assert (stamp.txn_version, replace(stamp, part=0).txn_app_id_in_delta) == (20, "app")

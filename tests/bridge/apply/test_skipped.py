@@ -67,6 +67,17 @@ def test_values_that_a_column_cannot_hold():
     assert "oldunheld" not in row
 
 
+def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
+    batch = of(CHANGES, truncated=True)
+    batch.tables += of(CHANGES).tables
+    path = write(batch, tmp_path, "sub")
+    assert sorted(file.name for file in path.iterdir()) == [
+        *("public.t_1.2.parquet", "public.t_1.parquet", "truncated.txt")
+    ]
+    assert pq.read_table(path / "public.t_1.2.parquet").to_pylist() == READABLE
+    assert (path / "truncated.txt").read_text() == "public.t/1\n"
+
+
 def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
     """A part at a time."""
     monkeypatch.setattr("bridge.apply.skipped._ROWS_AT_ONCE", 2)

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply import delta, messages
 from bridge.apply.batch import Batch
-from bridge.apply.changes import INSERT
+from bridge.apply.changes import INSERT, UPDATE
 from bridge.apply.target import Target
 from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError, OutcomeUnknown
@@ -110,6 +110,23 @@ def strict(spark, tmp_path):
     made = empty_target(spark, tmp_path, "strict")
     spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
     return made
+
+
+def test_parts_of_a_tables_changes_are_applied_in_turn_or_not_at_all(spark, catalog, strict):
+    bridge = applier(spark, catalog)
+    first = changes(strict, (INSERT, None, 1, "a"))
+    with pytest.raises(ApplyError, match="small"):
+        bridge.apply(batch(first, changes(strict, (INSERT, None, 9, "a"))))
+    assert (content(spark, strict), catalog.batch("sub")) == ([], None)
+    one = batch(first, changes(strict, (UPDATE, None, 1, "b")))
+    with failing(Cut(), "batch_committed"), pytest.raises(Cut):
+        bridge.apply(one)
+    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), alters=True)
+    bridge.apply(one)  # Delta has both
+    assert content(spark, strict) == [(1, "b")]
+    crowded = Batch(Lsn(0x20), Lsn(0x21), Lsn(0x20), 8, 1, 2, one.tables)
+    with pytest.raises(ApplyError, match=r'identity of table "public\.strict" became another 1 times'):
+        bridge.apply(crowded)
 
 
 def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog, target, strict):
