@@ -178,27 +178,26 @@ def from_rows(
     seq: pa.Array,
     olds: Collection[int],
     wanted: Sequence[int] | None = None,
-    *,
-    key: Collection[int] = (),
 ) -> pa.Table:
     """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
 
     `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
-    are widened to types that Spark has. Under REPLICA IDENTITY FULL an unchanged TOAST value stands in the old tuple,
-    and is taken from there; so are those of the columns `key` where there is only the key's tuple, which the server
-    sends whenever the key has such a value (`ExtractReplicaIdentity` in heapam.c).
+    are widened to types that Spark has. An unchanged TOAST value is taken from the old tuple where that has it: under
+    REPLICA IDENTITY FULL, and those of the key, whose tuple the server sends whenever there is one
+    (`ExtractReplicaIdentity` in heapam.c). Where it has NULL the value stays unchanged: it is the key's tuple, also
+    where it comes as the whole row, because the partition's root has FULL, and the partition itself does not.
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "seq": seq,
         "op": pc.cast(table["op"], pa.int16()),
         "old": pc.cast(table["old"], pa.int16()),
     }
-    full = pc.equal(table["old"], OLD_TUPLE)
-    any_old = pc.not_equal(table["old"], NO_OLD)
     for name in table.column_names:
         kind, _, index = name.partition("_")
         if kind == "new" and f"unchanged_{index}" in table.column_names and f"old_{index}" in table.column_names:
-            there = any_old if int(index) in key else full
+            there = pc.is_valid(table[f"old_{index}"])
+            if f"oldunheld_{index}" in table.column_names:
+                there = pc.or_(there, pc.is_valid(table[f"oldunheld_{index}"]))
             from_old = pc.and_(table[f"unchanged_{index}"], there)
             columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
             columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)

@@ -273,7 +273,7 @@ class BatchFormer:
             )
         seq = pa.array(indices + work.run.first_seq)
         olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
-        changes = from_rows(table, seq, olds, wanted, key=key)
+        changes = from_rows(table, seq, olds, wanted)
         if becomes is not None:
             changes, lost = as_what_they_become(changes, becomes)
             pieces.lost += lost

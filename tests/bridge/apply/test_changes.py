@@ -41,3 +41,25 @@ def test_texts_of_values_that_cannot_be_held_go_with_them():
     changes = c.from_rows(decoded, pa.array([0, 1]), {0, 1})
     assert changes["unheld_0"].to_pylist() == [None, "infinity"]
     assert changes["oldunheld_1"].to_pylist() == ["-infinity", None]
+
+
+def test_an_unchanged_value_is_that_of_the_old_tuple_or_stays():
+    """A partition whose identity is its key sends it as the whole row, where its root has FULL: NULL is no value."""
+    decoded = pa.table(
+        {
+            "op": pa.array([c.UPDATE] * 4, pa.uint8()),
+            "old": pa.array([c.OLD_TUPLE, c.OLD_TUPLE, c.KEY_TUPLE, c.NO_OLD], pa.uint8()),
+            "new_0": pa.array([1, 2, None, 4], pa.int32()),
+            "old_0": pa.array([5, 6, 7, None], pa.int32()),
+            "unchanged_0": [False, False, True, False],
+            "new_1": pa.array([None] * 4, pa.string()),
+            "old_1": pa.array(["large", None, None, None]),
+            "unchanged_1": [True] * 4,
+        }
+    )
+    changes = c.from_rows(decoded, pa.array(range(4)), (0,))
+    assert changes["new_0"].to_pylist() == [1, 2, 7, 4]
+    assert changes["unchanged_0"].to_pylist() == [False] * 4
+    assert changes["new_1"].to_pylist() == ["large", None, None, None]
+    assert changes["unchanged_1"].to_pylist() == [False, True, True, True]
+    assert "old_1" not in changes.column_names
