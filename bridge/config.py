@@ -26,6 +26,10 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
+_COPIES_AT_ONCE = 4
+"""By default, whatever the number of subscriptions: the server's own max_logical_replication_workers."""
+
+
 def default_slot_name(name: str) -> str:
     """The subscription's name, with what a slot's name cannot have replaced."""
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
@@ -167,13 +171,27 @@ class Spark(BaseModel):
 
 
 class Config(BaseModel):
-    """A whole configuration file."""
+    """A whole configuration file.
+
+    Attributes:
+        max_logical_replication_workers: Apply workers, of which each enabled subscription has one in any case, and
+            tables that are copied, all together.
+    """
 
     model_config = _STRICT
 
     state_dir: Path = Field(default=Path("state"), strict=False)
+    max_logical_replication_workers: int | None = Field(default=None, ge=1)
     spark: Spark = Field(default_factory=Spark)
     subscription: dict[str, Subscription] = Field(min_length=1)
+
+    @property
+    def copies_at_once(self) -> int:
+        """How many tables are copied at a time: what the apply workers leave of the limit, and one at least."""
+        subscriptions = self.subscription.values()
+        if self.max_logical_replication_workers is None:
+            return max(_COPIES_AT_ONCE, *(subscription.max_sync_workers for subscription in subscriptions))
+        return max(1, self.max_logical_replication_workers - sum(one.enabled for one in subscriptions))
 
 
 def load(path: Path) -> Config:

@@ -14,6 +14,7 @@ from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
 from bridge.status import copies_of, size_text
 from bridge.subscriber import SubscriptionWorker
+from bridge.sync.turns import CopyTurns
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 
@@ -59,6 +60,7 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._again_s: dict[str, float] = {}
+        self._turns = CopyTurns(config.copies_at_once)
         self._deaths: list[float] = []
         self._done = False
 
@@ -199,8 +201,18 @@ class Daemon:
                 continue
             if time.monotonic() < self._again_s.get(name, 0):
                 continue
+            try:
+                forked = session.fork(spark)
+            except Exception as error:
+                if session.lost(error) is None:
+                    raise
+                return  # another JVM is started, and then this worker
             worker = SubscriptionWorker(
-                subscription, session.fork(spark), catalog, until_caught_up=self._until_caught_up
+                subscription,
+                forked,
+                catalog,
+                until_caught_up=self._until_caught_up,
+                turns=self._turns,
             )
             self._workers[name] = worker
             worker.thread.start()

@@ -48,6 +48,8 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
+    # Of the copies' Python workers; more than that end with their task, and these after a minute.
+    "spark.python.factory.idleWorkerMaxPoolSize": "4",
     # Names differ in case on the wire; the target refuses two that differ only in it.
     "spark.sql.caseSensitive": "true",
     # A batch is small next to what Spark's defaults are made for: with them, planning takes longer than work.

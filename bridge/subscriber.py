@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
+    from bridge.sync.turns import CopyTurns
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from bridge.track.refresh import RefreshRow
@@ -61,6 +62,7 @@ class SubscriptionWorker:
         spark: A session of its own.
         catalog: The process's catalog.
         until_caught_up: End once everything the publisher had flushed at the start is durable.
+        turns: Of the process's copies; None for no limit.
 
     Attributes:
         error: Why the worker ended, if it failed.
@@ -75,7 +77,9 @@ class SubscriptionWorker:
         catalog: Catalog,
         *,
         until_caught_up: bool = False,
+        turns: CopyTurns | None = None,
     ) -> None:
+        self._turns = turns
         self.subscription = subscription
         self.error: BaseException | None = None
         self.gave_up = False
@@ -213,7 +217,14 @@ class SubscriptionWorker:
                 self._target_lsn = publisher.flush_lsn()
             asked = self._asked()  # before what is published is read, which must not be older
             published = Published.read(self.subscription, publisher, self._log, filter_server)
-            sync = TableSync(self._spark, self.subscription, self._catalog, self._log, stopping=self._stop.is_set)
+            sync = TableSync(
+                self._spark,
+                self.subscription,
+                self._catalog,
+                self._log,
+                stopping=self._stop.is_set,
+                turns=self._turns,
+            )
             if asked:
                 self._sync = None  # of one that has ended
                 Refresh(self._name, self._catalog, sync, self._log).take_up(asked, published.tables, publisher)
@@ -312,7 +323,11 @@ class SubscriptionWorker:
         if TableSyncWorker.needed(self._catalog, self._name):
             patience = (_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER) if self._until_caught_up else None
             self._sync = TableSyncWorker(
-                self.subscription, session.fork(self._spark), self._catalog, give_up_after=patience
+                self.subscription,
+                session.fork(self._spark),
+                self._catalog,
+                give_up_after=patience,
+                turns=self._turns,
             )
             self._sync.thread.start()
 

@@ -29,6 +29,7 @@ from bridge.holdable import unheld
 from bridge.sync.copy import read_table
 from bridge.sync.held import HeldTable
 from bridge.sync.progress import CopyMonitor
+from bridge.sync.turns import CopyTurns
 from bridge.track.refresh import refresh_command
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
@@ -61,7 +62,7 @@ def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
 class TableSync:
     """Brings a subscription's tables to where they follow the stream.
 
-    `stopping` is asked before each copy, and while one waits for a lock that somebody else holds.
+    `stopping` is asked before each copy, and while one waits for its turn, or for a lock that somebody else holds.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class TableSync:
         log: FilteringBoundLogger,
         *,
         stopping: Callable[[], bool] = lambda: False,
+        turns: CopyTurns | None = None,
     ) -> None:
+        self._turns = turns or CopyTurns()
         self._spark = spark
         self._subscription = subscription
         self._catalog = catalog
@@ -130,7 +133,7 @@ class TableSync:
     def copy(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
     ) -> dict[tuple[str, str], BridgeError]:
-        """Copy every table that needs it, under one snapshot, `max_sync_workers` at a time.
+        """Copy every table that needs it, under one snapshot, `max_sync_workers` at a time, as they get their turns.
 
         After it, a table that was copied has the snapshot's consistent point as its LSN. One that fails keeps back no
         other.
@@ -145,7 +148,7 @@ class TableSync:
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
             copies = {
-                key: pool.submit(self._copy_table, rel, tables[key], publisher, snapshot, monitor)
+                key: pool.submit(self._copy_in_turn, rel, tables[key], publisher, snapshot, monitor)
                 for rel in self._catalog.rels(name)
                 if (key := (rel.namespace, rel.name)) in tables and self.needs_copy(rel)
             }
@@ -158,6 +161,12 @@ class TableSync:
                 if not self._stopping():
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))
         return errors
+
+    def _copy_in_turn(
+        self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
+    ) -> None:
+        with self._turns.turn(self._stopping):
+            self._copy_table(rel, table, publisher, snapshot, monitor)
 
     def _copy_table(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.receive.publisher import PublishedTable
+    from bridge.sync.turns import CopyTurns
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
@@ -77,6 +78,7 @@ class TableSyncWorker:
         spark: A session of the worker's own.
         catalog: The process's catalog.
         give_up_after: Failures in a row after which it ends: the server's, and all others; None for never.
+        turns: Of the process's copies; None for no limit.
 
     Attributes:
         within_reach: The tables are where the subscription's origin is, or nearly.
@@ -91,7 +93,9 @@ class TableSyncWorker:
         catalog: Catalog,
         *,
         give_up_after: tuple[int, int] | None = None,
+        turns: CopyTurns | None = None,
     ) -> None:
+        self._turns = turns
         self._main = subscription
         self._subscription = subscription.model_copy(
             update={
@@ -215,7 +219,14 @@ class TableSyncWorker:
                 return
             published = Published.read(self._subscription, publisher, self._log, filter_server)
             tables = {name: table for name, table in published.tables.items() if name in wanted}
-            sync = TableSync(self._spark, self._subscription, self._catalog, self._log, stopping=self._stop.is_set)
+            sync = TableSync(
+                self._spark,
+                self._subscription,
+                self._catalog,
+                self._log,
+                stopping=self._stop.is_set,
+                turns=self._turns,
+            )
             error = self._copy(sync, publisher, tables, missing=sorted(wanted - tables.keys()))
             if error is not None:
                 if not self._any_copied():

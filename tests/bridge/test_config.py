@@ -474,3 +474,18 @@ def test_long_values_are_shortened(refused):
     (line,) = refused(with_key(f'binary = "{"x" * 500}"'))
     assert len(line) < 150
     assert line.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SHOP, 4),
+        (with_key("max_sync_workers = 9"), 9),
+        ("max_logical_replication_workers = 3" + SHOP, 2),
+        ("max_logical_replication_workers = 1" + SHOP, 1),
+        ("max_logical_replication_workers = 3" + with_key("enabled = false"), 3),
+    ],
+)
+def test_copies_at_once(read, text, expected):
+    """What the apply workers leave, one at least; without the key nobody's max_sync_workers is cut."""
+    assert read(text).copies_at_once == expected

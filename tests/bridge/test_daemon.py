@@ -211,6 +211,23 @@ def test_a_jvm_that_dies_again_and_again(supervised, monkeypatch):
     assert daemon._failed == set(), "the subscriptions are not to blame"
 
 
+def test_a_jvm_that_dies_before_a_worker_is_there(supervised, monkeypatch):
+    """Then no worker is started with it; what else goes wrong there is told."""
+    daemon, _ = supervised
+
+    def refuse(_):
+        raise ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr(session, "fork", refuse)
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        monkeypatch.setattr(session, "lost", lambda _: "it was killed by SIGKILL")
+        daemon._start_workers(None, catalog)
+        assert daemon._workers == {}
+        monkeypatch.setattr(session, "lost", lambda _: None)
+        with pytest.raises(ConnectionRefusedError):
+            daemon._start_workers(None, catalog)
+
+
 def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
     daemon, _ = supervised
     monkeypatch.setattr(session, "forget", lambda: None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import sqlite3
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from bridge.config import Subscription
 from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
+from bridge.sync.turns import CopyTurns
 from bridge.track import database
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
@@ -469,3 +471,36 @@ def test_a_warehouse_without_room(spark, publisher, pipeline):
     finally:
         end(worker)
     assert ids(bridge) == list(range(1, 3001))
+
+
+def python_workers(jvm):
+    """Processes of Python below the JVM: what is forked for its tasks, and what forks them."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"pyspark" in (path / "cmdline").read_bytes():
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    forking = [pid for pid, parent in parents.items() if parent == jvm]
+    return len(forking), sum(parent in forking for parent in parents.values())
+
+
+@pytest.mark.soak  # `test_copies_take_turns` shows who waits
+def test_many_subscriptions(spark, publisher, pipeline):
+    """Twenty at once on one server: the Python workers that they have are those of the copies that have a turn."""
+    publisher.execute(SETUP + "; INSERT INTO t SELECT g, 'x' FROM generate_series(1, 1000) g")
+    turns, jvm, peak = CopyTurns(2), spark.sparkContext._gateway.proc.pid, 0
+    bridges = [pipeline(slot_name=f"{publisher.name}_{number}") for number in range(20)]
+    workers = [bridge.worker() for bridge in bridges]
+    for worker in workers:
+        worker._turns = turns
+        worker.thread.start()
+    while any(worker.thread.is_alive() for worker in workers):
+        forking, working = python_workers(jvm)
+        peak = max(peak, working)
+        assert forking <= 4, "one for each of Spark's kinds of workers, whatever the number of sessions"
+        time.sleep(0.2)
+    assert [worker.error for worker in workers] == [None] * 20
+    # for each of two copies one that looks the source up, one that makes it, one that plans; and two tasks on two cores
+    assert 1 <= peak <= 2 * 3 + 2
+    assert all(len(bridge.rows("t")) == 1000 for bridge in bridges)
+    wait_until(lambda: python_workers(jvm)[1] == 0, 120)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 import pytest
 
+from bridge import log
 from bridge.apply import delta
+from bridge.config import Subscription
 from bridge.errors import BridgeError, TargetError
-from bridge.sync import copy, ranges
+from bridge.receive.slot import Snapshot
+from bridge.sync import copy, ranges, tablesync
+from bridge.sync.tablesync import TableSync
+from bridge.sync.turns import CopyTurns
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import RelRow
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
@@ -222,3 +230,42 @@ def test_names_with_capitals_spaces_dots_and_unicode(publisher, pipeline):
     )
     bridge.catch_up()
     assert sorted(map(tuple, (row.values() for row in bridge.rows("Sch é.My.Table")))) == [(1, "y", 2), (2, "z", 3)]
+
+
+def test_copies_take_turns(tmp_path, monkeypatch):
+    """Three subscriptions with four tables each, two of which each would copy at a time: two in all have a turn."""
+    lock, copied, under_way, peak = threading.Lock(), [], 0, 0
+
+    def copy_table(_self, rel, *_):
+        nonlocal under_way, peak
+        with lock:
+            under_way += 1
+            peak = max(peak, under_way)
+        time.sleep(0.05)
+        with lock:
+            under_way -= 1
+            copied.append(rel.path)
+
+    monkeypatch.setattr(TableSync, "_copy_table", copy_table)
+    monkeypatch.setattr(tablesync, "CopyMonitor", lambda *_: nullcontext())
+    turns, names, together = CopyTurns(2), ("a", "b", "c"), threading.Barrier(3)
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+
+        def copy_all(name):
+            catalog.register(name, enabled=True)
+            rels = [RelRow("public", f"t{number}", "i", Lsn(0), f"{name}/t{number}") for number in range(4)]
+            catalog.create_origin(name, Lsn(1), "once", rels)
+            subscription = Subscription(name=name, connection="", publications=("pub",), warehouse="lake")
+            sync = TableSync(None, subscription, catalog, log.get(), turns=turns)  # type: ignore[arg-type]
+            tables = {(rel.namespace, rel.name): None for rel in rels}
+            together.wait()
+            sync.copy(tables, None, Snapshot("snapshot", Lsn(1)))  # type: ignore[arg-type]
+
+        threads = [threading.Thread(target=copy_all, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert peak == 2
+    assert sorted(copied) == [f"{name}/t{number}" for name in names for number in range(4)]
+    assert {path[0] for path in copied[:6]} == set(names), "no subscription waits for all tables of another"
