@@ -237,7 +237,7 @@ class ApplyLoop:
         boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
         if intent.undoing or intent.alters or intent.rebooted:
             self._log.info("undoing a batch", **boundaries)
-            self._applier.undo(fence=intent.alters)
+            self._applier.undo(fence=True)
             self._former.open_again()
             return True
         self._log.info("finishing a batch", **boundaries)

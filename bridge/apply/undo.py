@@ -50,8 +50,8 @@ def take_back(
         end_lsn: The batch's end.
         taken_back: Called after each restored table.
         own_messages: The batch's rows in the table of logical messages, if it may have some there.
-        fence: The batch is of a process that was killed, whose Spark may still be at a commit: keep it out, by an empty
-            commit under the batch's stamp, so that Delta refuses one that began before.
+        fence: The batch is of a process that was killed, or of a try whose answer did not come: Spark may still be at
+            a commit. Keep it out, by an empty commit under the batch's stamp: Delta refuses one that began before.
         log: Where it is logged that others' commits came in the way.
 
     Raises:

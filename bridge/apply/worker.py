@@ -120,6 +120,7 @@ class BatchApplier:
         *earlier, last = batch.rounds()
         self._check_room(batch, len(earlier))
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
+        again = self._catalog.batch(self._subscription) is not None
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
         found: list[Conflicts] = []
@@ -133,11 +134,11 @@ class BatchApplier:
         if parts:
             stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:
-                self._commit(batch, replace(stamp, alters=True), alterations, parts)
+                self._commit(batch, replace(stamp, alters=True), alterations, parts, fence=again)
             for number, some in enumerate(earlier):
                 commits = {changes.target.path: partial(self._table, batch, changes, found) for changes in some}
-                self._commit(batch, replace(stamp, part=number), commits, parts)
-            self._commit(batch, stamp, parts, parts)
+                self._commit(batch, replace(stamp, part=number), commits, parts, fence=again)
+            self._commit(batch, stamp, parts, parts, fence=again)
         self._local.flush(parts)
         faults.reach("batch_committed")
         if batch.telling:
@@ -164,10 +165,13 @@ class BatchApplier:
         stamp: delta.CommitStamp,
         parts: Mapping[str, Callable[[], None]],
         paths: Collection[str],
+        *,
+        fence: bool,
     ) -> None:
         """Commit all parts, by the Delta tables' paths; if one fails, take back what the batch has in any of `paths`.
 
-        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back.
+        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back. With
+        `fence` the batch was begun before, and a commit of that time may still come.
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
@@ -176,13 +180,14 @@ class BatchApplier:
             wait(commits)
             if all(commit.exception() is None for commit in commits):
                 commits += [pool.submit(part) for path, part in parts.items() if path not in suspects]
+        commits.sort(key=lambda commit: not isinstance(commit.exception(), OutcomeUnknown))  # that one may still come
         try:
             for commit in commits:
                 commit.result()
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            self._undo_after(error, paths)
+            self._undo_after(error, paths, fence=fence)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
@@ -211,7 +216,7 @@ class BatchApplier:
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
-            fence: It is of a life before this one (see `undo.take_back`).
+            fence: A commit of it may still be under way, from an earlier try (see `undo.take_back`).
 
         Raises:
             TargetError: Somebody has changed a table's rows since, or has restored it to where batches are lost.
@@ -242,9 +247,9 @@ class BatchApplier:
         self._catalog.finish_undo(self._subscription)
         faults.reach("batch_undone")
 
-    def _undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
+    def _undo_after(self, error: ApplyError, paths: Collection[str], *, fence: bool) -> None:
         try:
-            self.undo(paths)
+            self.undo(paths, fence=fence)
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
                 f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",

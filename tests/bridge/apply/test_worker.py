@@ -17,9 +17,10 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply import delta, messages
+from bridge.apply import delta, messages, worker
 from bridge.apply.batch import Batch
 from bridge.apply.changes import INSERT, UPDATE
+from bridge.apply.table import apply_table
 from bridge.apply.target import Target
 from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError, OutcomeUnknown
@@ -169,6 +170,38 @@ def test_without_spark_the_outcome_is_unknown_and_the_intent_stands(spark, catal
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "a")]
+
+
+def test_a_commit_of_an_earlier_life_that_comes_after_the_undo_is_left_out(spark, catalog, target, strict):
+    """The batch was begun by a daemon that was killed, and its Spark outlives it; this one fails before that table."""
+    mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
+    stamp = delta.CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
+    catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
+    with pytest.raises(ApplyError, match="small"):
+        applier(spark, catalog).apply(batch(mine, bad))
+    assert catalog.batch("sub") is None
+    late = fork(spark)
+    with delta.stamped(late, stamp):
+        apply_table(late, mine)
+    assert content(spark, target) == []
+
+
+def test_a_batch_is_not_taken_back_while_the_outcome_of_one_of_its_commits_is_unknown(
+    spark, catalog, target, strict, monkeypatch
+):
+    """Another table fails for good; but what Spark has not answered for may be committed after the undo."""
+
+    def unanswered(session, of, **options):
+        if of.target is target:
+            raise Py4JNetworkError("gone")
+        apply_table(session, of, **options)
+
+    monkeypatch.setattr(worker, "apply_table", unanswered)
+    mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
+    with pytest.raises(OutcomeUnknown, match="gone"):
+        applier(spark, catalog).apply(batch(bad, mine))
+    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
 
 
 @pytest.mark.parametrize("point", ["undo_begun", "table_restored"])
