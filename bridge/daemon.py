@@ -173,7 +173,7 @@ class Daemon:
             if session.died() is not None:
                 return
             self._reap()
-            if self._until_caught_up and not self._workers:
+            if self._until_caught_up and not self._workers and session.died() is None:
                 self._done = True
                 return
             try:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from bridge import daemon as module
 from bridge import session
@@ -236,6 +237,27 @@ def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
     for _ in range(10):
         daemon._bury("it was killed by SIGKILL")
         now_s[0] += 250
+
+
+def test_a_jvm_that_dies_while_the_workers_are_looked_at(supervised, monkeypatch):
+    """A subscription that was cut short by it has not caught up: `--until-caught-up` goes on."""
+    daemon, thread = supervised
+    daemon._until_caught_up = True
+    DyingWorker.ends = [(Py4JNetworkError("gone"), False)]
+    dead = threading.Event()
+    reap = daemon._reap
+
+    def dies_first():
+        for worker in daemon._workers.values():
+            worker.thread.join()
+        dead.set()
+        reap()
+
+    monkeypatch.setattr(daemon, "_reap", dies_first)
+    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL" if dead.is_set() else None)
+    thread.start()
+    thread.join()
+    assert not daemon._done, "another JVM is started"
 
 
 def test_no_thread_ends_unseen(supervised, capsys):
