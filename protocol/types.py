@@ -222,13 +222,21 @@ def resolve(oid: int, typmod: int, catalog: Mapping[int, TypeInfo] = BUILTIN) ->
 
 
 def _scalar(oid: int, typmod: int, kind: Kind) -> ColumnType:
-    if kind is Kind.NUMERIC and typmod >= _TYPMOD_HEADER:
-        # numeric_typmod_precision and numeric_typmod_scale: 16 bits, and 11 with a sign
-        precision = (typmod - _TYPMOD_HEADER) >> 16 & 0xFFFF
-        scale = (((typmod - _TYPMOD_HEADER) & 0x7FF) ^ 1024) - 1024
-        if 1 <= precision <= _DECIMAL_MAX_PRECISION and 0 <= scale <= precision:
-            return ColumnType(oid, typmod, pa.decimal128(precision, scale), binary=True, kind=Kind.DECIMAL)
+    if kind is Kind.NUMERIC and (decimal := decimal_of(typmod)) is not None:
+        return ColumnType(oid, typmod, decimal, binary=True, kind=Kind.DECIMAL)
     return ColumnType(oid, typmod, kind.arrow, binary=kind is not Kind.OPAQUE, kind=kind)
+
+
+def decimal_of(typmod: int) -> pa.DataType | None:
+    """The decimal that holds the numbers of a numeric with this modifier; None where there is none."""
+    if typmod < _TYPMOD_HEADER:
+        return None
+    # numeric_typmod_precision and numeric_typmod_scale: 16 bits, and 11 with a sign
+    precision = (typmod - _TYPMOD_HEADER) >> 16 & 0xFFFF
+    scale = (((typmod - _TYPMOD_HEADER) & 0x7FF) ^ 1024) - 1024
+    if not 1 <= precision <= _DECIMAL_MAX_PRECISION or not 0 <= scale <= precision:
+        return None
+    return pa.decimal128(precision, scale)
 
 
 def _kind(info: TypeInfo) -> Kind:

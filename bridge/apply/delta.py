@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions
 
 from bridge.apply.target import quoted, table_properties
 from bridge.errors import TargetError
@@ -121,15 +120,6 @@ def create(spark: SparkSession, path: str, schema: StructType) -> None:
 def append(rows: DataFrame, path: str) -> None:
     """Add rows whose columns have the target's names; a table that has vanished is not made anew."""
     rows.writeTo(f"delta.{quoted(path)}").append()
-
-
-def widened(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Rows in the types of a table's columns, each of which holds all values of theirs (`Target.check`)."""
-    types = {field.name: field.dataType for field in schema.fields}
-    if all(types[field.name] == field.dataType for field in rows.schema.fields):
-        return rows
-    names = rows.columns
-    return rows.select(*(functions.col(quoted(name)).cast(types[name]).alias(name) for name in names))
 
 
 def overwrite(

@@ -24,6 +24,7 @@ from pyspark.sql import types as spark_types
 from bridge.apply.attnums import align, without_number
 from bridge.apply.target import TargetColumn, arrow_type, spark_type
 from bridge.apply.type_change import common_type, declared, keeps_values
+from bridge.apply.widening import holds
 from bridge.errors import TargetError
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
@@ -282,15 +283,16 @@ class _Draft:
     def _fit(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column where it cannot hold the values."""
         there = arrow_type(self._fields[name])
+        if there is not None and holds(there, type_.arrow):
+            return replace(type_, arrow=there)
         common = common_type(there, type_.arrow) if there is not None else None
         if common is None:
             raise TargetError(
                 f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].simpleString()}, '
                 f"but the published values are {spark_type(type_.arrow).simpleString()}"
             )
-        if there is not None and not common.equals(there):
-            self._fields[name] = spark_type(common)
-            self.changes.append(WidenColumn(name, common))
+        self._fields[name] = spark_type(common)
+        self.changes.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:

@@ -17,6 +17,7 @@ where an UPDATE becomes an INSERT without it, it is NULL.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 
 class RowFilter(Protocol):
@@ -58,7 +60,12 @@ class RowFilters:
         return any(f is not None for f in (self.insert, self.update, self.delete))
 
 
-def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, int]) -> DataFrame:
+def filtered(
+    changes: DataFrame,
+    filters: RowFilters,
+    positions: Mapping[str, int],
+    types: Mapping[str, DataType] = MappingProxyType({}),
+) -> DataFrame:
     """The changes that pass, as what they pass.
 
     Args:
@@ -66,6 +73,7 @@ def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, in
             there is any old tuple.
         filters: The filters.
         positions: Of the columns, by name.
+        types: Of columns that are wider in the target the published types, by name: what filters compute with.
 
     Returns:
         A DataFrame in the same columns, and `lost` (boolean): an UPDATE became an INSERT and a value of it is not
@@ -77,9 +85,11 @@ def filtered(changes: DataFrame, filters: RowFilters, positions: Mapping[str, in
     def value(kind: str, name: str) -> Column:
         i = positions[name]
         column, text = F.col(f"{kind}_{i}"), f"{MARKS[kind]}_{i}"
+        if name in types:
+            column = column.cast(types[name])
         if text not in changes.columns:
             return column
-        return exact(name, column, F.col(text), changes.schema[f"{kind}_{i}"].dataType)
+        return exact(name, column, F.col(text), types.get(name) or changes.schema[f"{kind}_{i}"].dataType)
 
     def new(name: str) -> Column:
         i = positions[name]

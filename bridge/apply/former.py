@@ -332,9 +332,9 @@ class BatchFormer:
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
             published = subscribed.columns
             if self._schemas is None:
-                there = target.check([c for c in columns if published is None or c.name in published])
-                by_name = {column.name: column for column in there}
-                columns = tuple(by_name.get(column.name, column) for column in columns)
+                wanted = [column for column in columns if published is None or column.name in published]
+                standing = {column.name: column for column in target.check(wanted)}
+                columns = tuple(standing.get(column.name, column) for column in columns)
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
                 found = self._schemas.plan(relation, types, target, wanted=published, key=key)

@@ -12,7 +12,9 @@ from bridge.apply.changes import Staged
 from bridge.apply.filtering import filtered
 from bridge.apply.keyed import Keyed, append_new, apply_keyed, new_keys
 from bridge.apply.stage import as_frame
+from bridge.apply.target import spark_type
 from bridge.apply.unheld import held
+from bridge.apply.widening import published_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +92,9 @@ def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], Non
     if not changes.filters:
         return frame
     positions = {column.name: i for i, column in enumerate(changes.columns)}
-    passed = filtered(frame, changes.filters, positions)
+    types = {c.name: published_type(c.type) for c in changes.columns}
+    wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
+    passed = filtered(frame, changes.filters, positions, wider)
     if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
         lost(rows)
     return passed.drop("lost")

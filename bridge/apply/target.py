@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from bridge.apply.type_change import common_type
+from bridge.apply.widening import holds
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class Target:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
 
-    def check(self, columns: Sequence[TargetColumn]) -> list[TargetColumn]:
+    def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
         """Hold the columns of a Relation message against the Delta table's; their order does not matter.
 
         Returns:
-            The columns as their values stand in the Delta table, whose types may be wider.
+            The columns, in the types that they have in the Delta table, which may be wider.
 
         Raises:
-            TargetError: A column is missing, or has a type that does not hold all of its values exactly.
+            TargetError: A column is missing, or has a type that does not hold all published values.
         """
         fields = {field.name: field.dataType for field in self.schema.fields}
         missing = [column.name for column in columns if column.name not in fields]
@@ -112,15 +112,15 @@ class Target:
         found = []
         for column in columns:
             there = arrow_type(fields[column.name])
-            if there is None or common_type(there, column.type.arrow) != there:
+            if there is None or not holds(there, column.type.arrow):
+                wanted = spark_type(column.type.arrow)
                 raise TargetError(
                     f'column "{column.name}" of target "{self.qualified_name}" is '
-                    f"{fields[column.name].simpleString()}, but the published values are "
-                    f"{spark_type(column.type.arrow).simpleString()}",
+                    f"{fields[column.name].simpleString()}, but the published values are {wanted.simpleString()}",
                     hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
                 )
             found.append(replace(column, type=replace(column.type, arrow=there)))
-        return found
+        return tuple(found)
 
 
 def unrepresentable_hint(*, in_key: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.apply.changes import key_of
+from bridge.apply.widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ def cast(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetC
         if not type_.arrow.equals(column.type.arrow):
             for name in {f"new_{i}", f"old_{i}"}.intersection(table.column_names):
                 at = table.column_names.index(name)
-                table = table.set_column(at, name, table[name].cast(column.type.arrow))
+                table = table.set_column(at, name, widened(table[name], column.type.arrow))
     return table
 
 

@@ -5,6 +5,7 @@ Spark's executors read; rows go from the server to the Delta write in Arrow batc
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -12,10 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bridge.apply.target import spark_schema, unrepresentable_hint
+from bridge.apply.widening import widened
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
@@ -28,10 +31,10 @@ from protocol.types import BUILTIN, TypeInfo, resolve
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bridge.apply.target import TargetColumn
     from bridge.receive.publisher import PublishedTable
 
 MOST_CONNECTIONS = 8
@@ -50,6 +53,11 @@ _SETTINGS = {
 """Of a reader's transaction."""
 
 
+def encoded(schema: pa.Schema) -> str:
+    """A schema as an option's text."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
 @dataclass(frozen=True, slots=True)
 class CopySpec:
     """What a reader on an executor has to know, as plain data.
@@ -63,6 +71,7 @@ class CopySpec:
         row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
         ranges: First block, and the block behind the last or None: a partition each.
         columns: (name, type oid, typmod) of what they return.
+        schema: These columns as the target has them, `encoded`.
         types: Facts of the types that are not built in.
         unrepresentable: What becomes of a value the target's type cannot hold.
         key: Names of the columns by which changes find rows: what becomes of others does not become of theirs.
@@ -76,6 +85,7 @@ class CopySpec:
     row_filters: list[str]
     ranges: list[tuple[int, int | None]]
     columns: list[tuple[str, int, int]]
+    schema: str
     types: list[dict[str, Any]]
     unrepresentable: str
     key: list[str]
@@ -83,6 +93,11 @@ class CopySpec:
     def options(self) -> dict[str, str]:
         """As a data source's options."""
         return {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(self).items()}
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The target's columns."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CopySpec:
@@ -96,6 +111,7 @@ class CopySpec:
             json.loads(options["row_filters"]),
             [(first, end) for first, end in json.loads(options["ranges"])],
             [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
+            options["schema"],
             json.loads(options["types"]),
             options["unrepresentable"],
             json.loads(options["key"]),
@@ -112,9 +128,7 @@ class CopySource(DataSource):
 
     def schema(self) -> StructType:
         """The target's columns."""
-        spec = CopySpec.of(self.options)
-        types = {info["oid"]: TypeInfo(**info) for info in spec.types}
-        return spark_schema([(name, resolve(oid, typmod, _catalog(types)).arrow) for name, oid, typmod in spec.columns])
+        return spark_schema([(field.name, field.type) for field in CopySpec.of(self.options).arrow])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader; the schema is `schema`'s."""
@@ -161,7 +175,7 @@ class CopyReader(DataSourceReader):
         decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
         try:
             for messages in copy_out(connection, statement, len(types)):
-                yield from decoder.decode(messages).to_batches()
+                yield from _widened(decoder.decode(messages), spec.arrow).to_batches()
             decoder.finish()
         except UnrepresentableValue as error:
             raise TargetError(
@@ -170,7 +184,15 @@ class CopyReader(DataSourceReader):
             ) from error
 
 
-def read_table(
+def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the target's types."""
+    for i, field in enumerate(schema):
+        if not rows.field(i).type.equals(field.type):
+            rows = rows.set_column(i, field.name, widened(rows.column(i), field.type))
+    return rows
+
+
+def read_table(  # noqa: PLR0913 - what it reads, from where, as what
     spark: SparkSession,
     table: PublishedTable,
     types: Mapping[int, TypeInfo],
@@ -180,6 +202,7 @@ def read_table(
     snapshot: str,
     unrepresentable: str,
     ranges: Sequence[BlockRange] = (BlockRange(),),
+    columns: Sequence[TargetColumn] | None = None,
 ) -> DataFrame:
     """A published table's rows under a snapshot, as the publications restrict them.
 
@@ -192,12 +215,15 @@ def read_table(
         snapshot: The exported snapshot's name.
         unrepresentable: What becomes of a value the target's type cannot hold.
         ranges: A partition each. Several need the table to be held (`bridge.sync.held`).
+        columns: The published ones as the target has them, which may be wider; None: as they are published.
 
     Returns:
         A DataFrame with the published columns under their names, in the target's types.
     """
     spark.dataSource.register(CopySource)
     own = [info for oid, info in types.items() if oid not in BUILTIN]
+    published = {column.name: resolve(column.type_oid, column.typmod, types).arrow for column in table.columns}
+    targets = {**published, **{column.name: column.type.arrow for column in columns or ()}}
     spec = CopySpec(
         conninfo,
         application_name,
@@ -207,6 +233,7 @@ def read_table(
         list(table.row_filters),
         [(blocks.first, blocks.end) for blocks in ranges],
         [(column.name, column.type_oid, column.typmod) for column in table.columns],
+        encoded(pa.schema(targets.items())),
         [asdict(info) for info in own],
         unrepresentable,
         _key(table),

@@ -177,9 +177,9 @@ class TableSync:
             raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
         existed = delta.schema_of(self._spark, rel.path) is not None
-        target: Target | None = None
+        columns: tuple[TargetColumn, ...] | None = None
         try:
-            target = self._target(rel, table, types)
+            _, columns = self._target(rel, table, types)
         except TargetError:
             if rel.state != "d":
                 raise
@@ -210,16 +210,15 @@ class TableSync:
                 snapshot=snapshot.name,
                 unrepresentable=self._subscription.unrepresentable,
                 ranges=held.ranges,
+                columns=columns,
             )
-            if target is not None:
-                rows = delta.widened(rows, target.schema)
             try:
                 replaced = partial(
                     delta.overwrite,
                     rows,
                     rel.path,
                     stamp,
-                    columns_too=target is None,
+                    columns_too=columns is None,
                     rows_per_file=held.rows_per_file,
                 )
                 in_place(replaced, rel.path, self._log)
@@ -234,8 +233,10 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
-    def _target(self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo]) -> Target:
-        """The table's Delta table, made if it is not there, and checked."""
+    def _target(
+        self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo]
+    ) -> tuple[Target, tuple[TargetColumn, ...]]:
+        """The table's Delta table, made if it is not there, and checked; its columns that are published."""
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
@@ -250,8 +251,7 @@ class TableSync:
                 raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
         target = Target(rel.namespace, rel.name, rel.path, schema)
-        target.check(columns)
-        return target
+        return target, target.check(columns)
 
     def follow(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
@@ -276,7 +276,7 @@ class TableSync:
                 target = self._existing(rel)
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
-                target = self._target(rel, table, types)
+                target, _ = self._target(rel, table, types)
             else:
                 continue
             state = rel.state if rel.state in FOLLOWS_STREAM else "r" if rel.lsn <= remote_lsn else "s"

@@ -79,7 +79,9 @@ def test_check_finds_missing_columns_and_other_types_whatever_the_order():
         [StructField("b", StringType()), StructField("a", LongType()), StructField("extra", LongType())]
     )
     table = Target("public", "t", "/lake/public/t", schema)
-    table.check([column("a", 20), column("b", 25)])
+    assert table.check([column("b", 25), column("a", 20)]) == (column("b", 25), column("a", 20))
+    (wide,) = table.check([column("a", 23)])
+    assert (wide.type.oid, wide.type.arrow) == (23, pa.int64())
     with pytest.raises(TargetError, match=r'relation "public.t" is missing replicated columns: "c", "d"'):
         table.check([column("a", 20), column("c", 25), column("d", 25)])
     with pytest.raises(

@@ -9,6 +9,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -16,10 +17,10 @@ from bridge.errors import PublisherError
 from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import copy, ranges
-from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, read_table
+from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table
 from bridge.sync.held import HeldTable
 from bridge.sync.ranges import BlockRange
-from protocol.types import BUILTIN
+from protocol.types import BUILTIN, resolve
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 POINT = PublishedColumn('p"q', 600, -1, in_primary_key=False, in_replica_identity_index=False)
@@ -67,6 +68,7 @@ SPEC = CopySpec(
     ["f"],
     [(0, 7), (7, None)],
     [("a", 23, -1)],
+    encoded(pa.schema({"a": pa.int64()})),
     [{"oid": 1}],
     "error",
     ["a"],
@@ -75,6 +77,7 @@ SPEC = CopySpec(
 
 def test_spec_survives_a_data_sources_options():
     assert CopySpec.of(SPEC.options()) == SPEC
+    assert SPEC.arrow == pa.schema({"a": pa.int64()})
     assert "secret" in next(key for key, value in SPEC.options().items() if value == "host=x")
 
 
@@ -102,6 +105,7 @@ def read_ranges(publisher, name, snapshot):
                 list(published.row_filters),
                 [(blocks.first, blocks.end) for blocks in held.ranges],
                 [(column.name, column.type_oid, column.typmod) for column in published.columns],
+                encoded(pa.schema([(c.name, resolve(c.type_oid, c.typmod).arrow) for c in published.columns])),
                 [],
                 "error",
                 [],
