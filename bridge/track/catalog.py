@@ -378,17 +378,20 @@ class Catalog:
         counter: str | None,
         finish_lsn: Lsn | None = None,
         relation: str | None = None,
+        at_lsn: Lsn | None = None,
     ) -> None:
         """Keep an error as the last one, and count it.
 
         `counter` is `apply`, `sync`, or None: a server that cannot be reached counts as neither, as in
-        pg_stat_subscription_stats.
+        pg_stat_subscription_stats. With `at_lsn`, where the origin was when it happened, an error that a later
+        transaction has overtaken is only counted.
         """
         with self._transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO error (subscription, message, finish_lsn, relation, time) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (name, message, finish_lsn, relation, time.time()),
+                "SELECT ?1, ?2, ?3, ?4, ?5 "
+                "WHERE NOT EXISTS (SELECT 1 FROM origin WHERE subscription = ?1 AND remote_lsn > ?6)",
+                (name, message, finish_lsn, relation, time.time(), at_lsn),
             )
             if counter is not None:
                 column = f"{counter}_error_count"

@@ -62,10 +62,17 @@ class WorkerStatus:
             counter=counter,
             finish_lsn=context.finish_lsn if context else None,
             relation=context.relation if context else None,
+            at_lsn=self._remote_lsn(),
         )
         with self._lock:
             self._errors.append(record)
         self.write()
+
+    def _remote_lsn(self) -> Lsn | None:
+        try:
+            return self._catalog.remote_lsn(self._name)
+        except StateError:
+            return None
 
     def write(self) -> None:
         """Write what is kept; what cannot be written is kept on."""

@@ -77,9 +77,9 @@ def test_a_daemons_life(spark, publisher, daemon):
 
 
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):
-    bridge = daemon(publications=["nothing"])
+    bridge = daemon(create_slot=False, slot_name="nothing")
     assert bridge.run_until_caught_up() == 1
-    assert 'publication "nothing" does not exist' in bridge.status()["last_error"]["message"]
+    assert 'replication slot "nothing" does not exist' in bridge.status()["last_error"]["message"]
 
 
 def children(pid):

@@ -63,6 +63,19 @@ def test_what_is_past_is_not_written_any_more(catalog, status, broken):
     assert catalog.last_error("shop") is None
 
 
+def test_what_a_batch_has_overtaken_is_counted_and_stands_no_more(catalog, status, broken):
+    """The batch is durable, and the one who applied it has not come to say so yet."""
+    broken()
+    catalog.create_origin("shop", Lsn(0x10), "inc", [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "_transaction", lambda: (_ for _ in ()).throw(StateError("full", retry=True)))
+        status.record_error(ApplyError("first", CONTEXT), counter="apply")
+    catalog.finish_batch("shop", Lsn(0x28))
+    status.write()
+    assert catalog.last_error("shop") is None
+    assert catalog.subscription("shop").apply_error_count == 1
+
+
 def test_enabled_as_it_was_last(catalog, monkeypatch):
     status = WorkerStatus(catalog, "shop", log.get())
     catalog.set_enabled("shop", enabled=False)
