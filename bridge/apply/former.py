@@ -341,10 +341,14 @@ class BatchFormer:
                 columns = found.columns
                 pieces.alter(found.changes)
             defined = self._defined[relation.relation_id] = _Defined(columns, types)
-        if self._schemas is not None:
-            target = self._schemas.opened(target)
-        pieces.subscribed = replace(subscribed, target=target)
+        pieces.subscribed = self._opened(subscribed)
         return defined
+
+    def _opened(self, subscribed: Subscribed) -> Subscribed:
+        """With the target's columns as they will be by then."""
+        if self._schemas is None:
+            return subscribed
+        return replace(subscribed, target=self._schemas.opened(subscribed.target))
 
     def _truncate(self, work: Work, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
@@ -364,7 +368,8 @@ class BatchFormer:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
-            pieces = work.pieces.setdefault(target.path, Pieces(subscribed))
+            # a root whose partitions the stream has is not defined below
+            pieces = work.pieces.setdefault(target.path, Pieces(self._opened(subscribed)))
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:

@@ -568,6 +568,33 @@ def test_a_key_that_changes_takes_along_what_only_the_target_has():
     assert table.changes["unchanged_2"].to_pylist() == [True]
 
 
+class OfPartitions(Routes):
+    """By definitions that publish partitions as their root."""
+
+    def find(self, relation):
+        assert relation.name == "t_1"
+        return self.subscribed["public", "t"]
+
+
+def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
+    """The stream has TRUNCATE of the partitions only; what the root had at the start may have other names."""
+    schemas = Schemas(
+        "shop",
+        known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
+        attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
+        types=lambda wanted: [resolve(*item) for item in wanted],
+        schema_of=lambda _: None,
+    )
+    routes = OfPartitions({("public", "t"): subscribed(T)})
+    bridge = BatchFormer("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], schemas=schemas)
+    other = Relation(1, "public", "t_1", "d", (T.columns[0], Column("text", TEXT, -1, is_key=False)))
+    (first,) = bridge.form([transaction(100, other, insert(1, "a"))], Lsn(50)).tables
+    assert first.alterations == (RenameColumn("note", "text"),)
+    (emptied,) = bridge.form([transaction(200, Truncate((1,)))], Lsn(108)).tables
+    assert (emptied.truncated, emptied.empty) == (True, True)
+    assert emptied.target.schema.fieldNames() == ["id", "text"]
+
+
 def test_what_is_not_applied_is_planned_again():
     """A batch that is divided, and one that is skipped."""
     bridge = evolving(ID, NOTE, C)
