@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from bridge.errors import StateError
+from bridge.track.fsync import fsync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,16 +91,9 @@ def _flush(folder: Path, files: Iterable[str]) -> None:
 def _flush_one(path: str) -> bool:
     """One file or folder; False where it has gone meanwhile, as a temporary one does, or with VACUUM."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        fsync(path)
     except FileNotFoundError:
         return False
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        error.filename = path
-        raise
-    finally:
-        os.close(descriptor)
     return True
 
 

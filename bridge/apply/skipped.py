@@ -13,7 +13,6 @@ Replication Message Formats").
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from bridge.apply.changes import COMMANDS, DELETE, NO_OLD, Staged
 from bridge.apply.runs import runs_of
 from bridge.apply.unheld import MARKS
 from bridge.errors import StateError
+from bridge.track.fsync import fsync
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -153,8 +153,4 @@ def _write_messages(batch: Batch, path: Path) -> None:
 def _sync(folder: Path) -> None:
     """Make the files and their places durable."""
     for path in (*folder.iterdir(), folder, folder.parent, folder.parent.parent):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        fsync(path)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from bridge.errors import StateError
+from bridge.track.fsync import fsync
 from protocol.columns import RowMessages
 from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
@@ -126,11 +127,7 @@ class SpoolFile:
             _write_block(file, _FOOTER, 1, json.dumps(footer).encode())
             file.flush()
             os.fsync(file.fileno())
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            fsync(self.path.parent)
 
     @classmethod
     def load(cls, path: Path) -> Transaction:
