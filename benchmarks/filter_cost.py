@@ -20,14 +20,14 @@ import typer
 
 from benchmarks import report
 from bridge import session
-from bridge.apply import delta
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Subscribed, TableChanges
-from bridge.apply.filtering import RowFilters
-from bridge.apply.table import apply_table
+from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Subscribed, TableChanges
+from bridge.apply.delta import commit
+from bridge.apply.delta.filtering import RowFilters
+from bridge.apply.delta.table import apply_table
 from bridge.apply.target import Target, TargetColumn, spark_schema
-from bridge.filter.row_filter import FilterColumn, translate
+from bridge.rowfilter.row_filter import FilterColumn, translate
 from protocol.lsn import INVALID
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def _run(
 ) -> float:
     """Seconds to apply everything to a new table."""
     schema = spark_schema([(column.name, column.type.arrow) for column in columns])
-    delta.create(spark, path, schema)
+    commit.create(spark, path, schema)
     subscribed = Subscribed(Target("public", "w1", path, schema), INVALID, ("id",), filters=filters)
     total_s = 0.0
     for changes in _batches(columns, scale):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from bridge.apply.changes import Staged, Subscribed
-from bridge.apply.former import BatchFormer
-from bridge.apply.routes import Routes
+from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.table_changes import Staged, Subscribed
 from bridge.apply.target import Target, spark_schema
 from bridge.config import Subscription
 from bridge.memory import keep_freed
@@ -30,7 +30,7 @@ from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
 from protocol.transactions import TransactionRun
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

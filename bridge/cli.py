@@ -119,7 +119,7 @@ def run(
     log.configure()
     bars = None
     if sys.stderr.isatty():
-        from bridge.bar import CopyBars  # noqa: PLC0415 - for a terminal only
+        from bridge.commands.bar import CopyBars  # noqa: PLC0415 - for a terminal only
 
         bars = CopyBars(Console(stderr=True))
     settings = config.load(config_file)
@@ -133,7 +133,7 @@ def status(
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Show subscriptions, their positions, their tables and the last error."""
-    from bridge import status as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    from bridge.commands import status as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
 
     def show(settings: Config, catalog: Catalog, *, running: bool) -> None:
         document = report.collect(settings, catalog, running=running)
@@ -158,7 +158,7 @@ def publications(
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Show what is published of every table, and why; or write it down as definitions."""
-    from bridge import publications as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    from bridge.commands import publications as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
 
     settings = config.load(config_file)
     chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]
@@ -231,7 +231,7 @@ def refresh(
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Take up tables that were added to the publications, and stop those that were removed."""
-    from bridge import refresh as report  # noqa: PLC0415 - psycopg, for this command only
+    from bridge.commands import refresh as report  # noqa: PLC0415 - psycopg, for this command only
 
     def ask(settings: Config, catalog: Catalog, *, running: bool) -> None:
         when = "now" if running else "at the daemon's next start"
@@ -256,7 +256,7 @@ def origin(
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Show up to where every transaction is durable, or move it on by hand."""
-    from bridge import origin as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    from bridge.commands import origin as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
 
     def use(settings: Config, catalog: Catalog, **_: object) -> None:
         chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.errors import ConfigError
-from bridge.filter import definitions
+from bridge.publication import definitions
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

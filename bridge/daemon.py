@@ -10,9 +10,9 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
-from bridge.status import copies_of, size_text
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.turns import CopyTurns
 from bridge.track.catalog import Catalog, catalog_path
@@ -21,7 +21,7 @@ from bridge.track.lock import locked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.bar import CopyBars
+    from bridge.commands.bar import CopyBars
     from bridge.config import Config
     from bridge.signals import StopSignals
 

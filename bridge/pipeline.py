@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults
-from bridge.apply import delta, messages
-from bridge.apply.former import BatchFormer
-from bridge.apply.loop import ApplyLoop, Stream
-from bridge.apply.routes import DefinedRoutes, Routes
-from bridge.apply.schemas import Schemas
-from bridge.apply.stage import SparkStage
-from bridge.apply.worker import BatchApplier
+from bridge.apply.applier import BatchApplier
+from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.delta import commit, messages
+from bridge.apply.delta.stage import SparkStage
+from bridge.apply.evolution.tracker import Schemas
+from bridge.apply.worker import ApplyLoop, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
-from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.publication.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
 from bridge.receive.publisher import not_there
 from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -29,7 +29,7 @@ from bridge.track import refresh
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.changes import Subscribed
-    from bridge.apply.conflicts import Conflicts
-    from bridge.apply.loop import Control
+    from bridge.apply.batch.table_changes import Subscribed
+    from bridge.apply.effects.conflicts import Conflicts
+    from bridge.apply.worker import Control
     from bridge.config import Subscription
-    from bridge.filter.publication import Publication
-    from bridge.filter.reapply import Applied
-    from bridge.filter.routing import Routing
+    from bridge.publication.publication import Publication
+    from bridge.publication.reapply import Applied
+    from bridge.publication.routing import Routing
     from bridge.receive.broken_off import BrokenOff
     from bridge.receive.publisher import PublishedTable, Publisher
     from bridge.receive.verdicts import FilterServer
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
-    from protocol.types import ColumnType, TypeInfo
+    from protocol.values.types import ColumnType, TypeInfo
 
 _IN_PROGRESS_BYTES = 64 << 20
 """What transactions in progress may hold in memory before they go to spool files: logical_decoding_work_mem's default,
@@ -309,7 +309,7 @@ def _schemas(published: Published, spark: SparkSession, catalog: Catalog, log: F
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=partial(delta.schema_of, spark),
+        schema_of=partial(commit.schema_of, spark),
         warn=warn,
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
-from bridge import faults, holdable, log, session
+from bridge import faults, log, session
 from bridge.errors import (
     ApplyError,
     BridgeError,
@@ -23,10 +23,11 @@ from bridge.errors import (
     SyncError,
     TargetBusy,
 )
+from bridge.pipeline import Published, stream
+from bridge.publication import holdable
 from bridge.receive.broken_off import BrokenOff
 from bridge.receive.publisher import Publisher
 from bridge.receive.verdicts import FilterServer
-from bridge.streaming import Published, stream
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found

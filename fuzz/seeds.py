@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fuzz.targets import TYPES, framed
 from protocol.messages import Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.pgoutput import decode, encode
-from protocol.types import resolve
+from protocol.values.types import resolve
 from tests.vectors import load
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from protocol.copy import CopyDecoder
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Delete, Insert, Relation, Update
 from protocol.pgoutput import decode, encode
-from protocol.types import BUILTIN, Kind, resolve
+from protocol.values.types import BUILTIN, Kind, resolve
 from protocol.walsender import (
     XLogData,
     decode_copy_data,
@@ -29,8 +29,8 @@ from protocol.walsender import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from protocol.slices import Unrepresentable
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
+    from protocol.values.value_array import Unrepresentable
 
 _MOST_COLUMNS: Final = 9
 _RELATION_ID: Final = 7

@@ -38,15 +38,15 @@ from protocol.messages import (
     Type,
 )
 from protocol.pgoutput import decode
-from protocol.plain import Messages
 from protocol.relations import RelationCache
+from protocol.transaction_runs import Messages
 from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import decode_xlog_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from protocol.joined import Joined, Rows
+    from protocol.message_array import Joined, Rows
 
 
 class State(enum.Enum):

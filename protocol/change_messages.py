@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from protocol.boundaries import known_bits
 from protocol.buffer import Codec
 from protocol.lsn import Lsn
 from protocol.messages import (
@@ -27,6 +26,7 @@ from protocol.messages import (
     Value,
     ValueKind,
 )
+from protocol.transaction_messages import known_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

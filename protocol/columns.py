@@ -15,17 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.decode_chunk import Column, Stretch, decode_in_stretches
 from protocol.errors import MalformedMessage, UnsupportedMessage
-from protocol.joined import Joined
+from protocol.message_array import Joined
 from protocol.messages import Value, ValueKind
-from protocol.slices import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
-from protocol.stretches import Column, Stretch, decode_in_stretches
+from protocol.values.value_array import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from protocol.messages import Relation, Tuple
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 INSERT, UPDATE, DELETE = b"IUD"
 TAG_NAMES: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}  # as logicalrep_message_type

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from protocol.decode_chunk import Column, Stretch, decode_in_stretches
 from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
-from protocol.joined import Joined
-from protocol.slices import Slices, Unrepresentable, merge, numbers_at
-from protocol.stretches import Column, Stretch, decode_in_stretches
+from protocol.message_array import Joined
+from protocol.values.value_array import Slices, Unrepresentable, merge, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 NAME: Final = "COPY BINARY"
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from protocol.slices import numbers_at
+from protocol.values.value_array import numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.slices import Bytes, Ints
+    from protocol.values.value_array import Bytes, Ints
 
 COPY_DATA: Final = ord("d")
 PREFIX_BYTES: Final = 5

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol import readers
 from protocol.errors import MalformedMessage, UnrepresentableValue
-from protocol.slices import (
+from protocol.values import readers
+from protocol.values.types import Kind
+from protocol.values.value_array import (
     PADDING,
     BadValueError,
     Bools,
@@ -22,13 +23,12 @@ from protocol.slices import (
     UnheldValue,
     Unrepresentable,
 )
-from protocol.types import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.joined import Joined
-    from protocol.types import ColumnType
+    from protocol.message_array import Joined
+    from protocol.values.types import ColumnType
 
 # Of rows and bytes of buffer: what is made of them on the way stays in the caches (measured: twice as many
 # take longer for each row, half as many no less), and the fixed cost of a stretch is below 10 % of its time.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol import boundaries, changes
+from protocol import change_messages, transaction_messages
 from protocol.buffer import Reader, Writer
 from protocol.errors import MalformedMessage, UnsupportedMessage
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from protocol.buffer import Codec
     from protocol.messages import Message
 
-_WHOLE = {codec.tag[0]: codec.decode for codec in boundaries.WHOLE_CODECS}
-_BOUNDARIES = {codec.tag[0]: codec for codec in boundaries.CODECS}
-_CHANGES = {codec.tag[0]: codec for codec in changes.CODECS}
+_WHOLE = {codec.tag[0]: codec.decode for codec in transaction_messages.WHOLE_CODECS}
+_BOUNDARIES = {codec.tag[0]: codec for codec in transaction_messages.CODECS}
+_CHANGES = {codec.tag[0]: codec for codec in change_messages.CODECS}
 _CODECS: tuple[Codec[Callable[..., Message]], ...] = (
-    *boundaries.WHOLE_CODECS,
-    *boundaries.CODECS,
-    *changes.CODECS,
+    *transaction_messages.WHOLE_CODECS,
+    *transaction_messages.CODECS,
+    *change_messages.CODECS,
 )
 _ENCODERS = {codec.message: codec for codec in _CODECS}
 
@@ -57,7 +57,7 @@ def decode(data: bytes | memoryview, *, in_stream: bool = False) -> Message:
         message = boundary.decode(reader)
     elif (change := _CHANGES.get(tag)) is not None:
         reader = Reader(data, change.name, 1)
-        xid = boundaries.valid_xid(reader, reader.uint32()) if in_stream else None
+        xid = transaction_messages.valid_xid(reader, reader.uint32()) if in_stream else None
         message = change.decode(reader, xid)
     else:
         raise UnsupportedMessage(f"no pgoutput message of protocol versions 1 to 4 has the tag {chr(tag)!r}")
@@ -73,7 +73,7 @@ def encode(message: Message) -> bytes:
     """
     codec = _ENCODERS[type(message)]
     writer = Writer(codec.name, codec.tag)
-    if isinstance(message, changes.Change) and message.xid is not None:
-        writer.uint32(boundaries.valid_xid(writer, message.xid))
+    if isinstance(message, change_messages.Change) and message.xid is not None:
+        writer.uint32(transaction_messages.valid_xid(writer, message.xid))
     codec.encode(writer, message)
     return writer.getvalue()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from protocol.slices import Bytes, Ints, numbers_at
 from protocol.transactions import ROW_TAGS, TransactionRun
+from protocol.values.value_array import Bytes, Ints, numbers_at
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from protocol.joined import Joined
+    from protocol.message_array import Joined
 
 _BEGIN, _COMMIT = b"BC"
 _IS_ROW: Final = np.isin(np.arange(256), list(ROW_TAGS))

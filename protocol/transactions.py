@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from protocol.joined import ROW_OVERHEAD_BYTES, Joined, Rows
 from protocol.lsn import INVALID, Lsn
+from protocol.message_array import ROW_OVERHEAD_BYTES, Joined, Rows
 from protocol.messages import LogicalMessage, Relation, Truncate
 
 if TYPE_CHECKING:

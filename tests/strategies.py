@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from protocol.changes import Change
+from protocol.change_messages import Change
 from protocol.lsn import Lsn
 from protocol.messages import (
     Begin,

@@ -49,16 +49,6 @@ _PURE = frozenset(
 )  # fmt: skip
 _CLOCK = frozenset({f"datetime.{name}" for name in ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")})
 
-TRANSLATION = tuple(
-    f"bridge/filter/{name}.py"
-    for name in (
-        "analysis", "arithmetic", "arrays", "casts", "coercion", "columns", "comparisons", "constants",
-        "date_functions", "functions", "intervals", "jsonb", "number_functions", "numerics", "row_filter", "rows",
-        "text_functions",
-    )
-)  # fmt: skip
-"""What makes Spark columns of a row filter."""
-
 RULES = (
     Rule(
         ("protocol/*",),
@@ -88,10 +78,10 @@ RULES = (
     Rule(
         ("bridge/*",),
         frozenset({"pyspark", "delta"}),
-        "Spark and Delta are the business of the session, the filter's translation, apply/ and the copy",
+        "Spark and Delta are the business of the session, the row filters, apply/ and the copy",
         exempt=(
             "bridge/session.py",
-            *TRANSLATION,
+            "bridge/rowfilter/*",
             "bridge/apply/*",
             "bridge/sync/*",
             "bridge/demo/*",
@@ -208,8 +198,8 @@ def test_module_keeps_to_its_layer(path):
         ("protocol/lsn.py", "from datetime import datetime\nx = datetime.now()"),
         ("protocol/lsn.py", "import datetime as dt\nx = dt.datetime.now(dt.UTC)"),
         ("bridge/config.py", "import psycopg.conninfo"),
-        ("bridge/apply/worker.py", "from psycopg import sql"),
-        ("bridge/filter/routing.py", "def f():\n    import pyspark.sql"),
+        ("bridge/apply/applier.py", "from psycopg import sql"),
+        ("bridge/publication/routing.py", "def f():\n    import pyspark.sql"),
         ("bridge/cli.py", "from delta import DeltaTable"),
         ("bridge/log.py", "import os\nx = os.environ['HOME']"),
         ("bridge/log.py", "from os import environ"),
@@ -236,9 +226,9 @@ def test_violation_is_seen(path, source):
             "protocol/columns.py",
             "import numpy as np\nimport pyarrow.compute\nfrom protocol import lsn\nimport struct",
         ),
-        ("protocol/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
+        ("protocol/values/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
         ("bridge/receive/slot.py", "import psycopg"),
-        ("bridge/apply/delta.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
+        ("bridge/apply/delta/commit.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
         ("bridge/daemon.py", "import signal\nimport os\nx = os.environ"),
         ("bridge/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
         ("bridge/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),

@@ -6,7 +6,7 @@ The order is what exactly-once rests on: the intent is recorded before the first
 with the batch's end, and the origin moves only when all of them are there and on disk. A batch that a crash cut short
 is formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
 tables are as before it, so that parts of it may be applied, or skipped; so is one that was cut short and changes
-columns, which is done before its rows are committed (see `bridge.apply.alter`).
+columns, which is done before its rows are committed (see `bridge.apply.delta.alter`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
-from bridge.apply import delta, messages, skipped, undo
-from bridge.apply.alter import alter_table
-from bridge.apply.changes import COMMANDS, Staged
-from bridge.apply.conflicts import INSERT_EXISTS, conflict_of
-from bridge.apply.durable import LocalTables
-from bridge.apply.in_place import in_place
-from bridge.apply.table import apply_table
-from bridge.apply.unheld import unheld_of
+from bridge.apply import skipped, undo
+from bridge.apply.batch.table_changes import COMMANDS, Staged
+from bridge.apply.delta import commit, messages
+from bridge.apply.delta.alter import alter_table
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.table import apply_table
+from bridge.apply.delta.unheld import unheld_of
+from bridge.apply.effects.conflicts import INSERT_EXISTS, conflict_of
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.apply.batch import Batch
-    from bridge.apply.changes import TableChanges
-    from bridge.apply.conflicts import Conflicts
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.effects.conflicts import Conflicts
     from bridge.track.catalog import Catalog
     from bridge.track.rows import ColumnRow
     from protocol.lsn import Lsn
@@ -132,7 +133,7 @@ class BatchApplier:
             append = partial(messages.append, self._spark, self._subscription, batch.messages, self._messages_path)
             parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
-            stamp = delta.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+            stamp = commit.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts, fence=again)
             for number, some in enumerate(earlier):
@@ -162,7 +163,7 @@ class BatchApplier:
     def _commit(
         self,
         batch: Batch,
-        stamp: delta.CommitStamp,
+        stamp: commit.CommitStamp,
         parts: Mapping[str, Callable[[], None]],
         paths: Collection[str],
         *,
@@ -175,15 +176,15 @@ class BatchApplier:
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
-        with delta.stamped(self._spark, stamp), ThreadPoolExecutor(delta.TABLES_AT_ONCE, "apply") as pool:
-            commits = [pool.submit(part) for path, part in parts.items() if path in suspects]
-            wait(commits)
-            if all(commit.exception() is None for commit in commits):
-                commits += [pool.submit(part) for path, part in parts.items() if path not in suspects]
-        commits.sort(key=lambda commit: not isinstance(commit.exception(), OutcomeUnknown))  # that one may still come
+        with commit.stamped(self._spark, stamp), ThreadPoolExecutor(commit.TABLES_AT_ONCE, "apply") as pool:
+            futures = [pool.submit(part) for path, part in parts.items() if path in suspects]
+            wait(futures)
+            if all(future.exception() is None for future in futures):
+                futures += [pool.submit(part) for path, part in parts.items() if path not in suspects]
+        futures.sort(key=lambda future: not isinstance(future.exception(), OutcomeUnknown))  # that one may still come
         try:
-            for commit in commits:
-                commit.result()
+            for future in futures:
+                future.result()
         except OutcomeUnknown:
             raise
         except ApplyError as error:
@@ -298,7 +299,7 @@ class BatchApplier:
         with _failing_as(context, counted=True):
             lost: list[int] = []
 
-            def commit() -> None:
+            def apply() -> None:
                 lost.clear()  # of a try that another writer's commit came in the way of
                 apply_table(
                     self._spark,
@@ -310,7 +311,7 @@ class BatchApplier:
                 )
 
             try:
-                in_place(commit, changes.target.path, self._log)
+                in_place(apply, changes.target.path, self._log)
                 for rows in lost:
                     self._lost(name, rows)
             except (PySparkException, Py4JError) as error:

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.apply.changes import COMMANDS, DELETE, NO_OLD, Staged
-from bridge.apply.runs import runs_of
-from bridge.apply.unheld import MARKS
+from bridge.apply.batch.decode_block import runs_of
+from bridge.apply.batch.table_changes import COMMANDS, DELETE, NO_OLD, Staged
+from bridge.apply.delta.unheld import MARKS
 from bridge.errors import StateError
 from bridge.track.fsync import fsync
 from protocol.walsender import HEADER_BYTES
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from bridge.apply.batch import Batch
-    from bridge.apply.changes import TableChanges
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.table_changes import TableChanges
 
 _MESSAGES: Final = pa.schema([("message", pa.binary())])
 _ROWS_AT_ONCE = 200_000

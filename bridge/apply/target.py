@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from bridge.apply.widening import holds
+from bridge.apply.evolution.widening import holds
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 _SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
     (pa.bool_(), spark_types.BooleanType()),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from bridge.apply import messages
-from bridge.apply.delta import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
-from bridge.apply.history import Commit, History
-from bridge.apply.in_place import in_place
+from bridge.apply.delta import messages
+from bridge.apply.delta.commit import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
+from bridge.apply.delta.history import Commit, History
+from bridge.apply.delta.in_place import in_place
 from bridge.apply.target import quoted
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch import Batch
-    from bridge.apply.former import BatchFormer
-    from bridge.apply.worker import BatchApplier
+    from bridge.apply.applier import BatchApplier
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.batcher import BatchFormer
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver
     from bridge.track.catalog import Catalog

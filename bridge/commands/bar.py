@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from bridge.status import copy_text
+from bridge.commands.status import copy_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

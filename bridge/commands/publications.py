@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.errors import PublisherError
-from bridge.filter.publication import ACTIONS, DML, Publication
-from bridge.filter.publication import render as statements
-from bridge.filter.reapply import apply_publications, definitions_of
-from bridge.holdable import unheld
+from bridge.publication.holdable import unheld
+from bridge.publication.publication import ACTIONS, DML, Publication
+from bridge.publication.publication import render as statements
+from bridge.publication.reapply import apply_publications, definitions_of
 from bridge.receive.publisher import Publisher, not_there
 from bridge.receive.relations import read_publications
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.config import Subscription
-    from bridge.filter.reapply import Applied
-    from bridge.filter.routing import Entry, Routing
+    from bridge.publication.reapply import Applied
+    from bridge.publication.routing import Entry, Routing
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.errors import ConfigError
-from bridge.filter.reapply import apply_publications, definitions_of
-from bridge.holdable import left_out
+from bridge.publication.holdable import left_out
+from bridge.publication.reapply import apply_publications, definitions_of
 from bridge.receive.publisher import Publisher, not_there
 from bridge.sync.plan import plan
 from bridge.track import refresh
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bridge.config import Subscription
-    from bridge.holdable import Unheld
+    from bridge.publication.holdable import Unheld
     from bridge.receive.publisher import PublishedTable
     from bridge.sync.plan import Plan
     from bridge.track.catalog import Catalog

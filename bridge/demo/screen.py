@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bridge.status import size_text
+from bridge.commands.status import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

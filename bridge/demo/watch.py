@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge import config, status
+from bridge import config
+from bridge.commands import status
 from bridge.demo.place import SUBSCRIPTIONS
 from bridge.demo.published import published_tables
 from bridge.track.catalog import Catalog, catalog_path

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
-from bridge.filter.identity import column_names
-from bridge.filter.publication import ACTIONS
+from bridge.publication.identity import column_names
+from bridge.publication.publication import ACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.filter.routing import Entry, Routing
+    from bridge.publication.routing import Entry, Routing
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from bridge.errors import ConfigError
-from bridge.filter.options import OptionError, publication_options
-from bridge.filter.publication import DEFAULT_SCHEMA, Publication, PublishedBy
-from bridge.filter.tokens import RESERVED, Kind, LexicalError, Token, tokenize
+from bridge.publication.options import OptionError, publication_options
+from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublishedBy
+from bridge.sqltext.tokens import RESERVED, Kind, LexicalError, Token, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,16 +13,16 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from bridge.filter import syntax
-from bridge.filter.parser import parse
-from bridge.filter.refusal import Refused
-from bridge.filter.tokens import Kind, LexicalError, tokenize
+from bridge.sqltext import syntax
+from bridge.sqltext.parser import parse
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.tokens import Kind, LexicalError, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from bridge.filter.membership import Membership
-    from bridge.filter.routing import Routing
+    from bridge.publication.membership import Membership
+    from bridge.publication.routing import Routing
     from bridge.receive.relations import CatalogRelation
 
 GENERATED_VERSION = 180000

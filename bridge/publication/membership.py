@@ -14,7 +14,7 @@ from bridge.errors import PublicationError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bridge.filter.publication import Publication, PublishedBy
+    from bridge.publication.publication import Publication, PublishedBy
     from bridge.receive.relations import CatalogRelation, Relations
 
 _SYSTEM_COLUMNS = frozenset({"tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypedDict
 
-from bridge.filter.publication import ACTIONS, Action, GeneratedColumns
+from bridge.publication.publication import ACTIONS, Action, GeneratedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

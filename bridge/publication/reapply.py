@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
-from bridge.filter.coverage import Gap, gaps
-from bridge.filter.definitions import load
-from bridge.filter.identity import Refusal, refusals
-from bridge.filter.routing import Routing
+from bridge.publication.coverage import Gap, gaps
+from bridge.publication.definitions import load
+from bridge.publication.identity import Refusal, refusals
+from bridge.publication.routing import Routing
 from bridge.receive.relations import read_publications, read_relations
 
 if TYPE_CHECKING:
     from bridge.config import Subscription
-    from bridge.filter.publication import Publication
+    from bridge.publication.publication import Publication
     from bridge.receive.publisher import Publisher
 
 

@@ -11,15 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
-from bridge.filter.membership import resolve_all
-from bridge.filter.publication import DML
+from bridge.publication.membership import resolve_all
+from bridge.publication.publication import DML
 from bridge.receive.publisher import PublishedColumn, PublishedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.filter.membership import Membership
-    from bridge.filter.publication import Action, Publication
+    from bridge.publication.membership import Membership
+    from bridge.publication.publication import Action, Publication
     from bridge.receive.relations import CatalogColumn, CatalogRelation, Relations
 
 

@@ -23,8 +23,8 @@ from bridge.errors import PublisherError
 from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
-from protocol.joined import Joined
-from protocol.slices import PADDING
+from protocol.message_array import Joined
+from protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

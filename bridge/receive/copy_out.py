@@ -21,14 +21,14 @@ from psycopg import errors, pq
 from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
-from protocol.joined import Joined
-from protocol.slices import PADDING
-from protocol.stretches import STRETCH_BYTES
+from protocol.decode_chunk import STRETCH_BYTES
+from protocol.message_array import Joined
+from protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.slices import Bytes
+    from protocol.values.value_array import Bytes
 
 _AT_ONCE_BYTES: Final = STRETCH_BYTES
 _LENGTH: Final = struct.Struct(">I")

@@ -15,7 +15,7 @@ import sql
 from bridge.errors import PublisherError
 from bridge.receive.connection import connect, dictionaries, translated
 from protocol.lsn import Lsn
-from protocol.types import BUILTIN, TypeInfo
+from protocol.values.types import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

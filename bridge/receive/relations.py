@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import PublisherError
-from bridge.filter.publication import ACTIONS, Publication, PublishedBy
+from bridge.publication.publication import ACTIONS, Publication, PublishedBy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

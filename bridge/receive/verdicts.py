@@ -13,10 +13,10 @@ from psycopg import errors, pq
 
 import sql
 from bridge.errors import ConfigError, PublisherError
-from bridge.filter import parse_tree, server_filter
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
-from bridge.filter.server_filter import VerdictError
 from bridge.receive.connection import connect, dictionaries, translated
+from bridge.rowfilter.on_server import parse_tree, server_filter
+from bridge.rowfilter.on_server.server_filter import VerdictError
+from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
 from protocol.messages import ValueKind
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bridge.config import Subscription
-    from bridge.filter.server_filter import Candidate, ServerColumn, ServerFilter
+    from bridge.rowfilter.on_server.server_filter import Candidate, ServerColumn, ServerFilter
     from protocol.messages import Tuple
-    from protocol.slices import Bools
+    from protocol.values.value_array import Bools
 
 _SETTINGS: Final = {
     "default_transaction_read_only": "on",

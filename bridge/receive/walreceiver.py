@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from bridge.receive.queue import TransactionQueue
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
-    from protocol.joined import Joined
     from protocol.lsn import Lsn
+    from protocol.message_array import Joined
     from protocol.transactions import TransactionRun
     from protocol.walsender import PgoutputOptions
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import arithmetic, arrays, casts, comparisons, functions, literals, numerics, rows, syntax
-from bridge.filter.coercion import coerced, to_common
-from bridge.filter.columns import FilterColumn, reference
-from bridge.filter.constants import constant, spark_type
-from bridge.filter.encodings import Encoding, check_operator
-from bridge.filter.pg_catalog import FUNCTIONS, OPERATORS
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
-from bridge.filter.resolution import choose, common_type, is_array
-from bridge.filter.type_names import shown
-from bridge.filter.typed import (
+from bridge.rowfilter import literals
+from bridge.rowfilter.coercion import coerced, to_common
+from bridge.rowfilter.columns import FilterColumn, reference
+from bridge.rowfilter.constants import constant, spark_type
+from bridge.rowfilter.encodings import Encoding, check_operator
+from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, functions, numerics, row_comparisons
+from bridge.rowfilter.pg_catalog import FUNCTIONS, OPERATORS
+from bridge.rowfilter.resolution import choose, common_type, is_array
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import (
     C_COLLATION,
     COLLATABLE,
     UNKNOWN,
@@ -31,13 +31,15 @@ from bridge.filter.typed import (
     Typed,
     merged,
 )
+from bridge.sqltext import syntax
+from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
+    from bridge.rowfilter.pg_catalog import Signature
 
 _SYSTEM_COLUMNS: Final = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"})
 _BOOLEAN: Final = "bool"
@@ -168,7 +170,7 @@ class Analysis:
     @_dispatch.register
     def _(self, node: syntax.Operator) -> Typed:
         if any(isinstance(argument, syntax.Row) for argument in node.arguments) and len(node.arguments) == 2:
-            return rows.compared(node.name, *node.arguments, self._operate_nodes, node.at)
+            return row_comparisons.compared(node.name, *node.arguments, self._operate_nodes, node.at)
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         if len(arguments) == 1:
             return self._prefix(node.name, arguments[0], node.at)
@@ -229,7 +231,7 @@ class Analysis:
     def _(self, node: syntax.Test) -> Typed:
         if isinstance(node.argument, syntax.Row) and node.what == "null":
             items = [self._known(item) for item in node.argument.items]
-            return rows.null(items, negated=node.negated, at=node.at)
+            return row_comparisons.null(items, negated=node.negated, at=node.at)
         if node.what == "null":
             argument = self._known(node.argument)
             return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
@@ -244,7 +246,7 @@ class Analysis:
     @_dispatch.register
     def _(self, node: syntax.Distinct) -> Typed:
         if isinstance(node.left, syntax.Row) or isinstance(node.right, syntax.Row):
-            return rows.distinct(node, self._operate_nodes)
+            return row_comparisons.distinct(node, self._operate_nodes)
         left, right = self._typed(node.left), self._typed(node.right)
         equal = self._operate("=", (left, right), node.at)
 
@@ -258,7 +260,7 @@ class Analysis:
     def _(self, node: syntax.In) -> Typed:
         """`transformAExprIn`: literals go into an array of the common type, the rest is compared one by one."""
         if isinstance(node.argument, syntax.Row):
-            return rows.within(node, self._operate_nodes)
+            return row_comparisons.within(node, self._operate_nodes)
         left = self._typed(node.argument)
         items = [self._typed(item) for item in node.items]
         fixed = [item for item in items if not item.columns()]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.filter import casts, literals, numerics
-from bridge.filter.constants import constant, spark_type
-from bridge.filter.encodings import UTF8, Encoding, check_literal
-from bridge.filter.pg_catalog import CASTS
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
-from bridge.filter.resolution import common_type, is_array
-from bridge.filter.type_names import shown
-from bridge.filter.typed import DATABASE_DEFAULT, STRINGS, UNKNOWN, Collation, Constant, Typed
+from bridge.rowfilter import literals
+from bridge.rowfilter.constants import constant, spark_type
+from bridge.rowfilter.encodings import UTF8, Encoding, check_literal
+from bridge.rowfilter.functions import casts, numerics
+from bridge.rowfilter.pg_catalog import CASTS
+from bridge.rowfilter.resolution import common_type, is_array
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import DATABASE_DEFAULT, STRINGS, UNKNOWN, Collation, Constant, Typed
+from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
-from bridge.filter.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
-from protocol.types import BUILTIN, Kind
+from bridge.rowfilter.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
+from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
+from protocol.values.types import BUILTIN, Kind
 
 if TYPE_CHECKING:
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class FilterColumn:
     """A column that a row filter may name.
 
     Attributes:
-        type: As `protocol.types.resolve` has it, with the declared type's oid.
+        type: As `protocol.values.types.resolve` has it, with the declared type's oid.
         collation: Of a column of text; None stands for the database's, of which nothing is known.
     """
 

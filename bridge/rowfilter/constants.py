@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.refusal import Refused
-from bridge.filter.type_names import shown
-from bridge.filter.typed import COLLATABLE, Collation, Constant, Digits, Strength
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import COLLATABLE, Collation, Constant, Digits, Strength
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -22,7 +22,7 @@ SPARK_TYPES: Final = {
     "bytea": "binary", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp",
     "interval": "string",
 }  # fmt: skip
-"""As the decoder makes columns (protocol.types)."""
+"""As the decoder makes columns (protocol.values.types)."""
 
 
 def constant(type_: str, value: Any, at: int, collation: Collation | None = None) -> Constant:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.constants import element
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import STRINGS, Constant
+from bridge.rowfilter.constants import element
+from bridge.rowfilter.typed import STRINGS, Constant
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.filter.typed import Typed
+    from bridge.rowfilter.typed import Typed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from protocol.output import interval_text
+from protocol.values.output import interval_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature
-from bridge.filter.typed import UNKNOWN
+from bridge.rowfilter.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature
+from bridge.rowfilter.typed import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.filter.analysis import Analysis
-from bridge.filter.columns import FilterColumn
-from bridge.filter.encodings import encoding_of
-from bridge.filter.parser import parse
-from bridge.filter.refusal import Refused, RowFilterError
-from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation
+from bridge.rowfilter.analysis import Analysis
+from bridge.rowfilter.columns import FilterColumn
+from bridge.rowfilter.encodings import encoding_of
+from bridge.rowfilter.typed import C_COLLATION, DATABASE_DEFAULT, Collation
+from bridge.sqltext.parser import parse
+from bridge.sqltext.refusal import Refused, RowFilterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
 
-    from bridge.filter.typed import Resolver, Typed
+    from bridge.rowfilter.typed import Resolver, Typed
 
 __all__ = [
     "C_COLLATION",

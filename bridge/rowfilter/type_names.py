@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.pg_catalog import CATEGORY
-from bridge.filter.refusal import USER_DEFINED_TYPES, Refused
-from bridge.filter.syntax import TypeName
+from bridge.rowfilter.pg_catalog import CATEGORY
+from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
+from bridge.sqltext.syntax import TypeName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from bridge.filter.refusal import Refused
+from bridge.sqltext.refusal import Refused
 
 NAME, QUOTED_NAME, STRING, INTEGER, DECIMAL, OPERATOR, MARK, END = (
     "name", "quoted name", "string", "integer", "decimal", "operator", "mark", "end"

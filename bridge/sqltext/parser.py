@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.filter import syntax
-from bridge.filter.lexer import DECIMAL, END, INTEGER, MARK, NAME, OPERATOR, QUOTED_NAME, STRING, Token, tokens
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
-from bridge.filter.token_reader import RESERVED, TokenReader
+from bridge.sqltext import syntax
+from bridge.sqltext.lexer import DECIMAL, END, INTEGER, MARK, NAME, OPERATOR, QUOTED_NAME, STRING, Token, tokens
+from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
+from bridge.sqltext.token_reader import RESERVED, TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
 """How strongly operators bind, the weakest first."""

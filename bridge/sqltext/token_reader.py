@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.lexer import END, INTEGER, MARK, NAME, QUOTED_NAME, Token
-from bridge.filter.refusal import USER_DEFINED_TYPES, Refused
-from bridge.filter.type_names import type_name
+from bridge.rowfilter.type_names import type_name
+from bridge.sqltext.lexer import END, INTEGER, MARK, NAME, QUOTED_NAME, Token
+from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
 
 if TYPE_CHECKING:
-    from bridge.filter import syntax
+    from bridge.sqltext import syntax
 
 RESERVED: Final = frozenset(
     {

@@ -17,16 +17,16 @@ import pyarrow as pa
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from bridge.apply.evolution.widening import widened
 from bridge.apply.target import spark_schema, unrepresentable_hint
-from bridge.apply.widening import widened
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
-from bridge.sync.held import select, where
 from bridge.sync.ranges import BlockRange
+from bridge.sync.table_lock import select, where
 from protocol.copy import CopyDecoder, copy_expression
 from protocol.errors import UnrepresentableValue
-from protocol.types import BUILTIN, TypeInfo, resolve
+from protocol.values.types import BUILTIN, TypeInfo, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -214,7 +214,7 @@ def read_table(  # noqa: PLR0913 - what it reads, from where, as what
         application_name: For pg_stat_activity, whatever the connection string says.
         snapshot: The exported snapshot's name.
         unrepresentable: What becomes of a value the target's type cannot hold.
-        ranges: A partition each. Several need the table to be held (`bridge.sync.held`).
+        ranges: A partition each. Several need the table to be held (`bridge.sync.table_lock`).
         columns: The published ones as the target has them, which may be wider; None: as they are published.
 
     Returns:

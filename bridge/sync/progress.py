@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.sync.held import CopySize
+    from bridge.sync.table_lock import CopySize
     from bridge.track.catalog import Catalog
 
 _POLL_S = 1.0

@@ -17,23 +17,23 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply import delta
-from bridge.apply.changes import Subscribed
-from bridge.apply.durable import LocalTables
-from bridge.apply.in_place import in_place
-from bridge.apply.schemas import columns_of
+from bridge.apply.applier import summary
+from bridge.apply.batch.table_changes import Subscribed
+from bridge.apply.delta import commit
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.in_place import in_place
+from bridge.apply.evolution.tracker import columns_of
 from bridge.apply.target import Target, TargetColumn, spark_schema, table_path
-from bridge.apply.worker import summary
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
-from bridge.holdable import unheld
+from bridge.publication.holdable import unheld
 from bridge.sync.copy import read_table
-from bridge.sync.held import HeldTable
 from bridge.sync.progress import CopyMonitor
+from bridge.sync.table_lock import HeldTable
 from bridge.sync.turns import CopyTurns
 from bridge.track.refresh import refresh_command
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import PublishedTable, Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
-    from protocol.types import TypeInfo
+    from protocol.values.types import TypeInfo
 
 FOLLOWS_STREAM = frozenset("sr")
 
@@ -112,7 +112,7 @@ class TableSync:
         Raises:
             TargetError: There are such rows, or what lies there is not a Delta table.
         """
-        if rel.state != "i" or self._subscription.adopt or delta.schema_of(self._spark, rel.path) is None:
+        if rel.state != "i" or self._subscription.adopt or commit.schema_of(self._spark, rel.path) is None:
             return
         if not self._spark.read.format("delta").load(rel.path).isEmpty():
             raise TargetError(
@@ -176,7 +176,7 @@ class TableSync:
         if self._stopping():
             raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
-        existed = delta.schema_of(self._spark, rel.path) is not None
+        existed = commit.schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
         try:
             _, columns = self._target(rel, table, types)
@@ -193,7 +193,7 @@ class TableSync:
         # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
         row = self._catalog.subscription(name)
         app_id = f"{row.txn_app_id}/copy" if row else ""
-        stamp = delta.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
+        stamp = commit.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         conninfo = self._subscription.connection
         # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
@@ -214,7 +214,7 @@ class TableSync:
             )
             try:
                 replaced = partial(
-                    delta.overwrite,
+                    commit.overwrite,
                     rows,
                     rel.path,
                     stamp,
@@ -242,11 +242,11 @@ class TableSync:
         ]
         if (why := unheld(table.qualified_name, [column.name for column in columns])) is not None:
             raise TargetError(why.reason, hint=why.hint)
-        schema = delta.schema_of(self._spark, rel.path)
+        schema = commit.schema_of(self._spark, rel.path)
         if schema is None:
             schema = spark_schema([(column.name, column.type.arrow) for column in columns])
             try:
-                delta.create(self._spark, rel.path, schema)
+                commit.create(self._spark, rel.path, schema)
             except (PySparkException, Py4JJavaError) as error:
                 raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
@@ -290,7 +290,7 @@ class TableSync:
 
     def _existing(self, rel: RelRow) -> Target:
         """The Delta table of a table that was copied: making it anew would lose its rows without a word."""
-        schema = delta.schema_of(self._spark, rel.path)
+        schema = commit.schema_of(self._spark, rel.path)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} has vanished',

@@ -24,12 +24,12 @@ import numpy as np
 from bridge.errors import StateError
 from bridge.track.fsync import fsync
 from protocol.columns import RowMessages
-from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Joined, Rows
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.pgoutput import decode, encode
-from protocol.slices import PADDING
 from protocol.transactions import Ending, Event, Transaction
+from protocol.values.value_array import PADDING
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:

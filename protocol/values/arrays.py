@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.slices import (
+from protocol.values.value_array import (
     PADDING,
     BadValueError,
     Bools,
@@ -32,8 +32,8 @@ from protocol.slices import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.slices import Reader
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
+    from protocol.values.value_array import Reader
 
 MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
 OTHER_LOWER_BOUND: Final = "the column holds arrays whose lower bound is 1 only"

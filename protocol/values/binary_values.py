@@ -13,8 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol import numeric, output
-from protocol.slices import (
+from protocol.values import numeric, output
+from protocol.values.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
+from protocol.values.types import ColumnType, Kind
+from protocol.values.value_array import (
     MalformedValue,
     Reader,
     Slices,
@@ -25,8 +27,6 @@ from protocol.slices import (
     refuse,
     strings_of,
 )
-from protocol.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
-from protocol.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

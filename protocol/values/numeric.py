@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.output import NUMERIC_NEG, NUMERIC_SPECIAL
-from protocol.slices import (
+from protocol.values.output import NUMERIC_NEG, NUMERIC_SPECIAL
+from protocol.values.text_values import NOT_A_DECIMAL, to_decimal
+from protocol.values.value_array import (
     Bools,
     Bytes,
     Ints,
@@ -30,10 +31,9 @@ from protocol.slices import (
     read_selected,
     refuse,
 )
-from protocol.text_values import NOT_A_DECIMAL, to_decimal
 
 if TYPE_CHECKING:
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 _HEADER_BYTES: Final = 8
 _MAX_DSCALE: Final = 0x3FFF

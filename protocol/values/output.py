@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.lsn import Lsn
-from protocol.types import ColumnType, Kind
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from protocol import arrays, binary_values, text_values
-from protocol.types import ColumnType, Kind
+from protocol.values import arrays, binary_values, text_values
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
-    from protocol.slices import Slices, Unrepresentable
+    from protocol.values.value_array import Slices, Unrepresentable
 
 
 def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:

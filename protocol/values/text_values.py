@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.slices import (
+from protocol.values.types import ColumnType, Kind
+from protocol.values.value_array import (
     Bools,
     MalformedValue,
     Reader,
@@ -28,7 +29,6 @@ from protocol.slices import (
     refuse,
     strings_of,
 )
-from protocol.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

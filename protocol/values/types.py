@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol import oids
+from protocol.values import oids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.types import ColumnType
+from protocol.values.types import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import log, streaming
-from bridge.apply.routes import DefinedRoutes, Routes
+from bridge import log, pipeline
+from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.config import Subscription
 from bridge.errors import ConfigError, StreamError
+from bridge.pipeline import Published
 from bridge.receive.broken_off import PATIENCE, BrokenOff
 from bridge.receive.publisher import Publisher
-from bridge.streaming import Published
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 
@@ -93,7 +93,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     def going_on(at):
         return at.durable_lsn < 900
 
-    monkeypatch.setattr(streaming, "_stream", attempt)
+    monkeypatch.setattr(pipeline, "_stream", attempt)
     publisher = SimpleNamespace(flush_lsn=lambda: Lsn(500))
     published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
     catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
@@ -102,7 +102,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     positional: Any = (published, {}, None, catalog)
 
     def stream():
-        return streaming.stream(*positional, **others)
+        return pipeline.stream(*positional, **others)
 
     for _ in range(PATIENCE):
         with pytest.raises(StreamError):

@@ -163,7 +163,7 @@ def test_without_spark_nothing_is_decided(lives):
     lives.write(GOOD)
     worker = lives.bridge.worker()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bridge.apply.worker.apply_table", _gone)
+        patch.setattr("bridge.apply.applier.apply_table", _gone)
         worker.thread.start()
         worker.thread.join(60)
     assert isinstance(worker.error, OutcomeUnknown)

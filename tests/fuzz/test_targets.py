@@ -11,7 +11,7 @@ from protocol.errors import MalformedMessage
 from protocol.lsn import Lsn
 from protocol.messages import Begin, Insert, Value, ValueKind
 from protocol.pgoutput import encode
-from protocol.types import Kind
+from protocol.values.types import Kind
 
 BEGIN = b"\0" + encode(Begin(Lsn(1), 2, 3))
 ROW = encode(Insert(7, (Value(ValueKind.TEXT, b"x"),)))

@@ -44,7 +44,7 @@ PUBLICATION: Final = (
     ("ALTER PUBLICATION adds tables and schemas", f"{_FILTER}/test_definitions.py::test_what_pg_dump_writes"),
 )
 SUBSCRIPTION: Final = (
-    ("tables are matched by the fully qualified name", "tests/bridge/apply/test_routes.py::test_by_name"),
+    ("tables are matched by the fully qualified name", "tests/bridge/apply/batch/test_routes.py::test_by_name"),
     ("only regular tables may be the target", f"{_FILTER}/test_membership.py::test_refused_in_the_servers_words"),
     ("columns are matched by name, whatever their order", "columns", "root", "middle"),
     ("Examples: pub1, pub2, pub3a, pub3b", "subscriptions"),
@@ -72,7 +72,7 @@ ROW_FILTERS: Final = (
         "identity",
         "toast",
         "toast_key",
-        "tests/bridge/apply/test_filtering.py::test_the_table_of_updates",
+        "tests/bridge/apply/delta/test_filtering.py::test_the_table_of_updates",
     ),
     ("publish_via_partition_root = true: the root's filter", "via_parent", "root", "middle", "root_stream"),
     ("publish_via_partition_root = false: each partition's filter", "via_child", "leaves"),
@@ -90,7 +90,7 @@ COLUMN_LISTS: Final = (
     ("a list of all columns does not have those that are added later", "listed"),
     (
         "without a list they are replicated: to a target that has them",
-        "tests/bridge/apply/test_former.py::test_a_missing_target_column_is_postgresqls_error",
+        "tests/bridge/apply/batch/test_batcher.py::test_a_missing_target_column_is_postgresqls_error",
     ),
     ("only simple column references", _REFUSED),
     ("the order in the list is not preserved", "columns"),

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
+from bridge.commands.status import collect
 from bridge.errors import TargetError
-from bridge.status import collect
 from bridge.track import refresh
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.apply.routes import DefinedRoutes
+from bridge.apply.batch.routes import DefinedRoutes
 from bridge.errors import BridgeError
-from bridge.filter.definitions import parse
-from bridge.filter.routing import Routing
+from bridge.publication.definitions import parse
+from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
-from protocol.types import resolve
+from protocol.values.types import resolve
 from tests.fix_postgres import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
     from tests.fix_postgres import Server as PostgresServer
 
 SCHEMA = """

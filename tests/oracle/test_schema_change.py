@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.apply.changes import INSERT, UPDATE, Subscribed
-from bridge.apply.evolution import AddColumn, RenameColumn
-from bridge.apply.former import BatchFormer
-from bridge.apply.routes import Routes
-from bridge.apply.schemas import Schemas
+from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.table_changes import INSERT, UPDATE, Subscribed
+from bridge.apply.evolution.plan import AddColumn, RenameColumn
+from bridge.apply.evolution.tracker import Schemas
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Publisher
-from protocol.joined import Joined
 from protocol.lsn import INVALID, Lsn
+from protocol.message_array import Joined
 from protocol.messages import Begin, Commit, Relation, Type
 from protocol.pgoutput import decode
 from protocol.transactions import Transaction
-from protocol.types import resolve
+from protocol.values.types import resolve
 from protocol.walsender import XLogData, encode_xlog_data
 from tests.oracle.delta import differences
 from tests.oracle.native import text_rows

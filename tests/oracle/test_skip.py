@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge import cli, config
+from bridge.commands.status import skip_command
 from bridge.errors import ApplyError
-from bridge.status import skip_command
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

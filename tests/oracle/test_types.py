@@ -1,7 +1,7 @@
 """Every type the whole way: what PostgreSQL's text output says of a value is what Delta has, by copy and by stream.
 
-The values are those of `tests.protocol.samples`, a column for each type, in a few wide tables; the forms that they are
-sent in are read exhaustively without Spark, and once all of it goes through Delta.
+The values are those of `tests.protocol.sampled`, a column for each type, in a few wide tables; the forms that they
+are sent in are read exhaustively without Spark, and once all of it goes through Delta.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from bridge.errors import ApplyError, SyncError
-from bridge.holdable import left_out
+from bridge.publication.holdable import left_out
 from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher as Server
 from protocol.columns import RowMessages
@@ -22,10 +22,10 @@ from protocol.copy import CopyDecoder, copy_expression
 from protocol.errors import UnrepresentableValue
 from protocol.messages import Relation
 from protocol.pgoutput import decode
-from protocol.types import ColumnType, resolve
+from protocol.values.types import ColumnType, resolve
 from tests.oracle.native import text_rows
-from tests.protocol import reference
-from tests.protocol.samples import EXTENSION_SAMPLES, OWN_TYPES, SAMPLES, TEXT_ONLY
+from tests.protocol import independent
+from tests.protocol.sampled import EXTENSION_SAMPLES, OWN_TYPES, SAMPLES, TEXT_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -190,7 +190,7 @@ def expected(publisher: Publisher, table: Wide) -> dict[str, list[Any]]:
     rows = sorted(text_rows(publisher.conninfo, table.sql), key=lambda row: int(row[0] or 0))
     values = dict(zip(types, zip(*rows, strict=True), strict=True))
     return {
-        declaration: [reference.nulled(reference.read(text, types[column])) for text in values[column]]
+        declaration: [independent.nulled(independent.read(text, types[column])) for text in values[column]]
         for declaration, column in zip(table.samples, table.columns, strict=True)
     }
 
@@ -201,7 +201,7 @@ def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> No
     wrong = {
         declaration: [pair for pair in zip(found[declaration], wanted[declaration], strict=True) if pair[0] != pair[1]]
         for declaration in wanted
-        if reference.comparable(found[declaration]) != reference.comparable(wanted[declaration])
+        if independent.comparable(found[declaration]) != independent.comparable(wanted[declaration])
     }
     assert wrong == {}
 
@@ -346,7 +346,7 @@ def rows_in(publisher: Publisher, table: str) -> list[list[Any]]:
     types = types_of(publisher, table)
     rows = sorted(text_rows(publisher.conninfo, table), key=lambda row: int(row[0] or 0))
     return [
-        reference.comparable(reference.read(text, type_) for text, type_ in zip(row, types.values(), strict=True))
+        independent.comparable(independent.read(text, type_) for text, type_ in zip(row, types.values(), strict=True))
         for row in rows
     ]
 
@@ -354,7 +354,7 @@ def rows_in(publisher: Publisher, table: str) -> list[list[Any]]:
 def rows_at(spark: SparkSession, path: str) -> list[list[Any]]:
     """What a Delta table holds, in the order of the first column."""
     rows = spark.read.format("delta").load(path).toArrow().to_pylist()
-    return sorted((reference.comparable(row.values()) for row in rows), key=lambda row: int(row[0]))
+    return sorted((independent.comparable(row.values()) for row in rows), key=lambda row: int(row[0]))
 
 
 def delta_columns(spark: SparkSession, path: str, table: Wide) -> dict[str, list[Any]]:

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 import sql
-from protocol.types import TypeInfo, resolve
-from tests.protocol.samples import OWN_TYPES, SETTINGS
+from protocol.values.types import TypeInfo, resolve
+from tests.protocol.sampled import OWN_TYPES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import strategies as st
 
 from protocol.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
-from protocol.types import ColumnType, Kind, resolve
-from tests.protocol.samples import array_of
+from protocol.values.types import ColumnType, Kind, resolve
+from tests.protocol.sampled import array_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.joined import Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Rows
 from protocol.transactions import Transaction, TransactionRun
 
 

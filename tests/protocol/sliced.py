@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocol.slices import PADDING, Slices
+from protocol.values.value_array import PADDING, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from protocol import messages as m
 from protocol.assembler import TRANSITIONS, State, TransactionAssembler
 from protocol.errors import ProtocolError, UnexpectedMessage
-from protocol.joined import Joined, Rows
 from protocol.lsn import INVALID, Lsn
+from protocol.message_array import Joined, Rows
 from protocol.pgoutput import decode, encode
 from protocol.transactions import ROW_TAGS, Ending, Transaction
 from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data

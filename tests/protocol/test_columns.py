@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import stretches
+from protocol import decode_chunk
 from protocol.columns import RowMessages
 from protocol.errors import MalformedMessage, ProtocolError, UnrepresentableValue, UnsupportedMessage
 from protocol.messages import Column, Delete, Insert, Relation, Type, Update, Value, ValueKind
 from protocol.pgoutput import decode, encode
-from protocol.types import ColumnType, TypeInfo, resolve
-from tests.protocol import reference
-from tests.protocol.rows import RELATION_ID, runs
+from protocol.values.types import ColumnType, TypeInfo, resolve
+from tests.protocol import independent
+from tests.protocol.made_rows import RELATION_ID, runs
 from tests.vectors import load
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def text(data: str) -> Value:
 def value_of(value: Value, type_: ColumnType) -> Any:
     """One value by the slow reader; None stands for NULL and for unchanged TOAST."""
     if value.kind is ValueKind.TEXT:
-        return reference.read(value.data.decode(), type_)
-    return reference.read_binary(value.data, type_) if value.kind is ValueKind.BINARY else None
+        return independent.read(value.data.decode(), type_)
+    return independent.read_binary(value.data, type_) if value.kind is ValueKind.BINARY else None
 
 
 def expected_columns(messages: Iterable[Message], types: Sequence[ColumnType]) -> dict[str, list[Any]]:
@@ -76,8 +76,8 @@ def assert_same(table: pa.Table, expected: dict[str, list[Any]]) -> None:
     table.validate(full=True)
     assert table.column_names == list(expected)
     for name, values in expected.items():
-        found = reference.comparable(table[name].to_pylist())
-        assert found == reference.comparable(map(reference.nulled, values)), name
+        found = independent.comparable(table[name].to_pylist())
+        assert found == independent.comparable(map(independent.nulled, values)), name
 
 
 def expected_columns_undecoded(messages: Sequence[Message], places: Sequence[int]) -> tuple[list[Any], list[Any]]:
@@ -94,7 +94,7 @@ def expected_columns_undecoded(messages: Sequence[Message], places: Sequence[int
 @pytest.fixture
 def short_stretches(monkeypatch):
     """Cut after three rows, so that small runs have several stretches."""
-    monkeypatch.setattr(stretches, "STRETCH_ROWS", 3)
+    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 3)
 
 
 @pytest.mark.parametrize("in_stream", [False, True])
@@ -114,7 +114,7 @@ def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes
         (row, int(name.removeprefix("new_").removeprefix("old_")))
         for name, values in expected.items()
         for row, value in enumerate(values)
-        if reference.has_unrepresentable(value)
+        if independent.has_unrepresentable(value)
     }
     if refused:
         with pytest.raises(UnrepresentableValue) as caught:
@@ -128,7 +128,7 @@ def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes
         if kind in {"new", "old"} and i:
             texts = f"{'' if kind == 'new' else 'old'}unheld_{i}"
             found = shown[texts].is_valid().to_pylist() if texts in shown.column_names else [False] * len(values)
-            assert found == [reference.has_unrepresentable(value) for value in values]
+            assert found == [independent.has_unrepresentable(value) for value in values]
             assert not any(found) or pc.all(pc.invert(pc.and_(shown[texts].is_valid(), shown[name].is_valid()))).as_py()
 
 
@@ -144,8 +144,8 @@ def test_chosen_rows_in_several_stretches(data):
     rows = RowMessages(sent)
     chosen = np.flatnonzero(rows.relation_ids == RELATION_ID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "STRETCH_ROWS", 3)
-        patch.setattr(stretches, "STRETCH_BYTES", 100)
+        patch.setattr(decode_chunk, "STRETCH_ROWS", 3)
+        patch.setattr(decode_chunk, "STRETCH_BYTES", 100)
         table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
         places = data.draw(st.permutations(range(len(run.types))))[:2]
         olds, news = rows.raw(run.relation, places, chosen)

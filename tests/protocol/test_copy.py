@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import stretches
+from protocol import decode_chunk
 from protocol.copy import CopyDecoder, copy_expression, decode_copy_binary
 from protocol.errors import (
     MalformedMessage,
@@ -21,9 +21,9 @@ from protocol.errors import (
     UnrepresentableValue,
     UnsupportedMessage,
 )
-from protocol.types import resolve
-from tests.protocol import reference
-from tests.protocol.samples import SAMPLES
+from protocol.values.types import resolve
+from tests.protocol import independent
+from tests.protocol.sampled import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def copied(connection: psycopg.Connection[Any], query: str) -> list[bytes]:
 def test_copied_values_are_read_as_the_server_writes_them(samples, declaration):
     """Types that are not read in binary form come as their text, which no cast of theirs changes."""
     sent = samples.send(declaration, SAMPLES[declaration])
-    expected = [reference.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
+    expected = [independent.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
     query = f"SELECT id, {copy_expression('v', sent.type)} FROM sample ORDER BY id"
     table = decode_copy_binary(
         copied(samples.connection, query), [INT4, sent.type], ["id", "v"], unrepresentable="null"
@@ -65,7 +65,7 @@ def test_copied_values_are_read_as_the_server_writes_them(samples, declaration):
     table.validate(full=True)
     assert table["v"].type == sent.type.arrow
     assert table["id"].to_pylist() == list(range(1, len(expected) + 1))
-    assert reference.comparable(table["v"].to_pylist()) == reference.comparable(map(reference.nulled, expected))
+    assert independent.comparable(table["v"].to_pylist()) == independent.comparable(map(independent.nulled, expected))
 
 
 def test_where_the_server_puts_header_and_trailer(samples):
@@ -125,7 +125,7 @@ def test_no_rows(messages):
 
 
 def test_rows_in_several_stretches(monkeypatch):
-    monkeypatch.setattr(stretches, "STRETCH_ROWS", 7)
+    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 7)
     numbers = np.arange(100)
     rows = [row(struct.pack(">i", n), b"x" * n if n % 3 else None) for n in numbers.tolist()]
     table = decode([HEADER, *rows, TRAILER])
@@ -175,7 +175,7 @@ def test_critical_flags():
 
 
 def test_unrepresentable_value_names_its_row_in_the_call(monkeypatch):
-    monkeypatch.setattr(stretches, "STRETCH_ROWS", 2)
+    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 2)
     day, infinity = row(struct.pack(">i", 1)), row(struct.pack(">i", 2**31 - 1))
     decoder = CopyDecoder([DATE], ["d"])
     decoder.decode([HEADER + day, day])

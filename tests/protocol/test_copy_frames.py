@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.copy_frames import copy_frames, row_frames, stream_frames
-from protocol.slices import PADDING
+from protocol.values.value_array import PADDING
 
 COLUMNS = 3
 COUNT = struct.pack(">H", COLUMNS)

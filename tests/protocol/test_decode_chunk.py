@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import numeric, stretches
+from protocol import decode_chunk
 from protocol.columns import RowMessages
+from protocol.decode_chunk import decode_in_stretches
 from protocol.errors import MalformedMessage, UnrepresentableValue
-from protocol.joined import Joined
+from protocol.message_array import Joined
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
 from protocol.pgoutput import encode
-from protocol.slices import TooLargeError
-from protocol.stretches import decode_in_stretches
-from protocol.types import resolve
+from protocol.values import numeric
+from protocol.values.types import resolve
+from protocol.values.value_array import TooLargeError
 
 NUMERICS = Relation(7, "", "t", "d", (Column("n", 1700, -1, False),))
 HUNDREDTHS = bytes.fromhex("0001 0014 0000 0000 0001")  # 1 followed by 80 zeros
@@ -40,8 +41,8 @@ def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, m
         return len(rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "STRETCH_ROWS", most_rows)
-        patch.setattr(stretches, "STRETCH_BYTES", most_bytes)
+        patch.setattr(decode_chunk, "STRETCH_ROWS", most_rows)
+        patch.setattr(decode_chunk, "STRETCH_BYTES", most_bytes)
         counts = decode_in_stretches(Joined.of(messages), chosen, lambda i: f"message {i}", decode)
     assert found == [messages[i] for i in chosen]
     assert sum(counts) == len(chosen)

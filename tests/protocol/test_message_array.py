@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.joined import Joined, Rows
-from protocol.slices import PADDING
+from protocol.message_array import Joined, Rows
+from protocol.values.value_array import PADDING
 
 MESSAGES = st.lists(st.binary(max_size=5), max_size=6)
 

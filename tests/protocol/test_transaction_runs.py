@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from protocol import messages as m
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import ProtocolError
-from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Joined, Rows
 from protocol.pgoutput import decode, encode
-from protocol.plain import Messages
+from protocol.transaction_runs import Messages
 from protocol.transactions import Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data
-from tests.protocol.runs import singles
+from tests.protocol.singled import singles
 
 
 def wrapped(message: m.Message) -> bytes:

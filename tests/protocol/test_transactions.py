@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from protocol.joined import ROW_OVERHEAD_BYTES, Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import ROW_OVERHEAD_BYTES, Joined, Rows
 from protocol.messages import LogicalMessage, Truncate
 from protocol.transactions import Ending, Transaction
 

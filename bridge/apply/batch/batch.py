@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Self
 
-from bridge.apply.schemas import State
+from bridge.apply.evolution.tracker import State
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
@@ -15,7 +15,7 @@ from protocol.transactions import Ending, Transaction, TransactionRun, count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.apply.changes import TableChanges
+    from bridge.apply.batch.table_changes import TableChanges
     from bridge.errors import ApplyError
     from bridge.track.rows import ColumnRow
     from protocol.messages import Relation

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bridge.apply.batch import Batch
-from bridge.apply.changes import COMMANDS, INSERT, Subscribed, from_rows, inserts_only, key_of
-from bridge.apply.pieces import Pieces
-from bridge.apply.routes import name_of
-from bridge.apply.runs import runs_of
-from bridge.apply.schemas import learned
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.collector import Pieces
+from bridge.apply.batch.decode_block import runs_of
+from bridge.apply.batch.decoding import Work
+from bridge.apply.batch.routes import name_of
+from bridge.apply.batch.server_filters import as_what_they_become
+from bridge.apply.batch.table_changes import COMMANDS, INSERT, Subscribed, from_rows, inserts_only, key_of
+from bridge.apply.batch.wanted import cast, chosen, old_columns, wanted_columns
+from bridge.apply.evolution.tracker import learned
 from bridge.apply.target import TargetColumn, unrepresentable_hint
-from bridge.apply.verdicts import as_what_they_become
-from bridge.apply.wanted import cast, chosen, old_columns, wanted_columns
-from bridge.apply.work import Work
 from bridge.errors import ApplyContext, ApplyError, TargetError
-from bridge.filter.server_filter import VerdictError
+from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.track.spool import CHUNK_BYTES
 from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.messages import LogicalMessage, Relation, Truncate
@@ -32,12 +32,12 @@ from protocol.relations import RelationCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from bridge.apply.pieces import Stage
-    from bridge.apply.routes import Routes
-    from bridge.apply.schemas import Schemas
+    from bridge.apply.batch.collector import Stage
+    from bridge.apply.batch.routes import Routes
+    from bridge.apply.evolution.tracker import Schemas
     from protocol.lsn import Lsn
     from protocol.transactions import Item, Transaction
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 

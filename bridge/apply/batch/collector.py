@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.changes import Staged, TableChanges, inserts_only, key_changes, moves
-from bridge.apply.evolution import AddColumn, WidenColumn
-from bridge.apply.renaming import renamed, renaming
+from bridge.apply.batch.renaming import renamed, renaming
+from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, moves
+from bridge.apply.evolution.plan import AddColumn, WidenColumn
 from bridge.apply.target import TargetColumn, arrow_type
 from bridge.errors import TargetError
-from protocol.types import ColumnType, Kind
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bridge.apply.changes import Subscribed
-    from bridge.apply.evolution import Change
-    from bridge.apply.renaming import Renaming
+    from bridge.apply.batch.renaming import Renaming
+    from bridge.apply.batch.table_changes import Subscribed
+    from bridge.apply.evolution.plan import Change
 
 
 class Stage(Protocol):

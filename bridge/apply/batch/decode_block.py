@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
-from protocol.joined import Joined
 from protocol.lsn import Lsn
+from protocol.message_array import Joined
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from protocol.slices import Ints
     from protocol.transactions import Event
+    from protocol.values.value_array import Ints
 
 
 _RUN_ROWS = 50_000

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bridge.apply.changes import COMMANDS
+from bridge.apply.batch.table_changes import COMMANDS
 from bridge.errors import ApplyContext, ApplyError
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from bridge.apply.pieces import Pieces
-    from bridge.apply.runs import Run
+    from bridge.apply.batch.collector import Pieces
+    from bridge.apply.batch.decode_block import Run
     from protocol.lsn import Lsn
 
 

@@ -6,21 +6,21 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.apply.entry_filters import EntryFilters
-from bridge.apply.filtering import RowFilters
-from bridge.apply.verdicts import ServerFilters
+from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.apply.delta.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
-from bridge.filter.identity import refusals_of
+from bridge.publication.identity import refusals_of
 from bridge.receive.relations import announced, described
 from bridge.track.refresh import refresh_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.apply.changes import Subscribed
-    from bridge.apply.entry_filters import FilterServer, Types
-    from bridge.filter.identity import Refusal
-    from bridge.filter.routing import Entry, Routing
+    from bridge.apply.batch.table_changes import Subscribed
+    from bridge.apply.delta.entry_filters import FilterServer, Types
+    from bridge.publication.identity import Refusal
+    from bridge.publication.routing import Entry, Routing
     from bridge.receive.relations import CatalogRelation
     from protocol.lsn import Lsn
     from protocol.messages import Relation

@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.filter.server_filter import VerdictError
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.rowfilter.on_server.server_filter import VerdictError
 from protocol.messages import ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.filter.server_filter import ServerFilter
+    from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.columns import RowMessages
     from protocol.messages import Relation, Tuple
-    from protocol.slices import Bools, Bytes, Ints
+    from protocol.values.value_array import Bools, Bytes, Ints
 
 
 class Verdicts(Protocol):

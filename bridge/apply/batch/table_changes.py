@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.apply.evolution import Change
-    from bridge.apply.filtering import RowFilters
+    from bridge.apply.batch.server_filters import ServerFilters
+    from bridge.apply.delta.filtering import RowFilters
+    from bridge.apply.evolution.plan import Change
     from bridge.apply.target import Target, TargetColumn
-    from bridge.apply.verdicts import ServerFilters
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 
@@ -84,7 +84,7 @@ class TableChanges:
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns of which at least
             one new value is an unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>`
-            as in `bridge.apply.unheld`. Or all that as `Staged`.
+            as in `bridge.apply.delta.unheld`. Or all that as `Staged`.
         truncated: The table was emptied; `changes` holds only what came after.
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.

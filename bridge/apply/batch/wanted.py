@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.apply.changes import key_of
-from bridge.apply.widening import widened
+from bridge.apply.batch.table_changes import key_of
+from bridge.apply.evolution.widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from bridge.apply.changes import Subscribed
+    from bridge.apply.batch.table_changes import Subscribed
     from bridge.apply.target import TargetColumn
     from protocol.messages import Relation
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 
 def cast(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetColumn]) -> pa.Table:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bridge import faults
-from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn, fills
-from bridge.apply.in_place import in_place
-from bridge.apply.stage import as_frame
+from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn, fills
 from bridge.apply.target import quoted, spark_type, table_properties
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.evolution import Change
+    from bridge.apply.evolution.plan import Change
 
 _COLUMN_MAPPING = {"delta.columnMapping.mode": "name"}
 _TYPE_WIDENING = {"delta.enableTypeWidening": "true"}

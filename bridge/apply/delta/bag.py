@@ -24,12 +24,12 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply import delta
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.apply.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
-from bridge.apply.stage import as_frame, constant
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.delta import commit
+from bridge.apply.delta.stage import as_frame, constant
+from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
+from bridge.apply.effects.traced import trace
 from bridge.apply.target import quoted
-from bridge.apply.traced import trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,9 +115,9 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
             settled = _one_by_one(spark, halves, counted, bag, tally)
         settled = settled.filter("net != 0")
         if truncated:
-            before = delta.version(spark, bag.path) if tally.counts else 0
-            delta.overwrite(target.named(_born(settled)), bag.path)
-            done = not tally.counts or delta.version(spark, bag.path) > before
+            before = commit.version(spark, bag.path) if tally.counts else 0
+            commit.overwrite(target.named(_born(settled)), bag.path)
+            done = not tally.counts or commit.version(spark, bag.path) > before
         else:
             done = target.merge(_settled(settled, target)) is not None
     finally:
@@ -247,10 +247,10 @@ class _Target:
         values = [F.col(f"v_{i}").alias(name) for i, name in enumerate(self.bag.names)]
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
 
-    def merge(self, parts: Sequence[DataFrame]) -> delta.Merged | None:
+    def merge(self, parts: Sequence[DataFrame]) -> commit.Merged | None:
         """Commit deletes and puts; None where the table has the batch already."""
         source = reduce(lambda one, other: one.unionByName(other), parts)
-        return delta.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
+        return commit.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
 
 
 def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag: Bag, tally: Tally) -> DataFrame:

@@ -173,7 +173,7 @@ def merge(
     toast: Sequence[int],
     raising: str | None = None,
 ) -> Merged | None:
-    """Apply effects (see `bridge.apply.net_effect`) in one commit.
+    """Apply effects (see `bridge.apply.delta.net_effect`) in one commit.
 
     Args:
         effects: At most one effect for each row of the target.

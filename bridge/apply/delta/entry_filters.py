@@ -5,23 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bridge.apply.filtering import RowFilters
-from bridge.apply.verdicts import ServerFilters, Verdicts
-from bridge.filter import row_filter, server_filter
-from bridge.filter.identity import column_names
-from bridge.filter.refusal import OF_POSTGRESQL
-from bridge.filter.server_filter import ServerColumn
+from bridge.apply.batch.server_filters import ServerFilters, Verdicts
+from bridge.apply.delta.filtering import RowFilters
+from bridge.publication.identity import column_names
+from bridge.rowfilter import row_filter
+from bridge.rowfilter.on_server import server_filter
+from bridge.rowfilter.on_server.server_filter import ServerColumn
+from bridge.sqltext.refusal import OF_POSTGRESQL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
 
-    from bridge.filter.publication import Action
-    from bridge.filter.routing import Entry
-    from bridge.filter.server_filter import ServerFilter
+    from bridge.publication.publication import Action
+    from bridge.publication.routing import Entry
     from bridge.receive.relations import Collation as CatalogCollation
-    from protocol.types import ColumnType
+    from bridge.rowfilter.on_server.server_filter import ServerFilter
+    from protocol.values.types import ColumnType
 
     Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
 

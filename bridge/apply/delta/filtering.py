@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.apply.unheld import MARKS, exact
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.delta.unheld import MARKS, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply import delta, moved
-from bridge.apply.changes import Staged
-from bridge.apply.conflicts import (
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta import commit
+from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.effects import fold
+from bridge.apply.effects.conflicts import (
     DELETE_MISSING,
     EXAMPLES,
     INSERT_EXISTS,
@@ -27,8 +30,6 @@ from bridge.apply.conflicts import (
     literal,
     raised,
 )
-from bridge.apply.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
-from bridge.apply.stage import as_frame
 from bridge.apply.target import quoted, spark_type
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from bridge.apply.changes import TableChanges
+    from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.target import TargetColumn
 
 _BROADCAST_ROWS = 500_000
@@ -157,7 +158,7 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: Keyed, keys: NewK
             for i, name in enumerate(keyed.names)
         )
     )
-    delta.append(inserts.select(*values).unionByName(in_the_way), keyed.path)
+    commit.append(inserts.select(*values).unionByName(in_the_way), keyed.path)
 
 
 # --- any changes ------------------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class _Shape:
     new: int
     brief: int
 
-    def fits(self, merged: delta.Merged, *, overwrite: bool) -> bool:
+    def fits(self, merged: commit.Merged, *, overwrite: bool) -> bool:
         """Whether the MERGE found every row that it had to find, and no other."""
         if (merged.updated, merged.deleted, merged.inserted) != (self.puts, self.deletes, self.new):
             return False
@@ -227,7 +228,7 @@ def apply_keyed(
         merged = _merge(effects, keyed)
         if merged is None or shape.fits(merged, overwrite=keyed.overwrite):
             return Tally()
-        return _conflicts(effects, keyed.keys_of(delta.before_merge(spark, keyed.path)), keyed)
+        return _conflicts(effects, keyed.keys_of(commit.before_merge(spark, keyed.path)), keyed)
     finally:
         effects.unpersist()
 
@@ -247,19 +248,19 @@ def _shape(effects: DataFrame) -> _Shape:
     return _Shape(**row.asDict())
 
 
-def _merge(effects: DataFrame, keyed: Keyed) -> delta.Merged | None:
+def _merge(effects: DataFrame, keyed: Keyed) -> commit.Merged | None:
     toast = [i for i in range(len(keyed.columns)) if f"unchanged_{i}" in effects.columns]
     name = f"CASE s.first WHEN '{INSERTED}' THEN '{INSERT_EXISTS}' ELSE '{UPDATE_EXISTS}' END"
     raising = None if keyed.overwrite else keyed.raising(name, "s.match")
-    return delta.merge(effects, keyed.path, keyed.names, keyed.key, toast, raising)
+    return commit.merge(effects, keyed.path, keyed.names, keyed.key, toast, raising)
 
 
 def _overwrite(spark: SparkSession, effects: DataFrame, keyed: Keyed, tally: Tally) -> Tally:
     """The target is empty, so what is not born in the batch has nothing to act on."""
     born = effects.filter("action = 'put' AND born")
-    before = delta.version(spark, keyed.path) if tally.counts else 0
-    delta.overwrite(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
-    return tally if tally.counts and delta.version(spark, keyed.path) > before else Tally()
+    before = commit.version(spark, keyed.path) if tally.counts else 0
+    commit.overwrite(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
+    return tally if tally.counts and commit.version(spark, keyed.path) > before else Tally()
 
 
 def _any_missing(spark: SparkSession, effects: DataFrame, keyed: Keyed) -> bool:
@@ -299,23 +300,23 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: Keyed, *, trunca
     """Fold the changes in Python (see `moved`)."""
     tally = Tally()
     types = [column.type.arrow for column in keyed.columns]
-    present: set[moved.Key] = set()
+    present: set[fold.Key] = set()
     if not truncated:
         touched = events(changes, keyed.key).select(*(f"match_{k}" for k in keyed.key)).distinct()
         target = keyed.keys_of(spark.read.format("delta").load(keyed.path))
         found = target.join(touched, keyed.found("match"), "left_semi").toArrow()
-        present = {moved.key_of_values(row.values()) for row in found.to_pylist()}
+        present = {fold.key_of_values(row.values()) for row in found.to_pylist()}
     rows = changes.orderBy("seq").toArrow()
     try:
-        effects = as_frame(spark, moved.fold(rows, keyed.key, types, present, tally, overwrite=keyed.overwrite))
-    except moved.Exists as error:
+        effects = as_frame(spark, fold.fold(rows, keyed.key, types, present, tally, overwrite=keyed.overwrite))
+    except fold.Exists as error:
         effects = _failing(spark, keyed, error)
     if truncated:
         return _overwrite(spark, effects, keyed, tally)
     return tally if _merge(effects, keyed) is not None else Tally()
 
 
-def _failing(spark: SparkSession, keyed: Keyed, error: moved.Exists) -> DataFrame:
+def _failing(spark: SparkSession, keyed: Keyed, error: fold.Exists) -> DataFrame:
     """Effects that fail with a conflict when, and only when, they are applied."""
     types = [column.type.arrow for column in keyed.columns]
     key = {f"match_{k}": pa.array([value], types[k]) for k, value in zip(keyed.key, error.key, strict=True)}

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bridge.apply import delta
-from bridge.apply.conflicts import literal
-from bridge.apply.in_place import in_place
-from bridge.apply.stage import SparkStage, as_frame
+from bridge.apply.delta import commit
+from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.effects.conflicts import literal
 from bridge.apply.target import quoted, spark_schema, table_path
 from bridge.errors import TargetError
 
@@ -69,9 +69,9 @@ def ensure(spark: SparkSession, path: str) -> None:
     wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
 
     def found_or_made() -> StructType:  # two subscriptions may begin at once
-        found = delta.schema_of(spark, path)
+        found = commit.schema_of(spark, path)
         if found is None:
-            delta.create(spark, path, wanted)
+            commit.create(spark, path, wanted)
         return found or wanted
 
     found = in_place(found_or_made, path)
@@ -124,7 +124,7 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
         del first, second
         staged.extend(map(stage.put, parts))
         frame = reduce(DataFrame.unionAll, staged)
-    delta.append(frame, path)
+    commit.append(frame, path)
 
 
 def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
@@ -175,7 +175,7 @@ class Own:
 
 def delete(spark: SparkSession, own: Own) -> bool:
     """Delete a batch's rows; whether the table had some. Without, there is no commit."""
-    if delta.schema_of(spark, own.path) is None:
+    if commit.schema_of(spark, own.path) is None:
         return False
     deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()
     return bool(deleted[0].num_affected_rows)

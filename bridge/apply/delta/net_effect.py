@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def net_effect(changes: DataFrame, key: Sequence[int], toast: Sequence[int]) -> 
         changes: Changes in the columns of `TableChanges.changes`.
         key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`. No key change may carry an unchanged value
-            (see `bridge.apply.moved`).
+            (see `bridge.apply.effects.fold`).
 
     Returns:
         Effects (see the module). A row that both began and ended within the batch is one of "delete" that finds no

@@ -10,7 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.changes import UPDATE
+from bridge.apply.batch.table_changes import UPDATE
 from bridge.apply.target import spark_schema, spark_type
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-    from bridge.apply.renaming import Renaming
+    from bridge.apply.batch.renaming import Renaming
 
 
 class SparkStage:

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply import delta
-from bridge.apply.bag import Bag, apply_bag
-from bridge.apply.changes import Staged
-from bridge.apply.filtering import filtered
-from bridge.apply.keyed import Keyed, append_new, apply_keyed, new_keys
-from bridge.apply.stage import as_frame
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta import commit
+from bridge.apply.delta.bag import Bag, apply_bag
+from bridge.apply.delta.filtering import filtered
+from bridge.apply.delta.keyed import Keyed, append_new, apply_keyed, new_keys
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.unheld import held
+from bridge.apply.evolution.widening import published_type
 from bridge.apply.target import spark_type
-from bridge.apply.unheld import held
-from bridge.apply.widening import published_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.apply.changes import TableChanges
-    from bridge.apply.conflicts import Conflicts
+    from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.effects.conflicts import Conflicts
     from bridge.apply.target import TargetColumn
 
 
@@ -52,7 +52,7 @@ def apply_table(
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
-            delta.overwrite(spark.createDataFrame([], changes.target.schema), path)
+            commit.overwrite(spark.createDataFrame([], changes.target.schema), path)
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
@@ -61,10 +61,10 @@ def apply_table(
     keyed = Keyed(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
     if changes.inserts_only and not (changes.truncated and key):
         if changes.truncated:
-            delta.overwrite(_rows(frame, names), path)
+            commit.overwrite(_rows(frame, names), path)
             return
         if keyed is None:
-            delta.append(_rows(frame, names), path)
+            commit.append(_rows(frame, names), path)
             return
         if not keyed.overwrite and (keys := new_keys(changes)).unique:
             append_new(spark, frame, keyed, keys)

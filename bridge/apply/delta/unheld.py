@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.apply.conflicts import marked
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.effects.conflicts import marked
 from bridge.apply.target import unrepresentable_hint
-from bridge.filter.literals import END_OF_TIME, FOREVER
+from bridge.rowfilter.literals import END_OF_TIME, FOREVER
 from protocol.errors import UnrepresentableValue
-from protocol.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
+from protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -70,7 +70,7 @@ def unheld_of(error: BaseException) -> Unheld | None:
 def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -> Column:
     """A column's value as a filter sees it: also the dates and timestamps that a target does not hold.
 
-    Infinities are those of `bridge.filter.literals`. Other values than dates and timestamps, and timestamps that are
+    Infinities are those of `bridge.rowfilter.literals`. Other values than dates and timestamps, and timestamps that are
     further from 1970 than 64 bits of microseconds, raise an error as soon as they are looked at.
 
     Args:

@@ -1,6 +1,6 @@
 """The net effect of a batch on keys, change by change, knowing which of them the target has.
 
-For what `bridge.apply.net_effect` cannot tell from the batch alone:
+For what `bridge.apply.delta.net_effect` cannot tell from the batch alone:
 
 - A key change that carries an unchanged TOAST value. The value stands only in the target, under the old key: its row
   must be moved, not deleted and inserted, and which row ends up where depends on the order of all changes.
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.apply.changes import DELETE, INSERT, NO_OLD
-from bridge.apply.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD
+from bridge.apply.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from bridge.apply.conflicts import Tally
+    from bridge.apply.effects.conflicts import Tally
 
 Key = tuple[Any, ...]
 
@@ -111,7 +111,7 @@ def fold(
         overwrite: A row that is in the way of another is overwritten.
 
     Returns:
-        Effects in the columns that `bridge.apply.net_effect` describes, up to `first`, with every `unchanged_<i>`
+        Effects in the columns that `bridge.apply.delta.net_effect` describes, up to `first`, with every `unchanged_<i>`
         that may be true. A row that took a key away from one that moved has NULL in `match_<k>`: it is inserted.
 
     Raises:

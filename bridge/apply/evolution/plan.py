@@ -5,8 +5,8 @@
                     warning says so.
     DROP COLUMN     the column and its values stay, as with a native subscriber; new rows have NULL. When a column of
                     its name comes later, it is renamed to `<name>_dropped`.
-    RENAME COLUMN   renamed, by attribute number (`bridge.apply.attnums`).
-    ALTER … TYPE    where the rows that exist hold the same values as before (`bridge.apply.type_change`), the column
+    RENAME COLUMN   renamed, by attribute number (`attrmap`).
+    ALTER … TYPE    where the rows that exist hold the same values as before (`type_change`), the column
                     is widened if it has to be; it is never narrowed.
 
 Everything else, and an identity made of values that are not known here, is an error whose remedy is to copy the table
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import types as spark_types
 
-from bridge.apply.attnums import align, without_number
+from bridge.apply.evolution.attrmap import align, without_number
+from bridge.apply.evolution.type_change import common_type, declared, keeps_values
+from bridge.apply.evolution.widening import holds
 from bridge.apply.target import TargetColumn, arrow_type, spark_type
-from bridge.apply.type_change import common_type, declared, keeps_values
-from bridge.apply.widening import holds
 from bridge.errors import TargetError
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bridge.apply.attnums import Alignment, Match
+    from bridge.apply.evolution.attrmap import Alignment, Match
     from bridge.receive.publisher import Attribute
     from protocol.messages import Column
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)

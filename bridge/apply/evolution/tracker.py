@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.apply.evolution import Definition, Plan, plan
+from bridge.apply.evolution.plan import Definition, Plan, plan
 from bridge.errors import TargetError
 from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.target import Target
     from bridge.receive.publisher import Attribute, PublishedTable
-    from protocol.types import ColumnType
+    from protocol.values.types import ColumnType
 
 
 class State(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from protocol.types import BUILTIN, ColumnType, Kind
+from protocol.values.types import BUILTIN, ColumnType, Kind
 
 _TEXT: Final = 25
 _VARCHAR: Final = 1043  # varchar(n): blanks beyond the length are cut off without an error

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.types import ColumnType, Kind, decimal_of
+from protocol.values.types import ColumnType, Kind, decimal_of
 
 _INTEGERS: Final = (pa.int16(), pa.int32(), pa.int64())
 _DIGITS: Final = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}

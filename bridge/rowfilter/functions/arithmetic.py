@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import numerics
-from bridge.filter.constants import SPARK_TYPES
-from bridge.filter.literals import END_OF_TIME, FOREVER
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Constant, Typed
+from bridge.rowfilter.constants import SPARK_TYPES
+from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.literals import END_OF_TIME, FOREVER
+from bridge.rowfilter.typed import Constant, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
-    from bridge.filter.typed import Apply
+    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.typed import Apply
 
 INTEGERS: Final = frozenset({"int2", "int4", "int8"})
 FLOATS: Final = frozenset({"float4", "float8"})

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import comparisons
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Constant, Typed
+from bridge.rowfilter.functions import comparisons
+from bridge.rowfilter.typed import Constant, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.filter.typed import Apply
+    from bridge.rowfilter.typed import Apply
 
 
 def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import numerics
-from bridge.filter.arithmetic import failure, finite
-from bridge.filter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
-from bridge.filter.encodings import UTF8, Encoding, check_modifiers
-from bridge.filter.refusal import Refused
-from bridge.filter.type_names import shown
-from bridge.filter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
+from bridge.rowfilter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
+from bridge.rowfilter.encodings import UTF8, Encoding, check_modifiers
+from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions.arithmetic import failure, finite
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
 
-    from bridge.filter.typed import Apply
+    from bridge.rowfilter.typed import Apply
 
 _INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
 _LARGEST_FLOAT4: Final = 3.4028235677973366e38  # what is nearer to it than to the next power of two

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import intervals, numerics
-from bridge.filter.arithmetic import failure
-from bridge.filter.encodings import UTF8, Encoding, check_operator
-from bridge.filter.literals import END_OF_TIME, FOREVER, days
-from bridge.filter.refusal import Refused
-from bridge.filter.type_names import shown
-from bridge.filter.typed import STRINGS, Typed, collation_of
+from bridge.rowfilter import intervals
+from bridge.rowfilter.encodings import UTF8, Encoding, check_operator
+from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions.arithmetic import failure
+from bridge.rowfilter.literals import END_OF_TIME, FOREVER, days
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import STRINGS, Typed, collation_of
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
 
-    from bridge.filter.typed import Apply
+    from bridge.rowfilter.typed import Apply
 
 COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
     "=": lambda a, b: a == b,

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.arithmetic import date_of, failure, finite, infinite
-from bridge.filter.refusal import Refused
-from bridge.filter.type_names import shown
-from bridge.filter.typed import Constant, Digits, Typed
+from bridge.rowfilter.functions.arithmetic import date_of, failure, finite, infinite
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import Constant, Digits, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
+    from bridge.rowfilter.pg_catalog import Signature
 
 
 def _usecs_of_minute(value: Column) -> Column:

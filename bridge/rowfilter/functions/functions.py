@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import arithmetic, arrays, comparisons, date_functions, jsonb, number_functions, text_functions
-from bridge.filter.constants import constant
-from bridge.filter.encodings import UTF8, Encoding, check_function, check_operator
-from bridge.filter.patterns import like, like_escaped, regular_expression
-from bridge.filter.refusal import Refused
-from bridge.filter.type_names import shown
-from bridge.filter.typed import STRINGS, Constant, Typed, collation_of, merged
+from bridge.rowfilter.constants import constant
+from bridge.rowfilter.encodings import UTF8, Encoding, check_function, check_operator
+from bridge.rowfilter.functions import (
+    arithmetic,
+    arrays,
+    comparisons,
+    date_functions,
+    jsonb,
+    number_functions,
+    text_functions,
+)
+from bridge.rowfilter.functions.patterns import like, like_escaped, regular_expression
+from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.typed import STRINGS, Constant, Typed, collation_of, merged
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
-    from bridge.filter.typed import Apply
+    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.typed import Apply
 
 MUTABLE: Final = frozenset(
     {

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import numerics
-from bridge.filter.arithmetic import failure
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Constant, Typed, merged
+from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions.arithmetic import failure
+from bridge.rowfilter.typed import Constant, Typed, merged
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

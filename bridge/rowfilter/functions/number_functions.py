@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import numerics
-from bridge.filter.arithmetic import FLOATS, INTEGERS, failure
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Constant, Digits, Typed
+from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions.arithmetic import FLOATS, INTEGERS, failure
+from bridge.rowfilter.typed import Constant, Digits, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
+    from bridge.rowfilter.pg_catalog import Signature
 
 _WHOLE: Final = 2.0**52  # from here on every float8 is a whole number
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.constants import MAX_DIGITS, common_digits, spark_type
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Digits, Typed
+from bridge.rowfilter.constants import MAX_DIGITS, common_digits, spark_type
+from bridge.rowfilter.typed import Digits, Typed
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from bridge.filter.refusal import Refused
+from bridge.sqltext.refusal import Refused
 
 _MAX_REPEATS: Final = 255  # DUPMAX
 _CLASSES: Final = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0B\\f\\r"}

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter import comparisons, syntax
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Typed
+from bridge.rowfilter.functions import comparisons
+from bridge.rowfilter.typed import Typed
+from bridge.sqltext import syntax
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.filter.arithmetic import failure
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Constant, collation_of
+from bridge.rowfilter.functions.arithmetic import failure
+from bridge.rowfilter.typed import Constant, collation_of
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
 
-    from bridge.filter.pg_catalog import Signature
-    from bridge.filter.typed import Apply, Typed
+    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.typed import Apply, Typed
 
 _LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # beyond every string's last character

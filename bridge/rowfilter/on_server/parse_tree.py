@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.refusal import (
+from bridge.sqltext.refusal import (
     MUTABLE_FUNCTIONS,
     ONLY_SIMPLE,
     SYSTEM_COLUMNS,

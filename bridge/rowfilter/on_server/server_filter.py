@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.filter.refusal import Refused
-from bridge.filter.tokens import Kind, LexicalError, Token, quote_identifier, tokenize
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.tokens import Kind, LexicalError, Token, quote_identifier, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

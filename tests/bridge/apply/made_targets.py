@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.apply import delta
-from bridge.apply.changes import KEY_TUPLE, NO_OLD, TableChanges
+from bridge.apply.batch.table_changes import KEY_TUPLE, NO_OLD, TableChanges
+from bridge.apply.delta import commit
 from bridge.apply.target import Target, TargetColumn
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
     """An empty table."""
     path = str(folder / name)
     schema = spark.createDataFrame([], "id long, note string").schema
-    delta.create(spark, path, schema)
+    commit.create(spark, path, schema)
     return Target("public", name, path, schema)
 
 

@@ -17,12 +17,12 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply import delta, messages, worker
-from bridge.apply.batch import Batch
-from bridge.apply.changes import INSERT, UPDATE
-from bridge.apply.table import apply_table
+from bridge.apply.applier import BatchApplier, summary
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import INSERT, UPDATE
+from bridge.apply.delta import commit, messages
+from bridge.apply.delta.table import apply_table
 from bridge.apply.target import Target
-from bridge.apply.worker import BatchApplier, summary
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
@@ -30,7 +30,7 @@ from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction
-from tests.bridge.apply.targets import changes, content, empty_target
+from tests.bridge.apply.made_targets import changes, content, empty_target
 
 
 @pytest.fixture
@@ -176,13 +176,13 @@ def test_a_commit_of_an_earlier_life_that_comes_after_the_undo_is_left_out(spark
     """The batch was begun by a daemon that was killed, and its Spark outlives it; this one fails before that table."""
     mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
-    stamp = delta.CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
+    stamp = commit.CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
     catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
     with pytest.raises(ApplyError, match="small"):
         applier(spark, catalog).apply(batch(mine, bad))
     assert catalog.batch("sub") is None
     late = fork(spark)
-    with delta.stamped(late, stamp):
+    with commit.stamped(late, stamp):
         apply_table(late, mine)
     assert content(spark, target) == []
 
@@ -197,7 +197,7 @@ def test_a_batch_is_not_taken_back_while_the_outcome_of_one_of_its_commits_is_un
             raise Py4JNetworkError("gone")
         apply_table(session, of, **options)
 
-    monkeypatch.setattr(worker, "apply_table", unanswered)
+    monkeypatch.setattr("bridge.apply.applier.apply_table", unanswered)
     mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
     with pytest.raises(OutcomeUnknown, match="gone"):
         applier(spark, catalog).apply(batch(bad, mine))
@@ -319,7 +319,7 @@ def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_pa
 
 
 def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
-    delta.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
+    commit.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
     one = batch(changes(target, (INSERT, None, 1, "remote")))
     with pytest.raises(ApplyError) as caught:
         applier(spark, catalog).apply(one)

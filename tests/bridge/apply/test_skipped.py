@@ -7,16 +7,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply.batch import Batch
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Staged, TableChanges
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Staged, TableChanges
+from bridge.apply.delta.stage import SparkStage
 from bridge.apply.skipped import readable, write
-from bridge.apply.stage import SparkStage
 from bridge.apply.target import Target, TargetColumn
 from bridge.errors import ApplyContext, ApplyError, StateError
-from protocol.joined import Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Rows
 from protocol.transactions import Transaction
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("a note", resolve(25, -1)))
 CHANGES = pa.table(

@@ -7,7 +7,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 from bridge.apply import target
 from bridge.apply.target import Target, TargetColumn
 from bridge.errors import TargetError
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 CONTRACT = {
     # pg_type oid, typmod: Delta's type, as CONTRACT.md has it

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from bridge import log
-from bridge.apply.loop import ApplyLoop, Stream
+from bridge.apply.worker import ApplyLoop, Stream
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track import catalog as catalog_module
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from bridge.track.rows import BatchIntent
-from protocol.joined import Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Rows
 from protocol.transactions import Transaction
 
 LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)

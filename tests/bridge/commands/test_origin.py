@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 from rich.console import Console
 
+from bridge.commands.origin import advance, collect, render
 from bridge.config import Config, Subscription
 from bridge.errors import SkipError, StateError
-from bridge.origin import advance, collect, render
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 from bridge.track.rows import BatchIntent, RelRow

@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
+from bridge.commands.publications import collect, dump, is_refused, render
 from bridge.config import Subscription
 from bridge.errors import PublicationError, PublisherError
-from bridge.filter.definitions import parse
-from bridge.publications import collect, dump, is_refused, render
-from tests.bridge.filter.servers import own_publications
+from bridge.publication.definitions import parse
+from tests.bridge.publication.on_server import own_publications
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from bridge.commands.refresh import ask
 from bridge.config import Subscription
 from bridge.errors import ConfigError, PublicationError
-from bridge.refresh import ask
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import RelRow

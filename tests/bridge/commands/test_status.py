@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from bridge.commands.status import collect, render, size_text, skip_command
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
-from bridge.status import collect, render, size_text, skip_command
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, CopyRow, RelRow

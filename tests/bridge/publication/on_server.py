@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bridge.filter.definitions import parse
-from bridge.filter.routing import Routing
+from bridge.publication.definitions import parse
+from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_publications, read_relations
 from protocol.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
@@ -14,7 +14,7 @@ from protocol.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.filter.publication import Publication, PublishedBy
+    from bridge.publication.publication import Publication, PublishedBy
     from bridge.receive.publisher import PublishedTable
     from bridge.receive.relations import CatalogRelation
     from tests.fix_postgres import Publisher

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.coverage import gaps
-from bridge.filter.identity import refusals
-from tests.bridge.filter.servers import routing
+from bridge.publication.coverage import gaps
+from bridge.publication.identity import refusals
+from tests.bridge.publication.on_server import routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, c int);

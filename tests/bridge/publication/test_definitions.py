@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.filter.definitions import DefinitionError, load, parse
-from bridge.filter.publication import ACTIONS, Publication, PublishedBy
+from bridge.publication.definitions import DefinitionError, load, parse
+from bridge.publication.publication import ACTIONS, Publication, PublishedBy
 
 
 def table(name: str, namespace: str = "public", **more) -> PublishedBy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.holdable import left_out, unheld
+from bridge.publication.holdable import left_out, unheld
 from bridge.receive.publisher import PublishedColumn, PublishedTable
 
 

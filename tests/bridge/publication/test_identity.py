@@ -7,11 +7,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from bridge.filter.identity import column_names, refusals, refusals_of
-from bridge.filter.routing import Routing
+from bridge.publication.identity import column_names, refusals, refusals_of
+from bridge.publication.routing import Routing
 from bridge.receive.relations import announced
 from protocol.messages import Column, Relation
-from tests.bridge.filter.servers import relation, routing
+from tests.bridge.publication.on_server import relation, routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, c int);

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from bridge.errors import PublicationError
-from bridge.filter.definitions import parse
-from bridge.filter.membership import resolve
-from tests.bridge.filter.servers import members, own_publications, routing
+from bridge.publication.definitions import parse
+from bridge.publication.membership import resolve
+from tests.bridge.publication.on_server import members, own_publications, routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, g int GENERATED ALWAYS AS (a) STORED);

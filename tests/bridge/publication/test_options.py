@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.options import OptionError, publication_options
-from bridge.filter.publication import ACTIONS
+from bridge.publication.options import OptionError, publication_options
+from bridge.publication.publication import ACTIONS
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.filter.definitions import parse
-from bridge.filter.publication import ACTIONS, Publication, PublishedBy, render
+from bridge.publication.definitions import parse
+from bridge.publication.publication import ACTIONS, Publication, PublishedBy, render
 
 NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=15) | (
     st.sampled_from(["a", "user", "Tables", "tables", "only", "in", "where", "with", "current_schema", "x$1"])

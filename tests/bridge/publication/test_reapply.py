@@ -6,7 +6,7 @@ import pytest
 
 from bridge.config import Subscription
 from bridge.errors import ConfigError, PublicationError
-from bridge.filter.reapply import apply_publications, definitions_of
+from bridge.publication.reapply import apply_publications, definitions_of
 from bridge.receive.publisher import Publisher as Server
 
 

@@ -10,15 +10,15 @@ import psycopg
 import pytest
 
 from bridge.errors import PublicationError, PublisherError
-from bridge.filter.definitions import parse
-from bridge.filter.publication import ACTIONS, DML, Publication, PublishedBy, render
-from bridge.filter.routing import Routing
+from bridge.publication.definitions import parse
+from bridge.publication.publication import ACTIONS, DML, Publication, PublishedBy, render
+from bridge.publication.routing import Routing
 from bridge.receive.relations import described
 from protocol.messages import Column, Relation
-from tests.bridge.filter.servers import Decoder, Sent, own_routing, own_tables, relation, routing
+from tests.bridge.publication.on_server import Decoder, Sent, own_routing, own_tables, relation, routing
 
 if TYPE_CHECKING:
-    from bridge.filter.routing import Entry
+    from bridge.publication.routing import Entry
     from tests.fix_postgres import Publisher
 
 PARTITIONS = """

@@ -18,7 +18,7 @@ from protocol.lsn import Lsn
 from protocol.messages import Insert
 from protocol.pgoutput import decode
 from protocol.walsender import HEADER_BYTES
-from tests.protocol.runs import singles
+from tests.protocol.singled import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -10,7 +10,7 @@ from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
 from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher, psql_name
 from protocol.lsn import Lsn
-from protocol.types import BUILTIN, TypeInfo
+from protocol.values.types import BUILTIN, TypeInfo
 
 INT4, TEXT = 23, 25
 

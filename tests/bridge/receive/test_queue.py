@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from bridge.errors import PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
-from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Joined, Rows
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction, TransactionRun
-from tests.protocol.runs import singles
+from tests.protocol.singled import singles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from bridge.receive.copy_both import LibpqCopyBoth, SocketCopyBoth
 from bridge.receive.readiness import readable, writable
 from protocol.copy import CopyDecoder
 from protocol.lsn import INVALID
-from protocol.types import BUILTIN, resolve
+from protocol.values.types import BUILTIN, resolve
 from protocol.walsender import StandbyStatusUpdate, encode_standby_status_update, start_replication
 from tests.bridge.receive.streams import PATIENCE_S
 

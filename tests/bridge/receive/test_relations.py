@@ -6,12 +6,12 @@ import psycopg
 import pytest
 
 from bridge.errors import PublisherError
-from bridge.filter.definitions import parse
-from bridge.filter.publication import render
+from bridge.publication.definitions import parse
+from bridge.publication.publication import render
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import Collation, Relations, described, read_publications, read_relations
 from protocol.messages import Column, Relation
-from tests.bridge.filter.servers import own_publications
+from tests.bridge.publication.on_server import own_publications
 
 
 def relations(publisher) -> Relations:

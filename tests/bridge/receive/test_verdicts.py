@@ -12,12 +12,12 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.config import Subscription
 from bridge.errors import ConfigError, PublisherError
-from bridge.filter.row_filter import RowFilterError
-from bridge.filter.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.receive.verdicts import FilterServer
+from bridge.rowfilter.on_server.server_filter import ServerColumn, ServerFilter, VerdictError
+from bridge.rowfilter.row_filter import RowFilterError
 from protocol.messages import Tuple, Value, ValueKind
-from tests.bridge.filter import test_analysis, test_row_filter, verdicts
-from tests.bridge.filter.random_filters import Filters
+from tests.bridge.rowfilter import compared, test_analysis, test_row_filter
+from tests.bridge.rowfilter.random_filters import Filters
 from tests.fix_postgres import Publisher
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ class Table:
         return found
 
     def expected(self, expression: str) -> list[bool] | str:
-        return verdicts.Rows(self.connection, {}, None).expected(expression)  # type: ignore[arg-type]
+        return compared.Rows(self.connection, {}, None).expected(expression)  # type: ignore[arg-type]
 
     def refusal(self, expression: str) -> str:
-        return verdicts.Rows(self.connection, {}, None).refusal(expression)  # type: ignore[arg-type]
+        return compared.Rows(self.connection, {}, None).refusal(expression)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def table(postgresql_server: Server) -> Iterator[Table]:
             postgresql_server.connect(publisher.name) as connection,
             FilterServer(subscription(publisher.conninfo)) as server,
         ):
-            verdicts.fill(connection, 150, seed=5)
+            compared.fill(connection, 150, seed=5)
             connection.execute("ALTER TABLE rows ADD mood mood")
             connection.execute("SET extra_float_digits = 1; SET TimeZone = 'UTC'")
             yield Table(connection, server)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.apply.batch import Batch
-from bridge.apply.runs import runs_of
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.decode_block import runs_of
 from bridge.errors import StateError
 from bridge.receive import copy_both, walreceiver
 from protocol.columns import RowMessages
 from protocol.errors import UnexpectedMessage
-from protocol.joined import Joined
 from protocol.lsn import Lsn
+from protocol.message_array import Joined
 from protocol.messages import Begin, Insert, Relation, StreamStart, StreamStop
 from protocol.pgoutput import decode, encode
 from protocol.transactions import Ending

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from bridge.filter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, RowFilterError, translate
+from bridge.rowfilter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, RowFilterError, translate
 from protocol.copy import decode_copy_binary
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -189,7 +189,7 @@ def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
 
 def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
     """Fill a table `rows` with random values and take them over."""
-    from bridge.apply.stage import as_frame
+    from bridge.apply.delta.stage import as_frame
 
     fill(connection, count, seed)
     attributes = connection.execute(

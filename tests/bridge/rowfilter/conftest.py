@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bridge.filter import verdicts
+from tests.bridge.rowfilter import compared
 from tests.fix_postgres import Publisher
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.bridge.filter.verdicts import Rows
+    from tests.bridge.rowfilter.compared import Rows
     from tests.fix_postgres import Server
 
 
@@ -25,6 +25,6 @@ def rows(postgresql_server: Server, spark: SparkSession) -> Iterator[Rows]:
     publisher = Publisher(postgresql_server, f"filter_{os.getpid()}")
     try:
         with postgresql_server.connect(publisher.name) as connection:
-            yield verdicts.make(connection, spark, 150, seed=5)
+            yield compared.make(connection, spark, 150, seed=5)
     finally:
         publisher.drop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tests.bridge.filter.verdicts import TABLE
+from tests.bridge.rowfilter.compared import TABLE
 
 if TYPE_CHECKING:
     import random

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.refusal import ONLY_SIMPLE
-from tests.bridge.filter.verdicts import refused
+from bridge.sqltext.refusal import ONLY_SIMPLE
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "r in (0.1, 1.5)",

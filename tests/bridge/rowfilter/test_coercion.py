@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.coercion import coerced, to_common
-from bridge.filter.constants import constant
-from bridge.filter.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
-from bridge.filter.typed import C_COLLATION, Constant, Digits
+from bridge.rowfilter.coercion import coerced, to_common
+from bridge.rowfilter.constants import constant
+from bridge.rowfilter.typed import C_COLLATION, Constant, Digits
+from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 
 def test_literals_are_read_as_the_target():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.columns import FilterColumn, reference
-from bridge.filter.refusal import Refused, RowFilterError
-from bridge.filter.row_filter import translate
-from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Digits
-from protocol.types import TypeInfo, resolve
-from tests.bridge.filter.verdicts import columns
+from bridge.rowfilter.columns import FilterColumn, reference
+from bridge.rowfilter.row_filter import translate
+from bridge.rowfilter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Digits
+from bridge.sqltext.refusal import Refused, RowFilterError
+from protocol.values.types import TypeInfo, resolve
+from tests.bridge.rowfilter.compared import columns
 
 
 def test_types_and_digits():

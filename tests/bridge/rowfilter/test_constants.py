@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.filter.constants import common_digits, constant, digits_of, element, spark_type
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import Digits
+from bridge.rowfilter.constants import common_digits, constant, digits_of, element, spark_type
+from bridge.rowfilter.typed import Digits
+from bridge.sqltext.refusal import Refused
 
 
 @pytest.mark.parametrize(

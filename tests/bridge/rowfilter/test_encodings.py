@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bridge.apply.routes import DefinedRoutes
-from bridge.apply.stage import as_frame
-from bridge.filter.definitions import parse
-from bridge.filter.encodings import encoding_of
-from bridge.filter.routing import Routing
-from bridge.filter.row_filter import C_COLLATION, FilterColumn, RowFilterError
+from bridge.apply.batch.routes import DefinedRoutes
+from bridge.apply.delta.stage import as_frame
+from bridge.publication.definitions import parse
+from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
+from bridge.rowfilter.encodings import encoding_of
+from bridge.rowfilter.row_filter import C_COLLATION, FilterColumn, RowFilterError
 from protocol.copy import decode_copy_binary
-from protocol.types import resolve
-from tests.bridge.filter.verdicts import Rows
+from protocol.values.types import resolve
+from tests.bridge.rowfilter.compared import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter import intervals
-from tests.bridge.filter.verdicts import refused
+from bridge.rowfilter import intervals
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "span > '1 mon 3 days'",

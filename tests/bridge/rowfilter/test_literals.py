@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.filter.literals import FOREVER, days, nearest_float4, value_of
-from bridge.filter.refusal import Refused
+from bridge.rowfilter.literals import FOREVER, days, nearest_float4, value_of
+from bridge.sqltext.refusal import Refused
 
 SPELLINGS = {
     "bool": [" TRUE ", "f", "yes", "of", "tru", "0"],

@@ -7,12 +7,19 @@ import random
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.filter.row_filter import FilterColumn, RowFilterError, translate
-from protocol.types import TypeInfo, resolve
-from tests.bridge.filter import test_analysis, verdicts
-from tests.bridge.filter.random_filters import Filters
+from bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
+from protocol.values.types import TypeInfo, resolve
+from tests.bridge.rowfilter import compared, test_analysis
+from tests.bridge.rowfilter.random_filters import Filters
 
 SIMPLE = "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable"
+LITERALS = [
+    '"Odd Name" = 1',
+    r"t = E'a\nb'",
+    "t = $$'$$",
+    "t = $q$abc$q$",
+    "i4 = 1 /* comment */",
+]
 RAISING = [
     ("i4 / (j4 - j4) = 1", "division by zero"),
     ("i4 % (j4 - j4) = 1", "division by zero"),
@@ -83,16 +90,22 @@ def test_what_the_server_refuses_in_its_own_words(rows):
         assert reason in rows.refusal(expression), expression
 
 
+def test_literals_and_comments_are_read_as_the_server_reads_them(rows):
+    rows.check(LITERALS)
+
+
 def test_columns_are_those_it_depends_on():
     filter_ = translate(
-        '(i4 > 1 OR "Odd Name" = 2) AND public.rows.t IS NOT NULL', verdicts.columns(), table=("public", "rows")
+        '(i4 > 1 OR "Odd Name" = 2) AND public.rows.t IS NOT NULL',
+        compared.columns(),
+        table=("public", "rows"),
     )
     assert filter_.columns == {"i4", "Odd Name", "t"}
 
 
 def test_message_shows_the_place():
     with pytest.raises(RowFilterError) as caught:
-        translate("i4 > 1 AND\n  now() > '2020-01-01'", verdicts.columns())
+        translate("i4 > 1 AND\n  now() > '2020-01-01'", compared.columns())
     assert isinstance(caught.value, ConfigError)
     assert str(caught.value).splitlines() == [
         "invalid publication WHERE expression: User-defined or built-in mutable functions are not allowed.",
@@ -103,7 +116,7 @@ def test_message_shows_the_place():
 
 def test_user_defined_types_are_refused_where_they_are_used():
     mood = resolve(70_000, -1, {70_000: TypeInfo(70_000, "mood", "public", "e")})
-    columns = {**verdicts.columns(), "mood": FilterColumn(mood)}
+    columns = {**compared.columns(), "mood": FilterColumn(mood)}
     assert translate("i4 = 1", columns).columns == {"i4"}
     with pytest.raises(RowFilterError, match=r"User-defined types are not allowed\.\nmood = 'sad'\n\^"):
         translate("mood = 'sad'", columns)
@@ -111,4 +124,4 @@ def test_user_defined_types_are_refused_where_they_are_used():
 
 def test_deep_nesting_is_refused():
     with pytest.raises(RowFilterError, match="nested too deeply"):
-        translate("(" * 5000 + "b" + ")" * 5000, verdicts.columns())
+        translate("(" * 5000 + "b" + ")" * 5000, compared.columns())

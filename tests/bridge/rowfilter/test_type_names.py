@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.refusal import Refused
-from bridge.filter.syntax import TypeName
-from bridge.filter.type_names import shown, type_name
+from bridge.rowfilter.type_names import shown, type_name
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.syntax import TypeName
 
 
 def named(words: str, *modifiers: int, quoted: bool = False) -> TypeName:

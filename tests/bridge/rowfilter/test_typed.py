@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.refusal import Refused
-from bridge.filter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Strength, Typed, collation_of
+from bridge.rowfilter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Strength, Typed, collation_of
+from bridge.sqltext.refusal import Refused
 
 GERMAN = Collation("de-x-icu", bytewise=False)
 DEFAULT_IS_C = Collation("default", bytewise=True, default=True)

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from bridge.filter.parser import parse
-from bridge.filter.refusal import Refused
-from tests.bridge.filter.verdicts import refused
+from bridge.sqltext.parser import parse
+from bridge.sqltext.refusal import Refused
+from tests.bridge.rowfilter.compared import refused
 
 REFUSED = [
     ("i4 between 1 and", "syntax error at end of input"),

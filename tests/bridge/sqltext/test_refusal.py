@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.filter.refusal import RowFilterError
+from bridge.sqltext.refusal import RowFilterError
 
 
 def test_long_line_is_cut_around_the_place():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.lexer import tokens
-from bridge.filter.refusal import Refused
-from bridge.filter.syntax import TypeName
-from bridge.filter.token_reader import TokenReader
+from bridge.sqltext.lexer import tokens
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.syntax import TypeName
+from bridge.sqltext.token_reader import TokenReader
 
 
 @pytest.mark.parametrize(

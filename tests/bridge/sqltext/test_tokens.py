@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql as psql
 
-from bridge.filter.tokens import COLUMN_NAMES, RESERVED, Kind, LexicalError, quote_identifier, tokenize
+from bridge.sqltext.tokens import COLUMN_NAMES, RESERVED, Kind, LexicalError, quote_identifier, tokenize
 
 
 def values(text: str) -> list[tuple[Kind, str]]:

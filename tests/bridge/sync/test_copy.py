@@ -18,9 +18,9 @@ from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import copy, ranges
 from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table
-from bridge.sync.held import HeldTable
 from bridge.sync.ranges import BlockRange
-from protocol.types import BUILTIN, resolve
+from bridge.sync.table_lock import HeldTable
+from protocol.values.types import BUILTIN, resolve
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 POINT = PublishedColumn('p"q', 600, -1, in_primary_key=False, in_replica_identity_index=False)

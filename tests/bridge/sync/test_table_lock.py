@@ -9,8 +9,8 @@ from psycopg.conninfo import make_conninfo
 from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.sync import ranges
-from bridge.sync.held import CopySize, HeldTable
 from bridge.sync.ranges import BlockRange
+from bridge.sync.table_lock import CopySize, HeldTable
 
 SETUP = """
 CREATE TABLE t (id int, pad text STORAGE EXTERNAL, secret text) WITH (autovacuum_enabled = off);

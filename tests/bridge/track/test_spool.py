@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bridge.errors import StateError
 from bridge.track.spool import SpoolFile, SpoolFolder
-from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Joined, Rows
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Ending, Transaction

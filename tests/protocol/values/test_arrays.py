@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import arrays, readers
-from protocol.slices import MalformedValue, UnheldValue
-from protocol.types import ColumnType, resolve
-from tests.protocol import reference
-from tests.protocol.rows import array_send
-from tests.protocol.samples import array_of
-from tests.protocol.slicing import slices_of
+from protocol.values import arrays, readers
+from protocol.values.types import ColumnType, resolve
+from protocol.values.value_array import MalformedValue, UnheldValue
+from tests.protocol import independent
+from tests.protocol.made_rows import array_send
+from tests.protocol.sampled import array_of
+from tests.protocol.sliced import slices_of
 
 INT4S, TEXTS, DATES, BOXES = (resolve(oid, -1) for oid in (1007, 1009, 1182, 1020))
 
@@ -38,7 +38,7 @@ def test_any_text_in_elements(lists):
     """Both forms, and the plain state machine, give back what was written."""
     texts = [array_of(elements) for elements in lists]
     assert read_text(TEXTS, *texts) == lists
-    assert [reference.split(text, ",") for text in texts] == lists
+    assert [independent.split(text, ",") for text in texts] == lists
     assert read_binary(TEXTS, *(array_send([e if e is None else e.encode() for e in x], 25) for x in lists)) == lists
 
 

@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
-from protocol import readers
-from protocol.slices import BadValueError, MalformedValue
-from protocol.types import resolve
-from tests.protocol.samples import SAMPLES
-from tests.protocol.slicing import slices_of
+from protocol.values import readers
+from protocol.values.types import resolve
+from protocol.values.value_array import BadValueError, MalformedValue
+from tests.protocol.sampled import SAMPLES
+from tests.protocol.sliced import slices_of
 
 WIDTHS = {
     16: 1, 18: 1, 20: 8, 21: 2, 23: 4, 26: 4, 27: 6, 28: 4, 700: 4, 701: 8, 774: 8, 829: 6, 1082: 4, 1083: 8, 1114: 8,

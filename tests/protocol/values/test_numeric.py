@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import numeric, output, readers
-from protocol.slices import MalformedValue, TooLargeError, UnheldValue
-from protocol.types import ColumnType, resolve
-from tests.protocol.rows import decimals, numeric_send, typmod_of
-from tests.protocol.slicing import slices_of
+from protocol.values import numeric, output, readers
+from protocol.values.types import ColumnType, resolve
+from protocol.values.value_array import MalformedValue, TooLargeError, UnheldValue
+from tests.protocol.made_rows import decimals, numeric_send, typmod_of
+from tests.protocol.sliced import slices_of
 
 NUMERIC = resolve(1700, -1)
 SPECIAL = {name: struct.pack(">hhHH", 0, 0, sign, 0) for sign, name in output.NUMERIC_SPECIAL.items()}

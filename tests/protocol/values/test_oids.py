@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sql
-from protocol import oids
+from protocol.values import oids
 
 GENERATED_BY = 18
 

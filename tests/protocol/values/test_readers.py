@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from protocol import readers
-from protocol.slices import UnheldValue
-from protocol.types import Kind
-from tests.protocol import reference
-from tests.protocol.samples import EXTENSION_SAMPLES, SAMPLES
-from tests.protocol.slicing import slices_of
+from protocol.values import readers
+from protocol.values.types import Kind
+from protocol.values.value_array import UnheldValue
+from tests.protocol import independent
+from tests.protocol.sampled import EXTENSION_SAMPLES, SAMPLES
+from tests.protocol.sliced import slices_of
 
 if TYPE_CHECKING:
     from tests.protocol.conftest import Sent
@@ -21,7 +21,7 @@ FORMS = {"text": readers.read_text, "binary": readers.read_binary}
 
 
 def expected_of(sent: Sent) -> list[Any]:
-    return [reference.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
+    return [independent.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
 
 
 def check(sent: Sent) -> None:
@@ -35,15 +35,15 @@ def check(sent: Sent) -> None:
         found = FORMS[form](slices_of(present), sent.type, "null")
         assert found.type == sent.type.arrow
         found.validate(full=True)
-        assert reference.comparable(found.to_pylist()) == reference.comparable(map(reference.nulled, expected))
+        assert independent.comparable(found.to_pylist()) == independent.comparable(map(independent.nulled, expected))
         for index, (value, raw) in enumerate(zip(expected, present, strict=True)):
-            if reference.has_unrepresentable(value):
+            if independent.has_unrepresentable(value):
                 with pytest.raises(UnheldValue) as caught:
                     FORMS[form](slices_of([raw]), sent.type, "error")
                 assert caught.value.index == 0
                 if sent.type.kind is not Kind.ARRAY:
                     assert caught.value.text == texts[index].decode()
-        fine = [raw for value, raw in zip(expected, present, strict=True) if not reference.has_unrepresentable(value)]
+        fine = [raw for value, raw in zip(expected, present, strict=True) if not independent.has_unrepresentable(value)]
         strict = FORMS[form](slices_of(fine), sent.type, "error")
         assert strict.null_count == 0
         assert len(strict) == len(fine)

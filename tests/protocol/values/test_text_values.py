@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from protocol import readers
-from protocol.slices import MalformedValue, UnheldValue
-from protocol.types import resolve
-from tests.protocol.rows import typmod_of
-from tests.protocol.slicing import slices_of
+from protocol.values import readers
+from protocol.values.types import resolve
+from protocol.values.value_array import MalformedValue, UnheldValue
+from tests.protocol.made_rows import typmod_of
+from tests.protocol.sliced import slices_of
 
 DECIMAL = (1700, typmod_of(5, 2))
 GOOD = {

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 import sql
-from protocol import binary_values, output
-from protocol.types import BUILTIN, RANGE_SUBTYPES, Kind, TypeInfo, resolve
-from tests.protocol.rows import typmod_of
-from tests.protocol.samples import SAMPLES, TEXT_ONLY
+from protocol.values import binary_values, output
+from protocol.values.types import BUILTIN, RANGE_SUBTYPES, Kind, TypeInfo, resolve
+from tests.protocol.made_rows import typmod_of
+from tests.protocol.sampled import SAMPLES, TEXT_ONLY
 
 STRING = pa.string()
 UTC = pa.timestamp("us", tz="UTC")
 
-# The declarations of tests.protocol.samples whose Arrow type is not a string; in brackets those of arrays
+# The declarations of tests.protocol.sampled whose Arrow type is not a string; in brackets those of arrays
 ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),

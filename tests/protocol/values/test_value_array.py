@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import slices
-from protocol.slices import MalformedValue, Slices, UnheldValue
-from tests.protocol.slicing import slices_of
+from protocol.values import value_array
+from protocol.values.value_array import MalformedValue, Slices, UnheldValue
+from tests.protocol.sliced import slices_of
 
 VALUES = [b"", b"a", b"", b"bcd", b"\xff\0", b"x" * 100, b""]
 
@@ -76,35 +76,35 @@ def test_lengths():
     ],
 )
 def test_shown_values_are_short_and_printable(raw, shown):
-    assert slices.show(raw) == shown
+    assert value_array.show(raw) == shown
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_attempt_names_the_first_failing_value(first, more):
     values = pa.array(["1"] * first + ["x"] + ["1"] * more + ["y"])
     with pytest.raises(MalformedValue, match=f"at {first}$") as caught:
-        slices.attempt(lambda some: some.cast(pa.int32()), values, lambda index: f"at {index}")
+        value_array.attempt(lambda some: some.cast(pa.int32()), values, lambda index: f"at {index}")
     assert caught.value.index == first
 
 
 def test_refusing():
     none, some = np.array([False, False]), np.array([False, True])
     for policy in ("error", "null"):
-        assert slices.refuse(none, policy, str, "why") is None
-    assert slices.refuse(some, "null", str, "why") is some
+        assert value_array.refuse(none, policy, str, "why") is None
+    assert value_array.refuse(some, "null", str, "why") is some
     with pytest.raises(UnheldValue, match="why") as caught:
-        slices.refuse(some, "error", lambda index: f"value {index}", "why")
+        value_array.refuse(some, "error", lambda index: f"value {index}", "why")
     assert (caught.value.index, caught.value.text) == (1, "value 1")
 
 
 def test_merging():
     one, two = pa.array([10, 11], pa.int32()), pa.array([20], pa.int32())
     at = np.array
-    assert slices.merge([], 2, pa.int32()).to_pylist() == [None, None]
-    assert slices.merge([(at([0, 1]), one)], 2, pa.int32()) is one
-    assert slices.merge([(at([1, 3]), one)], 4, pa.int32()).to_pylist() == [None, 10, None, 11]
-    assert slices.merge([(at([0, 2]), one), (at([1]), two)], 3, pa.int32()).to_pylist() == [10, 20, 11]
-    assert slices.merge([(at([0, 2]), one), (at([3]), two)], 5, pa.int32()).to_pylist() == [10, None, 11, 20, None]
+    assert value_array.merge([], 2, pa.int32()).to_pylist() == [None, None]
+    assert value_array.merge([(at([0, 1]), one)], 2, pa.int32()) is one
+    assert value_array.merge([(at([1, 3]), one)], 4, pa.int32()).to_pylist() == [None, 10, None, 11]
+    assert value_array.merge([(at([0, 2]), one), (at([1]), two)], 3, pa.int32()).to_pylist() == [10, 20, 11]
+    assert value_array.merge([(at([0, 2]), one), (at([3]), two)], 5, pa.int32()).to_pylist() == [10, None, 11, 20, None]
 
 
 def test_faults_among_selected_values_get_their_own_index():
@@ -115,13 +115,13 @@ def test_faults_among_selected_values_get_their_own_index():
         raise MalformedValue(1, "bad")
 
     with pytest.raises(MalformedValue) as caught:
-        slices.read_selected(values, np.array([False, True, False, True]), pa.int32(), read)
+        value_array.read_selected(values, np.array([False, True, False, True]), pa.int32(), read)
     assert caught.value.index == 3
 
 
 def test_reading_of_none():
     values = slices_of([b"1", b"2"])
-    found = slices.read_selected(values, np.array([False, False]), pa.int32(), lambda some: pytest.fail(str(some)))
+    found = value_array.read_selected(values, np.array([False, False]), pa.int32(), lambda some: pytest.fail(str(some)))
     assert found.to_pylist() == [None, None]
 
 
@@ -132,7 +132,12 @@ def test_distinct_values_are_written_once():
         calls.append(raw)
         return raw.decode().upper()
 
-    assert slices.per_distinct(slices_of([b"a", b"b", b"a", b"a"]), output, "it").to_pylist() == ["A", "B", "A", "A"]
+    assert value_array.per_distinct(slices_of([b"a", b"b", b"a", b"a"]), output, "it").to_pylist() == [
+        "A",
+        "B",
+        "A",
+        "A",
+    ]
     assert calls == [b"a", b"b"]
 
 
@@ -141,17 +146,17 @@ def test_a_distinct_value_that_cannot_be_written_is_named():
         return str(int(raw))
 
     with pytest.raises(MalformedValue, match=r"it \\x78: invalid literal") as caught:
-        slices.per_distinct(slices_of([b"1", b"2", b"1", b"x", b"x"]), output, "it")
+        value_array.per_distinct(slices_of([b"1", b"2", b"1", b"x", b"x"]), output, "it")
     assert caught.value.index == 3
     with pytest.raises(MalformedValue, match="no text"):
-        slices.per_distinct(slices_of([b"1"]), lambda _: (_ for _ in ()).throw(ValueError("no text")), "it")
+        value_array.per_distinct(slices_of([b"1"]), lambda _: (_ for _ in ()).throw(ValueError("no text")), "it")
 
 
 def test_flat_arrays():
     strings = pa.array(["ab", "", "c", "def"])
-    offsets, content = slices.flat(strings.slice(1))
+    offsets, content = value_array.flat(strings.slice(1))
     assert (offsets.tolist(), content.tobytes()) == ([0, 0, 1, 4], b"cdef")
-    offsets, content = slices.flat(pa.array([], pa.string()))
+    offsets, content = value_array.flat(pa.array([], pa.string()))
     assert (offsets.tolist(), content.tobytes()) == ([0], b"")
-    again = slices.strings_of(*slices.flat(strings), pa.string())
+    again = value_array.strings_of(*value_array.flat(strings), pa.string())
     assert again == strings

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply.batch import Batch
-from bridge.apply.changes import TableChanges
-from bridge.apply.former import BatchFormer
-from bridge.apply.routes import Routes
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.target import Target
 from bridge.track.spool import SpoolFile, SpoolFolder
-from protocol.joined import Joined, Rows
 from protocol.lsn import Lsn
+from protocol.message_array import Joined, Rows
 from protocol.messages import LogicalMessage
 from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES

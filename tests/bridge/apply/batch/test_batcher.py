@@ -10,25 +10,25 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
-from bridge.apply.changes import DELETE, INSERT, UPDATE, Subscribed, key_of
-from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.filtering import RowFilters
-from bridge.apply.former import BatchFormer
-from bridge.apply.routes import Routes
-from bridge.apply.schemas import Schemas
+from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE, Subscribed, key_of
+from bridge.apply.delta.filtering import RowFilters
+from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.evolution.tracker import Schemas
 from bridge.apply.target import Target
-from bridge.apply.verdicts import ServerFilters
 from bridge.errors import ApplyError
-from bridge.filter.identity import Refusal
-from bridge.filter.server_filter import ServerFilter, VerdictError
+from bridge.publication.identity import Refusal
 from bridge.receive.publisher import Attribute
+from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from bridge.track.rows import ColumnRow
-from protocol.joined import Joined
 from protocol.lsn import INVALID, Lsn
+from protocol.message_array import Joined
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Transaction
-from protocol.types import resolve
+from protocol.values.types import resolve
 from protocol.walsender import XLogData, encode_xlog_data
 
 INT4, TEXT = 23, 25

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply import changes as c
-from bridge.apply import pieces as p
-from bridge.apply.evolution import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.renaming import renamed
+from bridge.apply.batch import collector as p
+from bridge.apply.batch import table_changes as c
+from bridge.apply.batch.renaming import renamed
+from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.target import Target, TargetColumn, spark_schema
 from bridge.errors import TargetError
 from protocol.lsn import INVALID
-from protocol.types import resolve
-from tests.bridge.apply.changes import changes_table, random_case
+from protocol.values.types import resolve
+from tests.bridge.apply.made_changes import changes_table, random_case
 
 TARGET = Target("public", "t", "/lake/public/t", StructType([]))
 

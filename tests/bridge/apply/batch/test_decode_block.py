@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.runs import Run, runs_of
+from bridge.apply.batch.decode_block import Run, runs_of
 from bridge.track.spool import SpoolFolder
-from protocol.joined import Joined
 from protocol.lsn import Lsn
+from protocol.message_array import Joined
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Ending, Transaction

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bridge.apply.runs import runs_of
-from bridge.apply.work import Work
+from bridge.apply.batch.decode_block import runs_of
+from bridge.apply.batch.decoding import Work
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
-from tests.bridge.apply.test_runs import transaction
+from tests.bridge.apply.batch.test_decode_block import transaction
 
 
 def test_errors_have_the_rows_transaction():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bridge.apply.changes import INSERT, UPDATE
-from bridge.apply.renaming import renamed, renaming
+from bridge.apply.batch.renaming import renamed, renaming
+from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.target import TargetColumn
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 INT, BIGINT = resolve(23, -1), resolve(20, -1)
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply.changes import Subscribed
-from bridge.apply.routes import DefinedRoutes, Routes
+from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.batch.table_changes import Subscribed
 from bridge.apply.target import Target
 from bridge.errors import TargetError
-from bridge.filter.definitions import parse
-from bridge.filter.routing import Routing
-from bridge.filter.row_filter import RowFilterError
+from bridge.publication.definitions import parse
+from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher
 from bridge.receive.relations import read_relations
+from bridge.rowfilter.row_filter import RowFilterError
 from protocol.lsn import Lsn
 from protocol.messages import Column, Relation
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 SCHEMA = """
 CREATE TABLE t (id int PRIMARY KEY, n int, note text COLLATE "en-x-icu");

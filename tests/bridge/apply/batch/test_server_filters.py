@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.apply.verdicts import ServerFilters, as_what_they_become
-from bridge.filter.server_filter import ServerFilter, VerdictError
+from bridge.apply.batch.server_filters import ServerFilters, as_what_they_become
+from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from protocol.columns import RowMessages
 from protocol.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.pgoutput import encode

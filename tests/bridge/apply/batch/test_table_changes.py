@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply import changes as c
-from tests.bridge.apply.changes import changes_table, random_case
+from bridge.apply.batch import table_changes as c
+from tests.bridge.apply.made_changes import changes_table, random_case
 
 
 def test_moves_exactly_when_a_key_change_carries_an_unchanged_value():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from bridge.apply.changes import Subscribed
-from bridge.apply.filtering import RowFilters
+from bridge.apply.batch.table_changes import Subscribed
+from bridge.apply.batch.wanted import cast, chosen, old_columns, wanted_columns
+from bridge.apply.delta.filtering import RowFilters
 from bridge.apply.target import Target, TargetColumn
-from bridge.apply.wanted import cast, chosen, old_columns, wanted_columns
 from protocol.lsn import INVALID
 from protocol.messages import Column, Relation
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 INT4, INT8 = resolve(23, -1), resolve(20, -1)
 COLUMNS = tuple(TargetColumn(name, INT4) for name in "abc")

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.apply import delta
-from bridge.apply.bag import Bag, identity, merge_statement, settle
-from bridge.apply.changes import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE, Staged, TableChanges
-from bridge.apply.conflicts import DELETE_MISSING, UPDATE_MISSING
-from bridge.apply.stage import SparkStage, as_frame
-from bridge.apply.table import apply_table
+from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE, Staged, TableChanges
+from bridge.apply.delta import commit
+from bridge.apply.delta.bag import Bag, identity, merge_statement, settle
+from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.table import apply_table
+from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.apply.target import Target, TargetColumn, spark_schema
 from bridge.session import fork
 from protocol.lsn import Lsn
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 COLUMNS = tuple(
     TargetColumn(name, resolve(oid, typmod))
@@ -118,7 +118,7 @@ def target(spark, tmp_path):
     fields = [(column.name, column.type.arrow) for column in COLUMNS]
     schema = spark_schema([fields[0], ("own `col", pa.string()), *fields[1:]])
     path = str(tmp_path / "t")
-    delta.create(spark, path, schema)
+    commit.create(spark, path, schema)
     return Target("public", "t", path, schema)
 
 
@@ -129,7 +129,7 @@ def fill(spark, target, rows, own=None):
             "own `col": pa.array([own] * len(rows), pa.string()),
         }
     )
-    delta.append(as_frame(spark, table), target.path)
+    commit.append(as_frame(spark, table), target.path)
 
 
 def content(spark, target):
@@ -158,7 +158,7 @@ def test_random_histories(spark, target, seed, missing):
             model.apply(*change)
         batch = TableChanges(target, COLUMNS, (), table)
         for _ in range(1 + number):  # the second time Delta has it already
-            with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(2 + number))):
+            with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(2 + number))):
                 apply_table(session, batch, conflicts=found.append)
         assert content(spark, target) == +model.rows
     counts: Counter[str] = Counter()
@@ -223,7 +223,7 @@ def test_rows_that_become_others_keep_the_columns_that_only_the_target_has(spark
     batch = TableChanges(target, COLUMNS, (), table_of(steps, random.Random(1)), fills=fills)
     session = fork(spark)
     for _ in range(2):  # the second time Delta has it already
-        with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(2))):
+        with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(2))):
             apply_table(session, batch, conflicts=found.append)
     found_rows = spark.read.format("delta").load(target.path).select("k_0", "`own ``col`").collect()
     assert {tuple(one) for one in found_rows} >= {(8, "d"), (3, "e"), (10, "new")}

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bridge.apply import durable
-from bridge.apply.changes import INSERT
-from bridge.apply.durable import LocalTables, local_folder
+from bridge.apply.applier import BatchApplier
+from bridge.apply.batch.table_changes import INSERT
+from bridge.apply.delta import durable
+from bridge.apply.delta.durable import LocalTables, local_folder
 from bridge.apply.target import Target
-from bridge.apply.worker import BatchApplier
 from bridge.errors import ApplyError, StateError
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
-from tests.bridge.apply.targets import changes, content, empty_target
-from tests.bridge.apply.test_worker import batch
+from tests.bridge.apply.made_targets import changes, content, empty_target
+from tests.bridge.apply.test_applier import batch
 from tests.oracle.delta import differences
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.entry_filters import AnyOf, EntryFilters
-from bridge.apply.filtering import RowFilters
-from bridge.apply.verdicts import ServerFilters
+from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.delta.entry_filters import AnyOf, EntryFilters
+from bridge.apply.delta.filtering import RowFilters
 from bridge.config import Subscription
-from bridge.filter.definitions import parse
-from bridge.filter.routing import Routing
-from bridge.filter.row_filter import RowFilterError
+from bridge.publication.definitions import parse
+from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
 from bridge.receive.verdicts import FilterServer
-from protocol.types import resolve
-from tests.bridge.filter.servers import routing
+from bridge.rowfilter.row_filter import RowFilterError
+from protocol.values.types import resolve
+from tests.bridge.publication.on_server import routing
 
 
 @pytest.fixture

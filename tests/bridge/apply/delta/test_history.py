@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.apply.history import Commit, History
+from bridge.apply.delta.history import Commit, History
 from bridge.errors import TargetError
 from protocol.lsn import Lsn
 
@@ -81,7 +81,7 @@ def test_it_is_looked_for_behind_any_number_of_others(monkeypatch):
     found, asked = history(*upkeep, *BEFORE, mine(0x20), *upkeep[:10])
     assert found.first_of(ME, Lsn(0x20)) == 132
     assert asked == [50]
-    monkeypatch.setattr("bridge.apply.history._LOOKED_AT", 1)
+    monkeypatch.setattr("bridge.apply.delta.history._LOOKED_AT", 1)
     assert history(mine(0x20))[0].first_of(ME, Lsn(0x20)) == 0
     assert history()[0].first_of(ME, Lsn(0x20)) is None
 

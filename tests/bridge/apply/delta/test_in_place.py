@@ -14,17 +14,17 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from structlog.testing import capture_logs
 
 from bridge import faults
-from bridge.apply import delta
-from bridge.apply.batch import Batch
-from bridge.apply.changes import INSERT, UPDATE
-from bridge.apply.in_place import came_in_the_way, in_place
-from bridge.apply.worker import BatchApplier
+from bridge.apply.applier import BatchApplier
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import INSERT, UPDATE
+from bridge.apply.delta import commit
+from bridge.apply.delta.in_place import came_in_the_way, in_place
 from bridge.errors import TargetBusy
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent
 from protocol.lsn import Lsn
-from tests.bridge.apply.targets import changes, content, empty_target
+from tests.bridge.apply.made_targets import changes, content, empty_target
 
 EXCEPTIONS = [
     base.DeltaConcurrentModificationException,
@@ -93,7 +93,7 @@ def test_what_came_in_the_way():
 
 
 def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
-    monkeypatch.setattr("bridge.apply.in_place._PAUSE_S", 0)
+    monkeypatch.setattr("bridge.apply.delta.in_place._PAUSE_S", 0)
     errors: list[Exception] = [base.ConcurrentAppendException("[DELTA_CONCURRENT_APPEND] files\nmore")] * 9
     tried: list[int] = []
 
@@ -150,10 +150,10 @@ class Merging:
                 time.sleep(0.02)
             return action
 
-        merge_into = delta.merge_into
+        merge_into = commit.merge_into
         holding = F.udf(held, "string")
         monkeypatch.setattr(
-            delta,
+            commit,
             "merge_into",
             lambda source, *rest: merge_into(source.coalesce(1).withColumn("action", holding(F.col("action"))), *rest),
         )
@@ -197,15 +197,15 @@ def test_a_merge_beside_others(spark, catalog, tmp_path, monkeypatch):
         return Batch(Lsn(start), Lsn(start + 0x10), Lsn(start + 8), number, 1, 1, [changes(target, *rows)])
 
     for id_ in (1, 2):  # two files, so that there is something to optimize
-        delta.append(spark.createDataFrame([(id_, "before")], target.schema), target.path)
+        commit.append(spark.createDataFrame([(id_, "before")], target.schema), target.path)
     other = fork(spark)
     merging = Merging(monkeypatch, tmp_path)
     third = batch(3, (UPDATE, None, 1, "third"))
 
     def same_batch():
         row = catalog.subscription("sub")
-        stamp = delta.CommitStamp(row.batch_app_id, third.start_lsn, third.end_lsn)
-        with delta.stamped(other, stamp):
+        stamp = commit.CommitStamp(row.batch_app_id, third.start_lsn, third.end_lsn)
+        with commit.stamped(other, stamp):
             other.sql(f"UPDATE delta.`{target.path}` SET note = 'third' WHERE id = 1").collect()
 
     cases = (
@@ -241,12 +241,12 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
         1,
         [changes(busy, (INSERT, None, 1, "a"), key=()), changes(other, (INSERT, None, 1, "a"), key=())],
     )
-    apply_table = "bridge.apply.worker.apply_table"
+    apply_table = "bridge.apply.applier.apply_table"
     undone: list[str] = []
     faults.install(lambda point: undone.append(point) if point == "undo_begun" else None)
     try:
         with monkeypatch.context() as patch:
-            from bridge.apply.table import apply_table as real
+            from bridge.apply.delta.table import apply_table as real
 
             def refused(session, table, **arguments):
                 if table.target.name == "busy":
@@ -254,7 +254,7 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
                 real(session, table, **arguments)
 
             patch.setattr(apply_table, refused)
-            patch.setattr("bridge.apply.in_place._PAUSE_S", 0)
+            patch.setattr("bridge.apply.delta.in_place._PAUSE_S", 0)
             with pytest.raises(TargetBusy):
                 applier(spark, catalog).apply(one)
     finally:

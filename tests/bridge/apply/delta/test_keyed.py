@@ -10,17 +10,17 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.apply import delta
-from bridge.apply.changes import Staged, TableChanges, moves
-from bridge.apply.conflicts import Conflict, Conflicts, conflict_of
-from bridge.apply.keyed import NewKeys, new_keys
-from bridge.apply.stage import SparkStage, as_frame
-from bridge.apply.table import apply_table
+from bridge.apply.batch.table_changes import Staged, TableChanges, moves
+from bridge.apply.delta import commit
+from bridge.apply.delta.keyed import NewKeys, new_keys
+from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.table import apply_table
+from bridge.apply.effects.conflicts import Conflict, Conflicts, conflict_of
 from bridge.apply.target import Target, TargetColumn, spark_schema
 from bridge.session import fork
 from protocol.lsn import Lsn
-from protocol.types import resolve
-from tests.bridge.apply.changes import (
+from protocol.values.types import resolve
+from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,
     Case,
@@ -43,10 +43,10 @@ def made(spark, tmp_path):
     def make(rows):
         path = str(tmp_path / f"t{len(list(tmp_path.iterdir()))}")
         schema = spark_schema([(c.name, arrow) for c, arrow in zip(COLUMNS, TYPES, strict=True)])
-        delta.create(spark, path, schema)
+        commit.create(spark, path, schema)
         columns = list(zip(*((*key, *row) for key, row in rows.items()), strict=True)) or [()] * 4
         arrays = [pa.array(column, arrow) for column, arrow in zip(columns, TYPES, strict=True)]
-        delta.append(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
+        commit.append(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
         return Target("public", "t", path, schema)
 
     return make
@@ -63,7 +63,7 @@ def apply(session, target, table, lsn=2, **options):
     """Apply changes as a batch that ends at an LSN; returns the conflicts it reported."""
     found: list[Conflicts] = []
     truncated = options.pop("truncated", False)
-    with delta.stamped(session, delta.CommitStamp("app", Lsn(1), Lsn(lsn))):
+    with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(lsn))):
         changes = TableChanges(target, COLUMNS, KEY, table, truncated)
         apply_table(session, changes, conflicts=found.append, **options)
     return {name: count for conflicts in found for name, count in conflicts.counts.items()}

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.apply.net_effect import net_effect
-from tests.bridge.apply.changes import KEY, TOAST, after_all, before_all, changes_table, merged, random_case
+from bridge.apply.delta.net_effect import net_effect
+from tests.bridge.apply.made_changes import KEY, TOAST, after_all, before_all, changes_table, merged, random_case
 
 
 def effects_of(spark, table, toast=(TOAST,)):

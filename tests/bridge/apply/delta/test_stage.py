@@ -9,9 +9,9 @@ import weakref
 
 import pyarrow as pa
 
-from bridge.apply.changes import UPDATE
-from bridge.apply.renaming import Renaming
-from bridge.apply.stage import SparkStage
+from bridge.apply.batch.renaming import Renaming
+from bridge.apply.batch.table_changes import UPDATE
+from bridge.apply.delta.stage import SparkStage
 
 VALUES = {
     "seq": (pa.int64(), [1, 2]),

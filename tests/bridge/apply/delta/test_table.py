@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.changes import DELETE, INSERT, UPDATE
-from bridge.apply.table import apply_table
-from tests.bridge.apply.targets import changes, content, empty_target
+from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE
+from bridge.apply.delta.table import apply_table
+from tests.bridge.apply.made_targets import changes, content, empty_target
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.apply.stage import as_frame
+from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.unheld import exact, held, unheld_of
 from bridge.apply.target import TargetColumn, spark_type
-from bridge.apply.unheld import exact, held, unheld_of
-from bridge.filter.row_filter import FilterColumn, translate
-from protocol.types import resolve
+from bridge.rowfilter.row_filter import FilterColumn, translate
+from protocol.values.types import resolve
 
 TYPES = {name: resolve(oid, -1, {}) for name, oid in (("day", 1082), ("ts", 1114), ("tz", 1184))}
 DAYS = [

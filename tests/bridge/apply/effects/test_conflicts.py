@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.apply.conflicts import (
+from bridge.apply.effects.conflicts import (
     DELETE_MISSING,
     EXAMPLES,
     INSERT_EXISTS,

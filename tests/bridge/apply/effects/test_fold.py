@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.apply import moved
-from bridge.apply.conflicts import Tally
-from tests.bridge.apply.changes import (
+from bridge.apply.effects import fold
+from bridge.apply.effects.conflicts import Tally
+from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,
     RowAtATime,
@@ -25,7 +25,7 @@ from tests.bridge.apply.changes import (
 def folded(changes, before, *, overwrite=False):
     """Effects and conflicts of changes to a table."""
     tally = Tally()
-    return moved.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite).to_pylist(), tally
+    return fold.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite).to_pylist(), tally
 
 
 @settings(max_examples=300, deadline=None)
@@ -53,7 +53,7 @@ def test_fold_agrees_with_row_at_a_time_whatever_the_target_has(seed, overwrite,
     for change in changes.to_pylist():
         model.apply(change)
     if model.stopped is not None:
-        with pytest.raises(moved.Exists) as caught:
+        with pytest.raises(fold.Exists) as caught:
             folded(changes, before, overwrite=overwrite)
         assert (caught.value.name, caught.value.key) == model.stopped
         return
@@ -77,7 +77,7 @@ def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
 
 
 def test_keys_that_python_would_not_find():
-    (nan, items, nested) = moved.key_of_values([float("nan"), [1, float("nan")], 1.5])
-    assert (nan, items, nested) == moved.key_of_values([float("nan"), [1, float("nan")], 1.5])
+    (nan, items, nested) = fold.key_of_values([float("nan"), [1, float("nan")], 1.5])
+    assert (nan, items, nested) == fold.key_of_values([float("nan"), [1, float("nan")], 1.5])
     assert math.isnan(nan)
     assert hash(items) is not None

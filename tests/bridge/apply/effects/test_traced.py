@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.apply.bag import settle
-from bridge.apply.changes import DELETE, INSERT, UPDATE
-from bridge.apply.traced import trace
+from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE
+from bridge.apply.delta.bag import settle
+from bridge.apply.effects.traced import trace
 
 
 def turns(*changes: tuple[int, int, int]) -> pa.Table:

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.apply.evolution import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
-from bridge.apply.schemas import value_of
+from bridge.apply.evolution.plan import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
+from bridge.apply.evolution.tracker import value_of
 from bridge.apply.target import spark_schema
 from bridge.errors import TargetError
 from bridge.receive.publisher import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.messages import Column
-from protocol.types import resolve
-from tests.bridge.apply.test_attnums import INT, TEXT, Server, catalog, known, message
+from protocol.values.types import resolve
+from tests.bridge.apply.evolution.test_attrmap import INT, TEXT, Server, catalog, known, message
 
 SMALLINT, BIGINT, FLOAT4, FLOAT8, DATE, TIMESTAMP, NUMERIC, CHAR, UUID = 21, 20, 700, 701, 1082, 1114, 1700, 1042, 2950
 

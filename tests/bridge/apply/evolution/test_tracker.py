@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution import AddColumn
-from bridge.apply.schemas import Schemas, State, columns_of, learned, value_of
+from bridge.apply.evolution.plan import AddColumn
+from bridge.apply.evolution.tracker import Schemas, State, columns_of, learned, value_of
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import TargetError
 from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
@@ -17,7 +17,7 @@ from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Relation
-from protocol.types import resolve
+from protocol.values.types import resolve
 
 INT = 23
 TARGET = Target("public", "t", "/lake/public/t", spark_schema([("id", pa.int32())]))

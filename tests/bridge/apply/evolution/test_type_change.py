@@ -8,10 +8,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.apply.schemas import value_of
-from bridge.apply.type_change import common_type, keeps_values
+from bridge.apply.evolution.tracker import value_of
+from bridge.apply.evolution.type_change import common_type, keeps_values
 from bridge.receive.publisher import Publisher
-from protocol.types import TypeInfo, resolve
+from protocol.values.types import TypeInfo, resolve
 
 D = pa.decimal128
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.apply.widening import holds, published_type, widened
-from protocol.types import resolve
-from tests.protocol.rows import typmod_of
+from bridge.apply.evolution.widening import holds, published_type, widened
+from protocol.values.types import resolve
+from tests.protocol.made_rows import typmod_of
 
 INT2, INT4, INT8 = pa.int16(), pa.int32(), pa.int64()
 REAL, DOUBLE, DATE, STAMP, ZONED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.filter.verdicts import refused
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "array_upper(ia, 1) = 3",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.filter.verdicts import refused
+from tests.bridge.rowfilter.compared import refused
 
 
 def test_ilike_and_like_agree_with_the_server(rows):

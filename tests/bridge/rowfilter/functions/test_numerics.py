@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.filter.verdicts import refused
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "n = ANY (ARRAY[1::numeric, 2.5])",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.patterns import like, like_escaped, regular_expression
-from bridge.filter.refusal import Refused
-from tests.bridge.filter.verdicts import refused
+from bridge.rowfilter.functions.patterns import like, like_escaped, regular_expression
+from bridge.sqltext.refusal import Refused
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "c like 'a%'",

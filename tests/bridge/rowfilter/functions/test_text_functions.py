@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bridge.filter.verdicts import refused
+from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [
     "t || t2 = 'aa'",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.parse_tree import where
-from bridge.filter.refusal import (
+from bridge.rowfilter.on_server.parse_tree import where
+from bridge.sqltext.refusal import (
     MUTABLE_FUNCTIONS,
     ONLY_SIMPLE,
     SYSTEM_COLUMNS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filter.refusal import Refused
-from bridge.filter.server_filter import ServerColumn, any_of, candidate
+from bridge.rowfilter.on_server.server_filter import ServerColumn, any_of, candidate
+from bridge.sqltext.refusal import Refused
 
 COLUMNS = {
     "a": ServerColumn("a", 23),

@@ -1,0 +1,1 @@
+"""The net effect of changes on rows, as Arrow tables. No Spark."""

@@ -1,0 +1,1 @@
+"""A published table's new definition, and what it makes of the Delta table's columns."""

@@ -1,0 +1,1 @@
+"""What each command prints, and what it asks of the catalog and the server."""

@@ -1,1 +1,0 @@
-"""What is published, and to which table: publications, routing, row filters."""

@@ -1,0 +1,1 @@
+"""What is published, and as which table: PostgreSQL's rules. No Spark, no connection."""

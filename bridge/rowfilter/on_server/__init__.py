@@ -1,0 +1,1 @@
+"""Row filters that a PostgreSQL server computes, where Spark cannot."""

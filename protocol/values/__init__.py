@@ -1,0 +1,1 @@
+"""The values of PostgreSQL's types, in text and in binary form, as Arrow arrays."""
