@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import Staged, Subscribed
 from bridge.apply.target import Target, spark_schema
@@ -120,7 +120,7 @@ def stolen_s() -> float:
 
 
 def _consume(
-    queue: TransactionQueue, progress: Progress, former: BatchFormer | None, settings: Subscription, end_lsn: Lsn
+    queue: TransactionQueue, progress: Progress, former: Batcher | None, settings: Subscription, end_lsn: Lsn
 ) -> tuple[int, int]:
     """Batches as the apply loop takes them with lag, full ones; at the end what remains."""
     limits = BatchLimits(_DECODED_ROWS, settings.batch_max_bytes, max_age_s=0)
@@ -134,7 +134,7 @@ def _consume(
         rows += _decode(former, taken) if former else sum(item.n_rows for item in taken)
 
 
-def _decode(former: BatchFormer, taken: Sequence[Transaction | TransactionRun]) -> int:
+def _decode(former: Batcher, taken: Sequence[Transaction | TransactionRun]) -> int:
     """How many changes there are in the tables that are made of them."""
     if not taken:
         return 0
@@ -142,7 +142,7 @@ def _decode(former: BatchFormer, taken: Sequence[Transaction | TransactionRun]) 
     return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
 
 
-def _former(job: Job) -> BatchFormer:
+def _former(job: Job) -> Batcher:
     """As a subscriber's whose targets have the published columns."""
     with Publisher(job.conninfo, application_name=_NAME) as publisher:
         tables = publisher.tables([job.publication])
@@ -152,9 +152,7 @@ def _former(job: Job) -> BatchFormer:
         fields = [(column.name, resolve(column.type_oid, column.typmod, catalog).arrow) for column in table.columns]
         target = Target(table.namespace, table.name, f"/{table.qualified_name}", spark_schema(fields))
         subscribed[table.namespace, table.name] = Subscribed(target, INVALID, table.primary_key)
-    return BatchFormer(
-        _NAME, Routes(subscribed), lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted]
-    )
+    return Batcher(_NAME, Routes(subscribed), lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted])
 
 
 if __name__ == "__main__":

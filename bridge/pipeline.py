@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults
-from bridge.apply.applier import BatchApplier
-from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.applier import Applier
+from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.apply.delta import commit, messages
 from bridge.apply.delta.stage import SparkStage
-from bridge.apply.evolution.tracker import Schemas
-from bridge.apply.worker import ApplyLoop, Stream
+from bridge.apply.evolution.tracker import DefinitionTracker
+from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.publication.reapply import apply_publications, definitions_of
 from bridge.receive.options import pgoutput_options
@@ -242,7 +242,7 @@ def _stream(
         raise BridgeError("the subscription's state was removed while it ran")
     # what large transactions may hold in memory, on their way in and again on their way out
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
-    former = BatchFormer(
+    former = Batcher(
         subscription.origin_name,
         published.routes(subscribed, log),
         published.types,
@@ -267,7 +267,7 @@ def _stream(
         notice=partial(_notice, log, set()),
     )
     try:
-        applier = BatchApplier(
+        applier = Applier(
             spark,
             catalog,
             subscription=name,
@@ -283,7 +283,7 @@ def _stream(
         receiver.start()
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
-        ApplyLoop(
+        ApplyWorker(
             name, Stream(receiver, queue, progress), former, applier, catalog, limits=limits, control=control, log=log
         ).run()
     finally:
@@ -295,7 +295,9 @@ def spool_folder(catalog: Catalog, name: str) -> Path:
     return catalog.state_dir / "spool" / name
 
 
-def _schemas(published: Published, spark: SparkSession, catalog: Catalog, log: FilteringBoundLogger) -> Schemas | None:
+def _schemas(
+    published: Published, spark: SparkSession, catalog: Catalog, log: FilteringBoundLogger
+) -> DefinitionTracker | None:
     """What has the targets' columns follow the stream's; None with schema_evolution = "strict"."""
     subscription = published.subscription
     if subscription.schema_evolution == "strict":
@@ -304,7 +306,7 @@ def _schemas(published: Published, spark: SparkSession, catalog: Catalog, log: F
     def warn(relation: str, text: str, remedy: str) -> None:
         log.warning(text, relation=relation, hint=f"to copy the table afresh, run: {remedy}")
 
-    return Schemas(
+    return DefinitionTracker(
         refresh.owner_of(subscription.name),
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,

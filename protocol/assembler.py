@@ -46,7 +46,7 @@ from protocol.walsender import decode_xlog_data
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from protocol.message_array import Joined, Rows
+    from protocol.message_array import ChunkedMessages, MessageArray
 
 
 class State(enum.Enum):
@@ -122,7 +122,7 @@ class TransactionAssembler:
             LogicalMessage: self._event,
         }
 
-    def rows(self) -> Rows:
+    def rows(self) -> ChunkedMessages:
         """The open transaction's row messages, to extend.
 
         Raises:
@@ -137,7 +137,7 @@ class TransactionAssembler:
         streamed = list(self.streamed.values())
         return streamed if self.open is None or self.open.in_stream else [*streamed, self.open]
 
-    def take(self, messages: Joined) -> Iterator[Transaction | TransactionRun]:
+    def take(self, messages: MessageArray) -> Iterator[Transaction | TransactionRun]:
         """Take messages as they come, each in its XLogData.
 
         Yields:

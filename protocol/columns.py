@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.decode_chunk import Column, Stretch, decode_in_stretches
+from protocol.decode_chunk import Column, DecodeChunk, decode_in_chunks
 from protocol.errors import MalformedMessage, UnsupportedMessage
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Value, ValueKind
-from protocol.values.value_array import Bools, Bytes, Ints, Slices, Unrepresentable, merge, numbers_at
+from protocol.values.value_array import Bools, Bytes, Ints, Unrepresentable, ValueArray, merge, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -63,12 +63,12 @@ class RowMessages:
 
     def __init__(
         self,
-        messages: Sequence[bytes | bytearray | memoryview] | Joined,
+        messages: Sequence[bytes | bytearray | memoryview] | MessageArray,
         *,
         skip_bytes: int = 0,
         in_stream: bool = False,
     ) -> None:
-        joined = messages if isinstance(messages, Joined) else Joined.of(messages)
+        joined = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
         self._joined = joined.without_prefix(skip_bytes)
         data, starts = self._joined.data, self._joined.starts
         self._body = 1 + (_XID_BYTES if in_stream else 0) + _RELATION_BYTES
@@ -143,7 +143,7 @@ class RowMessages:
             )
             for i, (column, type_) in enumerate(zip(relation.columns, types, strict=True))
         ]
-        parts = decode_in_stretches(
+        parts = decode_in_chunks(
             self._joined,
             chosen,
             lambda index: TAG_NAMES[int(self.tags[index])],
@@ -168,7 +168,7 @@ class RowMessages:
         Raises:
             MalformedMessage: A message does not have the form of its tag or the relation's number of columns.
         """
-        parts = decode_in_stretches(
+        parts = decode_in_chunks(
             self._joined,
             rows,
             lambda index: TAG_NAMES[int(self.tags[index])],
@@ -188,7 +188,7 @@ class _Part(NamedTuple):
     unheld: dict[str, pa.Array]
 
 
-def _marks(stretch: Stretch, tags: Bytes, positions: Ints) -> tuple[Bytes, Bools]:
+def _marks(stretch: DecodeChunk, tags: Bytes, positions: Ints) -> tuple[Bytes, Bools]:
     """The marks of the first tuples, which stand at `positions`, and whether those are of the old rows."""
     every = np.arange(len(stretch))
     stretch.check(positions < stretch.ends, every, positions, "expected a tuple, nothing remains")
@@ -199,7 +199,7 @@ def _marks(stretch: Stretch, tags: Bytes, positions: Ints) -> tuple[Bytes, Bools
     return marks, has_old
 
 
-def _check_behind_old(stretch: Stretch, tags: Bytes, positions: Ints, has_old: Bools) -> None:
+def _check_behind_old(stretch: DecodeChunk, tags: Bytes, positions: Ints, has_old: Bools) -> None:
     """Behind an old tuple, which ends at its message's place of `positions`, there is nothing, or the new one."""
     deleted = np.flatnonzero(tags == DELETE)
     stretch.check_end(deleted, positions[deleted])
@@ -209,7 +209,7 @@ def _check_behind_old(stretch: Stretch, tags: Bytes, positions: Ints, has_old: B
 
 
 def _raw(
-    stretch: Stretch, tags: Bytes, body: int, relation: Relation, columns: Collection[int]
+    stretch: DecodeChunk, tags: Bytes, body: int, relation: Relation, columns: Collection[int]
 ) -> tuple[list[Tuple | None], list[Tuple | None]]:
     positions = stretch.starts + body
     _, has_old = _marks(stretch, tags, positions)
@@ -226,7 +226,7 @@ def _raw(
     return olds, news
 
 
-def _decode(stretch: Stretch, tags: Bytes, body: int, columns: Sequence[Column]) -> _Part:
+def _decode(stretch: DecodeChunk, tags: Bytes, body: int, columns: Sequence[Column]) -> _Part:
     positions = stretch.starts + body
     marks, has_old = _marks(stretch, tags, positions)
     old = None
@@ -267,7 +267,7 @@ class _Tuples:
         unheld: By message, texts of the last column's values that could not be held; None where none are to be shown.
     """
 
-    def __init__(self, stretch: Stretch, owners: Ints, positions: Ints, columns: int) -> None:
+    def __init__(self, stretch: DecodeChunk, owners: Ints, positions: Ints, columns: int) -> None:
         self._stretch = stretch
         self._owners = owners
         self._ends = stretch.ends[owners]
@@ -297,7 +297,7 @@ class _Tuples:
         self.positions = self._following
         return merge(parts, count, column.type.arrow)
 
-    def _step(self, name: str) -> tuple[Bytes, Slices, bool]:
+    def _step(self, name: str) -> tuple[Bytes, ValueArray, bool]:
         """The next column's kinds and values, and whether all have one of one kind; what follows is `_following`."""
         stretch = self._stretch
         # One read has the kind and the length: where a value has none, what is read there is not used.
@@ -317,7 +317,7 @@ class _Tuples:
         fits = following <= self._ends
         stretch.check(fits, self._owners, self.positions, f'the value of column "{name}" does not end here')
         self._following = following
-        return kinds, Slices(stretch.data, starts, lengths), alike
+        return kinds, ValueArray(stretch.data, starts, lengths), alike
 
     def raw(self, names: Sequence[str], columns: Collection[int]) -> list[Tuple | None]:
         """The values of these columns, by message; None for those without a tuple. Reads all of the tuples."""
@@ -346,7 +346,7 @@ class _Tuples:
         self._stretch.check(_KNOWN_KINDS[kinds], self._owners, self.positions, reason)
 
     def _read_mixed(
-        self, column: Column, kinds: Bytes, values: Slices, unchanged: Bools | None
+        self, column: Column, kinds: Bytes, values: ValueArray, unchanged: Bools | None
     ) -> list[tuple[Ints, pa.Array]]:
         stretch, owners = self._stretch, self._owners
         self._check_kinds(kinds, column.name)
@@ -363,7 +363,7 @@ class _Tuples:
                 parts.append((some, self._read_values(column, some, values.select(which), kind)))
         return parts
 
-    def _read_values(self, column: Column, owners: Ints, values: Slices, kind: int) -> pa.Array:
+    def _read_values(self, column: Column, owners: Ints, values: ValueArray, kind: int) -> pa.Array:
         if kind == _BINARY and not column.type.binary:
             reason = f"a value of type {column.type.oid} in binary form, which is read from text only"
             raise UnsupportedMessage(f'column "{column.name}": {reason}')

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from protocol.decode_chunk import Column, Stretch, decode_in_stretches
+from protocol.decode_chunk import Column, DecodeChunk, decode_in_chunks
 from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
-from protocol.message_array import Joined
-from protocol.values.value_array import Slices, Unrepresentable, merge, numbers_at
+from protocol.message_array import MessageArray
+from protocol.values.value_array import Unrepresentable, ValueArray, merge, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -57,7 +57,7 @@ class CopyDecoder:
         self._started = False
         self._ended = False
 
-    def decode(self, messages: Sequence[bytes | bytearray | memoryview] | Joined) -> pa.Table:
+    def decode(self, messages: Sequence[bytes | bytearray | memoryview] | MessageArray) -> pa.Table:
         """Decode the next messages, given one by one or as they lie in a buffer.
 
         Returns:
@@ -70,7 +70,7 @@ class CopyDecoder:
                 from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
-        joined = messages if isinstance(messages, Joined) else Joined.of(messages)
+        joined = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
         if not len(joined.starts):
             return self._schema.empty_table()
         if self._ended:
@@ -84,7 +84,7 @@ class CopyDecoder:
         if len(rows) and bytes(joined.data[joined.starts[-1] : joined.ends[-1]]) == _TRAILER:
             self._ended = True
             rows = rows[:-1]
-        batches = decode_in_stretches(joined, rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
+        batches = decode_in_chunks(joined, rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
         return pa.Table.from_batches(batches, self._schema)
 
     def finish(self) -> None:
@@ -96,7 +96,7 @@ class CopyDecoder:
         if not self._ended:
             raise MalformedMessage(NAME, 0, "it ended without a trailer" if self._started else "it had no header")
 
-    def _decode(self, stretch: Stretch) -> pa.RecordBatch:
+    def _decode(self, stretch: DecodeChunk) -> pa.RecordBatch:
         owners = np.arange(len(stretch))
         positions = stretch.starts + _COUNT_BYTES
         stretch.check(positions <= stretch.ends, owners, stretch.starts, "the row has no number of columns")
@@ -111,7 +111,7 @@ class CopyDecoder:
             fits = (following <= stretch.ends) & (lengths >= -1)
             stretch.check(fits, owners, positions, f'the value of column "{column.name}" does not end here')
             present = owners if lengths.min() >= 0 else np.flatnonzero(lengths >= 0)
-            values = Slices(stretch.data, starts, lengths)
+            values = ValueArray(stretch.data, starts, lengths)
             some = values if len(present) == len(owners) else values.select(present)
             found = stretch.read(column, present, some, binary=True)
             arrays.append(merge([(present, found)], len(owners), column.type.arrow))

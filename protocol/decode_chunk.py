@@ -18,16 +18,16 @@ from protocol.values.value_array import (
     Bools,
     Bytes,
     Ints,
-    Slices,
     TooLargeError,
     UnheldValue,
     Unrepresentable,
+    ValueArray,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.message_array import Joined
+    from protocol.message_array import MessageArray
     from protocol.values.types import ColumnType
 
 # Of rows and bytes of buffer: what is made of them on the way stays in the caches (measured: twice as many
@@ -45,7 +45,7 @@ class Column(NamedTuple):
         name: For errors.
         type: How its values are read.
         unrepresentable: What to do with what the type cannot hold.
-        shown: Such a value's text is wanted (`Stretch.read_showing`); then it is NULL.
+        shown: Such a value's text is wanted (`DecodeChunk.read_showing`); then it is NULL.
         wanted: Its values are wanted at all.
     """
 
@@ -57,7 +57,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DecodeChunk:
     """Some messages one after another in a buffer, perhaps with others between them.
 
     Attributes:
@@ -91,7 +91,7 @@ class Stretch:
         """Raise if a message goes on behind the position up to which it was read."""
         self.check(positions == self.ends[owners], owners, positions, "bytes after the end of the message")
 
-    def read(self, column: Column, owners: Ints, values: Slices, *, binary: bool) -> pa.Array:
+    def read(self, column: Column, owners: Ints, values: ValueArray, *, binary: bool) -> pa.Array:
         """Read values of a column, one from each of the messages, none NULL.
 
         Raises:
@@ -116,7 +116,7 @@ class Stretch:
             raise UnrepresentableValue(column.name, values.show(0), reason, self.first_row) from None
 
     def read_showing(
-        self, column: Column, owners: Ints, values: Slices, *, binary: bool
+        self, column: Column, owners: Ints, values: ValueArray, *, binary: bool
     ) -> tuple[pa.Array, list[str | None] | None]:
         """As `read`, but what the column's type cannot hold is NULL, whatever the policy.
 
@@ -151,8 +151,8 @@ class Stretch:
         return pc.if_else(held, array, pa.scalar(None, array.type)), texts
 
 
-def decode_in_stretches(
-    joined: Joined, rows: Ints, name: Callable[[int], str], decode: Callable[[Stretch, Ints], Part]
+def decode_in_chunks(
+    joined: MessageArray, rows: Ints, name: Callable[[int], str], decode: Callable[[DecodeChunk, Ints], Part]
 ) -> list[Part]:
     """Decode messages, given by ascending indices, in stretches of a size that suits the caches.
 
@@ -172,7 +172,7 @@ def decode_in_stretches(
     return parts
 
 
-def _stretches(joined: Joined, rows: Ints) -> list[tuple[int, int]]:
+def _stretches(joined: MessageArray, rows: Ints) -> list[tuple[int, int]]:
     starts, ends = joined.starts[rows], joined.ends[rows]
     found = []
     first = 0
@@ -184,8 +184,8 @@ def _stretches(joined: Joined, rows: Ints) -> list[tuple[int, int]]:
     return found
 
 
-def _stretch(joined: Joined, rows: Ints, first_row: int, name: Callable[[int], str]) -> Stretch:
+def _stretch(joined: MessageArray, rows: Ints, first_row: int, name: Callable[[int], str]) -> DecodeChunk:
     begin = int(joined.starts[rows[0]])
     data = joined.data[begin : int(joined.ends[rows[-1]]) + PADDING]
     starts, ends = joined.starts[rows] - begin, joined.ends[rows] - begin
-    return Stretch(data, starts, ends, first_row, lambda index: name(int(rows[index])))
+    return DecodeChunk(data, starts, ends, first_row, lambda index: name(int(rows[index])))

@@ -21,7 +21,7 @@ _PART_OVERHEAD_BYTES = 600  # of messages that came together: the arrays' own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class MessageArray:
     """Messages in one buffer, one after another, perhaps with something between them.
 
     Attributes:
@@ -35,19 +35,19 @@ class Joined:
     ends: Ints
 
     @classmethod
-    def of(cls, messages: Iterable[bytes | bytearray | memoryview] = ()) -> Joined:
+    def of(cls, messages: Iterable[bytes | bytearray | memoryview] = ()) -> MessageArray:
         """Copy messages into one buffer."""
         found = list(messages)
         return cls.packed(b"".join([*found, bytes(PADDING)]), np.fromiter(map(len, found), np.int64, len(found)))
 
     @classmethod
-    def packed(cls, data: bytes, lengths: Ints) -> Joined:
+    def packed(cls, data: bytes, lengths: Ints) -> MessageArray:
         """Messages of these lengths that lie there already, nothing between them, with PADDING bytes behind."""
         ends = np.cumsum(lengths)
         return cls(np.frombuffer(data, np.uint8), ends - lengths, ends)
 
     @classmethod
-    def concatenated(cls, parts: Sequence[Joined]) -> Joined:
+    def concatenated(cls, parts: Sequence[MessageArray]) -> MessageArray:
         """All messages in one buffer."""
         some = [part for part in parts if len(part)]
         if len(some) < 2:
@@ -91,29 +91,29 @@ class Joined:
         places = zip((self.starts - begin).tolist(), (self.ends - begin).tolist(), strict=True)
         return [data[start:end] for start, end in places]
 
-    def part(self, begin: int, end: int | None = None) -> Joined:
+    def part(self, begin: int, end: int | None = None) -> MessageArray:
         """Messages one after another, in the same buffer."""
-        return Joined(self.data, self.starts[begin:end], self.ends[begin:end])
+        return MessageArray(self.data, self.starts[begin:end], self.ends[begin:end])
 
-    def where(self, which: Bools) -> Joined:
+    def where(self, which: Bools) -> MessageArray:
         """Those of a mask, in the same buffer."""
-        return Joined(self.data, self.starts[which], self.ends[which])
+        return MessageArray(self.data, self.starts[which], self.ends[which])
 
-    def without_prefix(self, width: int) -> Joined:
+    def without_prefix(self, width: int) -> MessageArray:
         """The messages without their first bytes; a shorter one ends before it starts."""
-        return Joined(self.data, self.starts + width, self.ends) if width else self
+        return MessageArray(self.data, self.starts + width, self.ends) if width else self
 
-    def trimmed(self) -> Joined:
+    def trimmed(self) -> MessageArray:
         """The same messages; they do not keep a buffer alive of which they are less than half."""
         if not len(self):
-            return Joined.of()
+            return MessageArray.of()
         begin, end = int(self.starts[0]), int(self.ends[-1])
         if 2 * (end - begin) >= len(self.data):
             return self
-        return Joined(self.data[begin : end + PADDING].copy(), self.starts - begin, self.ends - begin)
+        return MessageArray(self.data[begin : end + PADDING].copy(), self.starts - begin, self.ends - begin)
 
 
-class Rows:
+class ChunkedMessages:
     """A transaction's row messages in order, as they come.
 
     Args:
@@ -126,36 +126,36 @@ class Rows:
     __slots__ = ("_ends", "_parts", "size_bytes")
 
     def __init__(self, messages: Sequence[bytes] = ()) -> None:
-        self._parts: list[Joined] = []
+        self._parts: list[MessageArray] = []
         self._ends: list[int] = []  # of each part, how many messages there are up to its end
         self.size_bytes = 0
         if messages:
-            self.extend(Joined.of(messages))
+            self.extend(MessageArray.of(messages))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rows) and self.messages() == other.messages()
+        return isinstance(other, ChunkedMessages) and self.messages() == other.messages()
 
     __hash__ = None  # type: ignore[assignment]  # it grows
 
     def __repr__(self) -> str:
-        return f"Rows({self.messages()})"
+        return f"ChunkedMessages({self.messages()})"
 
     @property
     def memory_bytes(self) -> int:
         """What they hold in memory."""
         return self.size_bytes + ROW_OVERHEAD_BYTES * len(self) + _PART_OVERHEAD_BYTES * len(self._parts)
 
-    def extend(self, messages: Joined) -> None:
+    def extend(self, messages: MessageArray) -> None:
         """Those that come next."""
         if len(messages):
             self._ends.append(len(self) + len(messages))
             self._parts.append(messages.trimmed())
             self.size_bytes += messages.size_bytes
 
-    def part(self, begin: int = 0, end: int | None = None) -> Joined:
+    def part(self, begin: int = 0, end: int | None = None) -> MessageArray:
         """Messages one after another."""
         end = len(self) if end is None else end
         found = []
@@ -164,7 +164,7 @@ class Rows:
             if first >= end:
                 break
             found.append(self._parts[number].part(max(0, begin - first), end - first))
-        return Joined.concatenated(found)
+        return MessageArray.concatenated(found)
 
     def messages(self) -> list[bytes]:
         """Each by itself."""

@@ -15,7 +15,7 @@ from protocol.values.value_array import Bytes, Ints, numbers_at
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from protocol.message_array import Joined
+    from protocol.message_array import MessageArray
 
 _BEGIN, _COMMIT = b"BC"
 _IS_ROW: Final = np.isin(np.arange(256), list(ROW_TAGS))
@@ -34,7 +34,7 @@ class Messages:
         controls: Indices of those that are no rows.
     """
 
-    def __init__(self, messages: Joined) -> None:
+    def __init__(self, messages: MessageArray) -> None:
         self.messages = messages
         tags = messages.data[messages.starts + HEADER_BYTES]
         self._is_row = _IS_ROW[tags]

@@ -1,7 +1,7 @@
 """What the assembler hands over: a transaction with its changes as they came, and how it ended.
 
 Row messages (Insert, Update, Delete) are most of a stream. They are kept as they came, undecoded, in the
-transaction's `rows`; whoever holds too many of them moves them elsewhere (`Moved`).
+transaction's `rows`; whoever holds too many of them moves them elsewhere (`Spooled`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import ROW_OVERHEAD_BYTES, Joined, Rows
+from protocol.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
 from protocol.messages import LogicalMessage, Relation, Truncate
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Ending(enum.Enum):
     ABORT = "aborted"
 
 
-class Moved(Protocol):
-    """Changes of a transaction that were moved out of memory; those still in `rows` and `events` come after them.
+class Spooled(Protocol):
+    """Changes of a transaction that were written to a spool file; those still in `rows` and `events` come after them.
 
     Attributes:
         rows: How many row messages.
@@ -63,7 +63,7 @@ class Transaction:
         aborted: Its subtransactions that were rolled back: changes with these xids are void.
         gid: The global identifier of a prepared transaction.
         ending: How it ended.
-        moved: Changes that are no longer in memory.
+        spooled: Changes that lie in a spool file, no longer in memory.
         content_bytes: Of the logical messages in `events`.
     """
 
@@ -71,7 +71,7 @@ class Transaction:
     commit_lsn: Lsn = INVALID
     commit_time_us: int = 0
     end_lsn: Lsn = INVALID
-    rows: Rows = field(default_factory=Rows)
+    rows: ChunkedMessages = field(default_factory=ChunkedMessages)
     events: list[tuple[int, Event]] = field(default_factory=list)
     origin_name: str | None = None
     relations: tuple[Relation, ...] = ()
@@ -79,7 +79,7 @@ class Transaction:
     aborted: set[int] = field(default_factory=set)
     gid: str | None = None
     ending: Ending = Ending.COMMIT
-    moved: Moved | None = None
+    spooled: Spooled | None = None
     content_bytes: int = field(default=0, compare=False, repr=False)
 
     @classmethod
@@ -100,7 +100,7 @@ class Transaction:
         """Row messages to apply, those of aborted subtransactions among them; none in one that did not commit."""
         if self.ending is not Ending.COMMIT:
             return 0
-        return len(self.rows) + (self.moved.rows if self.moved else 0)
+        return len(self.rows) + (self.spooled.rows if self.spooled else 0)
 
     @property
     def memory_bytes(self) -> int:
@@ -117,9 +117,9 @@ class Transaction:
         """Bytes of the row messages and of logical messages' content in memory."""
         return self.rows_bytes + self.content_bytes
 
-    def move(self, moved: Moved) -> None:
-        """Note that what is in memory lies in `moved` now."""
-        self.moved = moved
+    def spool_to(self, spooled: Spooled) -> None:
+        """Forget what is in memory: it lies in `spooled` now."""
+        self.spooled = spooled
         self.rows.clear()
         self.events.clear()
         self.content_bytes = 0
@@ -145,7 +145,7 @@ class TransactionRun:
     commit_lsns: np.ndarray
     end_lsns: np.ndarray
     commit_times_us: np.ndarray
-    rows: Joined
+    rows: MessageArray
     first_rows: np.ndarray
     row_ends: np.ndarray
 

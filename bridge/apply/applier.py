@@ -57,7 +57,7 @@ _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under 
 _AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
-class BatchApplier:
+class Applier:
     """Applies one subscription's batches, one at a time.
 
     Args:
@@ -271,11 +271,11 @@ class BatchApplier:
         relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
         prepared = [
-            PreparedRow(t.moved.path.name, t.gid, t.xid, t.end_lsn)
+            PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
             for t in batch.prepared
-            if isinstance(t.moved, SpoolFile) and t.gid is not None
+            if isinstance(t.spooled, SpoolFile) and t.gid is not None
         ]
-        ended = [t.moved.path.name for t in batch.ended if isinstance(t.moved, SpoolFile)]
+        ended = [t.spooled.path.name for t in batch.ended if isinstance(t.spooled, SpoolFile)]
         self._catalog.finish_batch(
             self._subscription,
             batch.end_lsn,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.apply.batch.decode_block import runs_of
+from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.table_changes import COMMANDS, DELETE, NO_OLD, Staged
 from bridge.apply.delta.unheld import MARKS
 from bridge.errors import StateError
@@ -145,8 +145,8 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 def _write_messages(batch: Batch, path: Path) -> None:
     """The row messages as they came, without what the walsender put before them."""
     with pq.ParquetWriter(path, _MESSAGES) as writer:
-        for run in runs_of(batch.items):
-            found = run.rows.without_prefix(HEADER_BYTES).messages()
+        for block in decode_blocks(batch.items):
+            found = block.rows.without_prefix(HEADER_BYTES).messages()
             writer.write_table(pa.table({"message": pa.array(found, pa.binary())}, _MESSAGES))
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.applier import BatchApplier
+    from bridge.apply.applier import Applier
     from bridge.apply.batch.batch import Batch
-    from bridge.apply.batch.batcher import BatchFormer
+    from bridge.apply.batch.batcher import Batcher
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver
     from bridge.track.catalog import Catalog
@@ -66,7 +66,7 @@ class Stream:
     progress: Progress
 
 
-class ApplyLoop:
+class ApplyWorker:
     """Takes transactions from a stream, forms batches, applies them.
 
     Args:
@@ -84,8 +84,8 @@ class ApplyLoop:
         self,
         subscription: str,
         stream: Stream,
-        former: BatchFormer,
-        applier: BatchApplier,
+        former: Batcher,
+        applier: Applier,
         catalog: Catalog,
         *,
         limits: BatchLimits,

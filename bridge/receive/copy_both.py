@@ -23,7 +23,7 @@ from bridge.errors import PublisherError
 from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class CopyBoth(Protocol):
             PublisherError: The server closed the connection.
         """
 
-    def read(self) -> Joined:
+    def read(self) -> MessageArray:
         """The contents of the CopyData messages that have arrived, up to some thousands; none when nothing is there.
 
         Raises:
@@ -126,7 +126,7 @@ class LibpqCopyBoth:
         if self._connection.pgconn.status != pq.ConnStatus.OK:
             raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
-    def read(self) -> Joined:  # noqa: D102 - CopyBoth's
+    def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
         get_copy_data = pgconn.get_copy_data
         messages: list[bytes] = []
@@ -148,7 +148,7 @@ class LibpqCopyBoth:
                 pgconn.consume_input()
         if not messages and self._over is not None:
             raise self._over
-        return Joined.of(messages)
+        return MessageArray.of(messages)
 
     def _ended(self) -> StreamEnded:
         result = self._connection.pgconn.get_result()
@@ -214,7 +214,7 @@ class SocketCopyBoth:
             if self._over is not None:
                 raise refused or PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
-    def read(self) -> Joined:  # noqa: D102 - CopyBoth's
+    def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
         for _ in range(_GATHERINGS):
             received = self._receive()
             if not received:
@@ -227,16 +227,16 @@ class SocketCopyBoth:
             raise self._over
         return arrived
 
-    def _frame(self) -> Joined:
+    def _frame(self) -> MessageArray:
         """Take the whole messages out of the buffer."""
         if self._message_end() is None:
-            return Joined.of()  # of a large one nothing is copied before it is there
+            return MessageArray.of()  # of a large one nothing is copied before it is there
         filled = self._filled
         data = np.empty(filled + PADDING, np.uint8)
         data[:filled] = memoryview(self._buffer)[:filled]
         frames, end = copy_frames(data, filled, stream_frames, self._beside)
         self._drop(end)
-        return Joined(data, *frames)
+        return MessageArray(data, *frames)
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
         return readable(self._socket.fileno(), timeout_s)

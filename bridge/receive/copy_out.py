@@ -22,7 +22,7 @@ from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
 from protocol.decode_chunk import STRETCH_BYTES
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ _READY_PREFIX: Final = b"Z\0\0\0\5"
 _READY_BYTES: Final = len(_READY_PREFIX) + 1  # and the transaction's status
 
 
-def copy_out(connection: psycopg.Connection[tuple[object, ...]], statement: str, columns: int) -> Iterator[Joined]:
+def copy_out(
+    connection: psycopg.Connection[tuple[object, ...]], statement: str, columns: int
+) -> Iterator[MessageArray]:
     """Run a COPY within the connection's transaction, in the faster way that the connection allows.
 
     Args:
@@ -67,7 +69,7 @@ def _encrypted(connection: psycopg.Connection[tuple[object, ...]], opened: socke
     return row is None or bool(row[0])
 
 
-def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
+def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
     pgconn.send_query(statement.encode())
     while pgconn.flush():
         writable(pgconn.socket)
@@ -84,7 +86,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
             append(bytes(data))
             size_bytes += size
             if size_bytes >= _AT_ONCE_BYTES:
-                yield Joined.of(messages)
+                yield MessageArray.of(messages)
                 messages.clear()
                 size_bytes = 0
         elif size == 0:
@@ -95,7 +97,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[Joined]:
     if (result := _result(pgconn)).status != pq.ExecStatus.COMMAND_OK:
         raise errors.error_from_result(result)
     if messages:
-        yield Joined.of(messages)
+        yield MessageArray.of(messages)
 
 
 def _result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
@@ -108,7 +110,7 @@ def _result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
     return result
 
 
-def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[Joined]:
+def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[MessageArray]:
     opened.setblocking(True)
     query = statement.encode() + b"\0"
     opened.sendall(b"Q" + _LENGTH.pack(len(query) + 4) + query)
@@ -126,7 +128,7 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
         incoming.fill()
         frames, end = copy_frames(incoming.data, incoming.filled, find, beside)
         if len(frames.starts):
-            yield Joined(incoming.data, *frames)
+            yield MessageArray(incoming.data, *frames)
         incoming.drop(end)
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
     from protocol.lsn import Lsn
-    from protocol.message_array import Joined
+    from protocol.message_array import MessageArray
     from protocol.transactions import TransactionRun
     from protocol.walsender import PgoutputOptions
 
@@ -212,7 +212,7 @@ class WalReceiver:
         if position:  # a message that only describes the next one has none
             self._progress.streamed(position)
 
-    def _take(self, messages: Joined) -> None:
+    def _take(self, messages: MessageArray) -> None:
         """Assemble messages of the output plugin."""
         if len(messages):
             for ended in self._assembler.take(messages):
@@ -241,7 +241,7 @@ class WalReceiver:
     def _is_handed_over(self, transaction: Transaction) -> bool:
         """Whether anybody else has to know of it; prepared transactions are kept, aborted ones forgotten."""
         if transaction.ending is Ending.ABORT:
-            if transaction.moved is not None:
+            if transaction.spooled is not None:
                 self._spools.file_for(transaction).discard()
             return False
         if transaction.ending is Ending.PREPARE:

@@ -25,7 +25,7 @@ from bridge.errors import StateError
 from bridge.track.fsync import fsync
 from protocol.columns import RowMessages
 from protocol.lsn import Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.pgoutput import decode, encode
 from protocol.transactions import Ending, Event, Transaction
@@ -56,7 +56,7 @@ class Chunk:
         events: (position, message), each before the row at `position` in this chunk.
     """
 
-    rows: Joined
+    rows: MessageArray
     events: list[tuple[int, Event]]
 
 
@@ -91,9 +91,9 @@ class SpoolFile:
                 if isinstance(event, Truncate):
                     self.relation_ids.update(event.relation_ids)
             self._write_rows(file, rows, begin, len(rows), in_stream=transaction.in_stream)
-        transaction.move(self)
+        transaction.spool_to(self)
 
-    def _write_rows(self, file: BinaryIO, rows: Rows, first: int, last: int, *, in_stream: bool) -> None:
+    def _write_rows(self, file: BinaryIO, rows: ChunkedMessages, first: int, last: int, *, in_stream: bool) -> None:
         for begin in range(first, last, _BLOCK_ROWS):
             some = rows.part(begin, min(last, begin + _BLOCK_ROWS))
             ids = RowMessages(some, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
@@ -153,7 +153,7 @@ class SpoolFile:
             aborted=set(footer["aborted"]),
             gid=footer["gid"],
             ending=Ending.PREPARE,
-            moved=cls(path, footer["rows"], {r.relation_id for r in relations if isinstance(r, Relation)}),
+            spooled=cls(path, footer["rows"], {r.relation_id for r in relations if isinstance(r, Relation)}),
         )
 
     def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -226,8 +226,8 @@ class SpoolFolder:
 
     def file_for(self, transaction: Transaction) -> SpoolFile:
         """The transaction's file; a new one if it has none."""
-        if isinstance(transaction.moved, SpoolFile):
-            return transaction.moved
+        if isinstance(transaction.spooled, SpoolFile):
+            return transaction.spooled
         while True:
             self._count += 1
             path = self._path / f"{transaction.xid}.{self._count}"
@@ -237,7 +237,7 @@ class SpoolFolder:
 
 def _chunk(lengths: list[np.ndarray], data: list[bytes], events: list[tuple[int, Event]]) -> Chunk:
     joined = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
-    return Chunk(Joined.packed(b"".join([*data, bytes(PADDING)]), joined), events)
+    return Chunk(MessageArray.packed(b"".join([*data, bytes(PADDING)]), joined), events)
 
 
 def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:

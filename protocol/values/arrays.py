@@ -20,8 +20,8 @@ from protocol.values.value_array import (
     Bytes,
     Ints,
     MalformedValue,
-    Slices,
     Unrepresentable,
+    ValueArray,
     flat,
     indices_of,
     merge,
@@ -56,7 +56,7 @@ class _Elements(NamedTuple):
     """The elements of several arrays: of array i those from offsets[i] to offsets[i + 1]."""
 
     offsets: Ints
-    values: Slices
+    values: ValueArray
     null: Bools
 
 
@@ -103,7 +103,7 @@ def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Cal
 # Text form: array_out
 
 
-def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
+def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
     """`{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
     braced, shifted = _without_bounds(values)
     first, ends = braced.data[braced.starts], braced.starts + braced.lengths
@@ -114,7 +114,7 @@ def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_e
         raise _no_array(values, int(wrong.argmax()))
     shifted &= braced.lengths > len("{}")
     nulls = _refuse(nested, shifted, policy, values.show)
-    inside = Slices(values.data, braced.starts + 1, np.where(nested | shifted, 0, braced.lengths - 2))
+    inside = ValueArray(values.data, braced.starts + 1, np.where(nested | shifted, 0, braced.lengths - 2))
     bounds, content = flat(inside.gather())
     try:
         found = _split(bounds, content, ord(type_.delimiter))
@@ -123,11 +123,11 @@ def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable, read_e
     return _lists(found, nulls, type_, policy, read_element)
 
 
-def _no_array(values: Slices, index: int) -> MalformedValue:
+def _no_array(values: ValueArray, index: int) -> MalformedValue:
     return MalformedValue(index, f"{values.show(index)} is no array")
 
 
-def _without_bounds(values: Slices) -> tuple[Slices, Bools]:
+def _without_bounds(values: ValueArray) -> tuple[ValueArray, Bools]:
     """The values from their braces on, and whether the bound of the first dimension that stood before is not 1."""
     shifted = np.zeros(len(values), np.bool_)
     bounded = np.flatnonzero((values.data[values.starts] == ord("[")) & (values.lengths > 0))
@@ -141,7 +141,7 @@ def _without_bounds(values: Slices) -> tuple[Slices, Bools]:
         starts[index] += bounds.end()
         lengths[index] -= bounds.end()
         shifted[index] = int(bounds[1]) != 1
-    return Slices(values.data, starts, lengths), shifted
+    return ValueArray(values.data, starts, lengths), shifted
 
 
 class _NoElementsError(Exception):
@@ -190,7 +190,7 @@ def _split(bounds: Ints, content: Bytes, delimiter: int) -> _Elements:
     before = _counted(kept)
     unescaped = np.zeros(int(before[-1]) + PADDING, np.uint8)
     unescaped[: before[-1]] = content[kept]
-    values = Slices(unescaped, before[starts], before[ends] - before[starts])
+    values = ValueArray(unescaped, before[starts], before[ends] - before[starts])
     null = ~quoted & (values.lengths == 4) & (values.numbers("u4") == _NULL)
     return _Elements(offsets, values, null)
 
@@ -208,7 +208,7 @@ def _escapes(content: Bytes) -> Ints:
 
 
 def read_binary(
-    values: Slices, type_: ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
+    values: ValueArray, type_: ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
     """A header, which must name the type element_oid, then each element with its length, -1 for NULL."""
     header = values.blocks(_ONE_DIMENSION_BYTES).view(">i4").astype(np.int64)
@@ -236,11 +236,11 @@ def read_binary(
     offsets = _counted(np.where(held, header[:, 3], 0))
     with indices_of(np.flatnonzero(held)):
         starts, lengths = _find_elements(values.select(held), header[held, 3])
-    found = _Elements(offsets, Slices(values.data, starts, lengths), lengths < 0)
+    found = _Elements(offsets, ValueArray(values.data, starts, lengths), lengths < 0)
     return _lists(found, nulls, type_, policy, read_element)
 
 
-def _shown(values: Slices, index: int, type_: ColumnType, read_element: Reader) -> str:
+def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Reader) -> str:
     """An array for a message: its bounds if they are not 1, its first elements, in braces but without quotes."""
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element
@@ -254,7 +254,7 @@ def _shown(values: Slices, index: int, type_: ColumnType, read_element: Reader) 
         while len(shown) < min(math.prod(sizes), _SHOWN_ELEMENTS):
             (length,) = _LENGTH.unpack_from(raw, place)
             place += _LENGTH_BYTES
-            one = Slices(values.data, values.starts[[index]] + place, np.array([max(length, 0)]))
+            one = ValueArray(values.data, values.starts[[index]] + place, np.array([max(length, 0)]))
             shown.append("NULL" if length < 0 else str(read_element(one, element, "null")[0].as_py()))
             place += max(length, 0)
             if place > len(raw):
@@ -270,7 +270,7 @@ def _shown(values: Slices, index: int, type_: ColumnType, read_element: Reader) 
     return prefix + ",".join(shown) + (",..." if len(shown) < math.prod(sizes) else "")
 
 
-def _find_elements(arrays: Slices, sizes: Ints) -> tuple[Ints, Ints]:
+def _find_elements(arrays: ValueArray, sizes: Ints) -> tuple[Ints, Ints]:
     """Starts and lengths of the elements of one-dimensional arrays of these sizes."""
     data = arrays.data
     first = arrays.starts + _ONE_DIMENSION_BYTES

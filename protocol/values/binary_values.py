@@ -19,8 +19,8 @@ from protocol.values.types import ColumnType, Kind
 from protocol.values.value_array import (
     MalformedValue,
     Reader,
-    Slices,
     Unrepresentable,
+    ValueArray,
     flat,
     per_distinct,
     primitive,
@@ -60,13 +60,13 @@ _PATTERN: Final[Mapping[Kind, str]] = {
 }
 
 
-def _numbers(values: Slices, type_: ColumnType) -> npt.NDArray[Any]:
+def _numbers(values: ValueArray, type_: ColumnType) -> npt.NDArray[Any]:
     wire = _WIRE[type_.kind]
     values.expect_length(np.dtype(wire).itemsize, type_.label)
     return values.numbers(wire)
 
 
-def read_bool(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """One byte, 0 or 1."""
     values.expect_length(1, "bool")
     found = values.data[values.starts]
@@ -76,13 +76,13 @@ def read_bool(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa
     return pa.array(found == 1)
 
 
-def read_number(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_number(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """A number of the Arrow type's own layout; an oid, which is unsigned, becomes wider."""
     found = _numbers(values, type_)
     return primitive(type_.arrow, found.astype(np.int64) if type_.kind is Kind.OID else found)
 
 
-def read_float(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """As numbers; every NaN becomes the one that the text form gives."""
     found = _numbers(values, type_)
     if (nan := np.isnan(found)).any():
@@ -90,12 +90,12 @@ def read_float(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> p
     return primitive(type_.arrow, found)
 
 
-def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """The bytes."""
     return values.gather()
 
 
-def read_date(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Days since 2000-01-01; the least and the greatest number are the infinities."""
     days = _numbers(values, type_)
     outside = (days < MIN_DAYS - _DAYS_1970_TO_2000) | (days > MAX_DAYS - _DAYS_1970_TO_2000)
@@ -104,7 +104,7 @@ def read_date(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.
     return primitive(type_.arrow, days, nulls)
 
 
-def read_timestamp(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Microseconds since 2000-01-01 00:00 (UTC); the least and the greatest number are the infinities."""
     text = output.timestamp_text if type_.kind is Kind.TIMESTAMP else output.timestamptz_text
     usecs = _numbers(values, type_)
@@ -114,7 +114,7 @@ def read_timestamp(values: Slices, type_: ColumnType, policy: Unrepresentable) -
     return primitive(type_.arrow, usecs, nulls)
 
 
-def read_versioned(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_versioned(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """The byte 1, then the text (jsonb, jsonpath)."""
     wrong = (values.lengths < 1) | (values.data[values.starts] != 1)
     if wrong.any():
@@ -122,13 +122,13 @@ def read_versioned(values: Slices, _type: ColumnType, _policy: Unrepresentable) 
     return values.without_prefix(1).text()
 
 
-def read_char(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_char(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """A `"char"`: one byte."""
     values.expect_length(1, '"char"')
     return _CHARS.take(pa.array(values.data[values.starts]))
 
 
-def read_hexadecimal(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """A uuid, macaddr or macaddr8: its bytes in hexadecimal, with separators."""
     pattern = np.frombuffer(_PATTERN[type_.kind].encode(), np.uint8)
     digits = np.flatnonzero(pattern == ord("h"))
@@ -139,7 +139,7 @@ def read_hexadecimal(values: Slices, type_: ColumnType, _policy: Unrepresentable
     return strings_of(np.arange(len(values) + 1) * len(pattern), text.reshape(-1), pa.string())
 
 
-def read_bit(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """A number of bits, then the bits, the first in the highest place of the first byte."""
     bits = values.numbers("i4").astype(np.int64)
     wrong = (values.lengths < 4) | (bits < 0) | ((bits + 7) // 8 != values.lengths - 4)
@@ -147,20 +147,20 @@ def read_bit(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.
         raise MalformedValue(int(wrong.argmax()), "its size does not agree with its number of bits")
     offsets, packed = flat(values.without_prefix(4).gather())
     digits = np.unpackbits(packed) + np.uint8(ord("0"))
-    return Slices(digits, offsets[:-1] * 8, bits).gather(pa.string())
+    return ValueArray(digits, offsets[:-1] * 8, bits).gather(pa.string())
 
 
-def read_unsigned(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_unsigned(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """An xid, cid or xid8: an unsigned number, as its digits."""
     return pa.array(_numbers(values, type_)).cast(pa.string())
 
 
-def read_time(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_time(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Microseconds since midnight."""
     return _clock(_numbers(values, type_))
 
 
-def read_timetz(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_timetz(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Microseconds since midnight, and the zone in seconds west of UTC."""
     values.expect_length(12, "timetz")
     zones, zone_of = np.unique(values.numbers("i4", 8), return_inverse=True)
@@ -181,14 +181,14 @@ def _clock(usecs: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _by_output(function: Callable[[bytes], str]) -> Reader:
-    def read(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
         return per_distinct(values, function, type_.label)
 
     return read
 
 
 def _by_output_of_subtype(function: Callable[[bytes, ColumnType], str]) -> Reader:
-    def read(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+    def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
         subtype = type_.element
         assert subtype is not None  # noqa: S101 - resolve gives every (multi)range its subtype
         return per_distinct(values, lambda raw: function(raw, subtype), type_.label)

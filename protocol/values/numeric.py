@@ -21,9 +21,9 @@ from protocol.values.value_array import (
     Bytes,
     Ints,
     MalformedValue,
-    Slices,
     TooLargeError,
     Unrepresentable,
+    ValueArray,
     attempt,
     indices_of,
     numbers_at,
@@ -60,7 +60,7 @@ class _Header(NamedTuple):
         return _Header(*(field[which] for field in self))
 
 
-def _read_header(values: Slices) -> _Header:
+def _read_header(values: ValueArray) -> _Header:
     fields = values.blocks(_HEADER_BYTES).view(">i2").astype(np.int64)
     # 131072 digits before the point are 32768 to base 10000: their number is sent in 16 bits without a sign
     header = _Header(fields[:, 0] & 0xFFFF, fields[:, 1], fields[:, 2] & 0xFFFF, fields[:, 3])
@@ -76,17 +76,17 @@ def _read_header(values: Slices) -> _Header:
     return header
 
 
-def _no_numeric(values: Slices, index: int, label: str) -> MalformedValue:
+def _no_numeric(values: ValueArray, index: int, label: str) -> MalformedValue:
     return MalformedValue(index, f"\\x{values.raw(index)[:_SHOWN_BYTES].hex()} is no {label}")
 
 
-def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Numerics of a precision and scale that decimal128 has."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
     refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
 
-    def read(some: Slices) -> pa.Array:
+    def read(some: ValueArray) -> pa.Array:
         of_some = header if len(some) == len(values) else header.of(~special)
         if type_.arrow.precision <= _INT64_PRECISION:
             return _decimals(some, of_some, type_.arrow)
@@ -121,7 +121,7 @@ def _places(precision: int, scale: int) -> _Places:
     return _Places(groups, below, np.array(within, np.int64), np.array(greatest, np.int64))
 
 
-def _decimals(values: Slices, header: _Header, arrow: pa.DataType) -> pa.Array:
+def _decimals(values: ValueArray, header: _Header, arrow: pa.DataType) -> pa.Array:
     """Sum up digits times their worth; each term is below 10 ** 18, so 64 bits hold what they sum up to."""
     places = _places(arrow.precision, arrow.scale)
     digits = values.blocks(_HEADER_BYTES + 2 * _MOST_DIGITS).view(">i2")[:, _HEADER_BYTES // 2 :]
@@ -149,7 +149,7 @@ def _decimals(values: Slices, header: _Header, arrow: pa.DataType) -> pa.Array:
     return primitive(arrow, halves)
 
 
-def read_numeric(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Any numerics, as the text of `numeric_out`."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
@@ -160,7 +160,7 @@ def read_numeric(values: Slices, _type: ColumnType, _policy: Unrepresentable) ->
     return pc.coalesce(finite, pa.array(names, pa.string()))
 
 
-def _texts(values: Slices, header: _Header) -> pa.Array:
+def _texts(values: ValueArray, header: _Header) -> pa.Array:
     """Write each value into a block of its own: a sign, groups of four digits, a point, more groups.
 
     There is a group before the point at least. Of the block the part to be shown is taken: it starts with
@@ -183,10 +183,10 @@ def _texts(values: Slices, header: _Header) -> pa.Array:
     starts = blocks + 1 + _LEADING_ZEROS[first_digits] - negative
     text[starts[negative]] = ord("-")
     ends = points + np.where(header.dscale > 0, 1 + header.dscale, 0)
-    return Slices(text, starts, ends - starts).gather(pa.string())
+    return ValueArray(text, starts, ends - starts).gather(pa.string())
 
 
-def _texts_of_halves(values: Slices, header: _Header) -> pa.Array:
+def _texts_of_halves(values: ValueArray, header: _Header) -> pa.Array:
     halves = []
     for half in np.array_split(np.arange(len(values)), 2):
         with indices_of(half):
@@ -194,7 +194,7 @@ def _texts_of_halves(values: Slices, header: _Header) -> pa.Array:
     return pa.concat_arrays(halves)
 
 
-def _write_groups(values: Slices, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints) -> Ints:
+def _write_groups(values: ValueArray, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints) -> Ints:
     """Write the groups of all values, leaving room for the points, and return each value's first."""
     owner = np.repeat(np.arange(len(values)), groups)
     first = np.cumsum(groups) - groups

@@ -10,10 +10,10 @@ from protocol.values import arrays, binary_values, text_values
 from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
-    from protocol.values.value_array import Slices, Unrepresentable
+    from protocol.values.value_array import Unrepresentable, ValueArray
 
 
-def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """An array of type_.arrow of values in text form, none of them NULL.
 
     Raises:
@@ -27,7 +27,7 @@ def read_text(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.
     return text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
 
 
-def read_binary(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """An array of type_.arrow of values in binary form, none of them NULL.
 
     Of a type that is not read in binary form the values are taken to be its text (`copy.copy_expression`).

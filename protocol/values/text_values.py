@@ -20,8 +20,8 @@ from protocol.values.value_array import (
     Bools,
     MalformedValue,
     Reader,
-    Slices,
     Unrepresentable,
+    ValueArray,
     attempt,
     flat,
     primitive,
@@ -56,12 +56,12 @@ _BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecim
 _BYTE_OF_PAIR[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
 
 
-def read_string(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_string(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Any type whose column is a string."""
     return values.text()
 
 
-def read_bool(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """`t` or `f`."""
     first = values.data[values.starts]
     wrong = (values.lengths != 1) | ((first != ord("t")) & (first != ord("f")))
@@ -71,7 +71,7 @@ def read_bool(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa
     return pa.array(first == ord("t"))
 
 
-def read_integer(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_integer(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Decimal digits with an optional minus sign."""
     numbers = _cast_digits(values, type_)
     if type_.kind is Kind.OID:
@@ -82,12 +82,12 @@ def read_integer(values: Slices, type_: ColumnType, _policy: Unrepresentable) ->
     return numbers
 
 
-def read_float(values: Slices, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """The shortest digits that name the number, `NaN`, `Infinity` or `-Infinity`."""
     return _cast(values.gather(pa.string()), values, type_)
 
 
-def read_decimal(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Digits with as many after the point as the type has; `NaN`, and infinities from no known server."""
     first = values.data[values.starts]
     special = (values.lengths == 3) & (first == ord("N")) | (values.lengths >= 8) & (
@@ -110,7 +110,7 @@ def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     return texts.cast(arrow)
 
 
-def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     r"""`\x` and two lower-case hexadecimal digits for each byte."""
     wrong = (values.lengths < 2) | (values.lengths % 2 != 0) | (values.numbers("u2") != 0x5C78)
     if wrong.any():
@@ -125,19 +125,19 @@ def read_bytea(values: Slices, _type: ColumnType, _policy: Unrepresentable) -> p
     return strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
-def read_date(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """`YYYY-MM-DD`; only dates of other years, and infinities, are longer or shorter."""
     return _read_temporal(values, values.lengths == 10, type_, policy)
 
 
-def read_timestamp(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """`YYYY-MM-DD HH:MM:SS[.ffffff]`, and `+00` or another zone if it is a timestamptz."""
     four_digits = values.data[values.starts + 4] == ord("-")
     before_christ = values.data[values.starts + values.lengths - 1] == ord("C")
     return _read_temporal(values, four_digits & ~before_christ & (values.lengths >= 19), type_, policy)
 
 
-def _read_temporal(values: Slices, plain: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def _read_temporal(values: ValueArray, plain: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Arrow reads the plain ones; the others must be right in PostgreSQL and none fits the column."""
     for index in np.flatnonzero(~plain).tolist():
         if not _FORM[type_.kind].fullmatch(values.raw(index)):
@@ -146,7 +146,7 @@ def _read_temporal(values: Slices, plain: Bools, type_: ColumnType, policy: Unre
     return read_selected(values, plain, type_.arrow, lambda some: _read_plain(some, type_, policy))
 
 
-def _read_plain(values: Slices, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def _read_plain(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     found = _cast(values.gather(pa.string()), values, type_)
     days = type_.kind is Kind.DATE
     numbers = np.frombuffer(found.buffers()[1], "i4" if days else "i8", len(found))
@@ -156,7 +156,7 @@ def _read_plain(values: Slices, type_: ColumnType, policy: Unrepresentable) -> p
     return found if nulls is None else primitive(type_.arrow, numbers, nulls)
 
 
-def _cast_digits(values: Slices, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
+def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     strings = values.gather(pa.string())
     offsets, characters = flat(strings)
     # Arrow also reads plus signs, exponents and 0x; digits, '-' and '.' lie together, with only '/' between,
@@ -168,7 +168,7 @@ def _cast_digits(values: Slices, type_: ColumnType, cast: Cast = pa.Array.cast) 
     return _cast(strings, values, type_, cast)
 
 
-def _cast(strings: pa.Array, values: Slices, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
+def _cast(strings: pa.Array, values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     return attempt(lambda some: cast(some, type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}")
 
 

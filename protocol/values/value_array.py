@@ -68,7 +68,7 @@ class TooLargeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class ValueArray:
     """Values in the order in which they lie in a buffer, none overlapping another.
 
     Attributes:
@@ -84,13 +84,13 @@ class Slices:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def select(self, which: Bools | Ints) -> Slices:
+    def select(self, which: Bools | Ints) -> ValueArray:
         """Those of a mask, or of ascending indices."""
-        return Slices(self.data, self.starts[which], self.lengths[which])
+        return ValueArray(self.data, self.starts[which], self.lengths[which])
 
-    def without_prefix(self, width: int) -> Slices:
+    def without_prefix(self, width: int) -> ValueArray:
         """The values without their first bytes, which the caller has checked to be there."""
-        return Slices(self.data, self.starts + width, self.lengths - width)
+        return ValueArray(self.data, self.starts + width, self.lengths - width)
 
     def raw(self, index: int) -> bytes:
         """One value's bytes."""
@@ -137,7 +137,7 @@ class Slices:
         return attempt(lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8")
 
 
-Reader = Callable[[Slices, ColumnType, Unrepresentable], pa.Array]
+Reader = Callable[[ValueArray, ColumnType, Unrepresentable], pa.Array]
 """Makes an array of the type's Arrow type of as many values, none of them NULL in PostgreSQL."""
 
 
@@ -225,7 +225,9 @@ def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType
     return pc.take(joined, where, boundscheck=False)
 
 
-def read_selected(values: Slices, which: Bools, arrow: pa.DataType, read: Callable[[Slices], pa.Array]) -> pa.Array:
+def read_selected(
+    values: ValueArray, which: Bools, arrow: pa.DataType, read: Callable[[ValueArray], pa.Array]
+) -> pa.Array:
     """An array of what `read` makes of the values of a mask, NULL elsewhere."""
     if which.all():
         return read(values)
@@ -245,7 +247,7 @@ def indices_of(indices: Ints) -> Generator[None, None, None]:
         raise
 
 
-def per_distinct(values: Slices, output: Callable[[bytes], str], label: str) -> pa.Array:
+def per_distinct(values: ValueArray, output: Callable[[bytes], str], label: str) -> pa.Array:
     """A string array by a function of one value's bytes, called once for each distinct value.
 
     Raises:

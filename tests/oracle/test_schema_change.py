@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import INSERT, UPDATE, Subscribed
 from bridge.apply.evolution.plan import AddColumn, RenameColumn
-from bridge.apply.evolution.tracker import Schemas
+from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Publisher
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Begin, Commit, Relation, Type
 from protocol.pgoutput import decode
 from protocol.transactions import Transaction
@@ -335,7 +335,7 @@ def transactions(publisher, slot):
         elif isinstance(message, Commit):
             made[-1].end_lsn = message.end_lsn
         elif not isinstance(message, Type):
-            made[-1].rows.extend(Joined.of([encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, bytes(data)))]))
+            made[-1].rows.extend(MessageArray.of([encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, bytes(data)))]))
     return made
 
 
@@ -386,11 +386,11 @@ _READERS: dict[str, Callable[[str], object]] = {
 def _former(catalog):
     """Of the table `r`, which has one column so far."""
     target = Target("public", "r", "/lake/public/r", spark_schema([("id", pa.int32())]))
-    schemas = Schemas(
+    schemas = DefinitionTracker(
         "shop", known=dict, attributes=catalog.attributes, types=_resolved, schema_of=lambda _: target.schema
     )
     routes = Routes({("public", "r"): Subscribed(target, INVALID, ("id",))})
-    return BatchFormer("pgbridge_shop", routes, _resolved, schemas=schemas)
+    return Batcher("pgbridge_shop", routes, _resolved, schemas=schemas)
 
 
 def _resolved(wanted):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.lsn import Lsn
-from protocol.message_array import Rows
+from protocol.message_array import ChunkedMessages
 from protocol.transactions import Transaction, TransactionRun
 
 
@@ -17,7 +17,7 @@ def singles(item: Transaction | TransactionRun) -> list[Transaction]:
             Lsn(int(item.commit_lsns[i])),
             int(item.commit_times_us[i]),
             Lsn(int(item.end_lsns[i])),
-            Rows(item.rows.part(*item.first_rows[i : i + 2]).messages()),
+            ChunkedMessages(item.rows.part(*item.first_rows[i : i + 2]).messages()),
         )
         for i in range(len(item))
     ]

@@ -14,7 +14,7 @@ from protocol import messages as m
 from protocol.assembler import TRANSITIONS, State, TransactionAssembler
 from protocol.errors import ProtocolError, UnexpectedMessage
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.pgoutput import decode, encode
 from protocol.transactions import ROW_TAGS, Ending, Transaction
 from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data
@@ -140,7 +140,7 @@ def test_rows_need_an_open_transaction():
     with pytest.raises(UnexpectedMessage, match="unexpected row message while outside a transaction"):
         assembler.rows()
     assembler.control(BEGIN)
-    assembler.rows().extend(Joined.of([ROW]))
+    assembler.rows().extend(MessageArray.of([ROW]))
     assembler.control(COMMIT)
     with pytest.raises(UnexpectedMessage):
         assembler.rows()
@@ -153,10 +153,10 @@ def test_transaction_as_received():
     assembler.control(m.Origin(Lsn(0x99), "elsewhere"))
     assembler.control(RELATION)
     rows = assembler.rows()
-    rows.extend(Joined.of([ROW, ROW]))
+    rows.extend(MessageArray.of([ROW, ROW]))
     truncate = m.Truncate((16384,), cascade=True)
     assembler.control(truncate)
-    rows.extend(Joined.of([b"U"]))
+    rows.extend(MessageArray.of([b"U"]))
     message = m.LogicalMessage(transactional=True, lsn=Lsn(0x1F0), prefix="p", content=b"c")
     assembler.control(message)
     assert assembler.control(COMMIT) == Transaction(
@@ -164,7 +164,7 @@ def test_transaction_as_received():
         commit_lsn=Lsn(0x200),
         commit_time_us=7,
         end_lsn=Lsn(0x230),
-        rows=Rows([ROW, ROW, b"U"]),
+        rows=ChunkedMessages([ROW, ROW, b"U"]),
         events=[(0, RELATION), (2, truncate), (3, message)],
         origin_name="elsewhere",
     )
@@ -201,7 +201,7 @@ def test_origin_after_a_change(change):
     assembler = assembler_in(State.IN_TRANSACTION)
     assembler.control(RELATION)
     if change == "row":
-        assembler.rows().extend(Joined.of([ROW]))
+        assembler.rows().extend(MessageArray.of([ROW]))
     else:
         assembler.control(EXAMPLES[m.Truncate])
     with pytest.raises(UnexpectedMessage, match=r"unexpected Origin message .* has changed rows already"):
@@ -246,7 +246,7 @@ def receive(assembler: TransactionAssembler, message: m.Message) -> Transaction 
     """What the receive loop does with a message."""
     in_stream = assembler.state is State.IN_STREAM
     if isinstance(message, m.Insert | m.Update | m.Delete):
-        assembler.rows().extend(Joined.of([wrapped(message)]))
+        assembler.rows().extend(MessageArray.of([wrapped(message)]))
         return None
     return assembler.control(decode(encode(message), in_stream=in_stream))
 
@@ -265,7 +265,7 @@ def expected(source: Sent) -> Transaction:
         source.begin.final_lsn,
         source.begin.commit_time_us,
         source.commit.end_lsn,
-        Rows(frames),
+        ChunkedMessages(frames),
         events,
         source.origin.name if source.origin else None,
     )
@@ -311,14 +311,17 @@ def test_segments_of_two_transactions_in_turn():
     assembler = TransactionAssembler()
     for xid, first, row in ((1, True, b"a"), (2, True, b"b"), (1, False, b"c")):
         assembler.control(m.StreamStart(xid, first))
-        assembler.rows().extend(Joined.of([row]))
+        assembler.rows().extend(MessageArray.of([row]))
         assembler.control(m.StreamStop())
-    assert {t.xid: t.rows for t in assembler.in_progress()} == {1: Rows([b"a", b"c"]), 2: Rows([b"b"])}
+    assert {t.xid: t.rows for t in assembler.in_progress()} == {
+        1: ChunkedMessages([b"a", b"c"]),
+        2: ChunkedMessages([b"b"]),
+    }
     two = assembler.control(m.StreamCommit(2, 0, Lsn(0x300), Lsn(0x330), 9))
-    assert two == Transaction(2, Lsn(0x300), 9, Lsn(0x330), rows=Rows([b"b"]), in_stream=True)
+    assert two == Transaction(2, Lsn(0x300), 9, Lsn(0x330), rows=ChunkedMessages([b"b"]), in_stream=True)
     one = assembler.control(m.StreamCommit(1, 0, Lsn(0x400), Lsn(0x430), 9))
     assert one is not None
-    assert one.rows == Rows([b"a", b"c"])
+    assert one.rows == ChunkedMessages([b"a", b"c"])
     assert assembler.in_progress() == []
 
 
@@ -350,13 +353,18 @@ def test_aborts():
 def test_prepared_and_committed():
     """It leaves twice: with its changes and the LSNs of the prepare, and again with those of the commit."""
     assembler = assembler_in(State.IN_PREPARED)
-    assembler.rows().extend(Joined.of([ROW]))
+    assembler.rows().extend(MessageArray.of([ROW]))
     prepared = assembler.control(EXAMPLES[m.Prepare])
     assert prepared is not None
-    assert (prepared.gid, prepared.rows, prepared.commit_lsn, prepared.end_lsn) == ("g", Rows([ROW]), 0x200, 0x230)
+    assert (prepared.gid, prepared.rows, prepared.commit_lsn, prepared.end_lsn) == (
+        "g",
+        ChunkedMessages([ROW]),
+        0x200,
+        0x230,
+    )
     ended = assembler.control(m.CommitPrepared(0, Lsn(0x500), Lsn(0x530), 11, 725, "g"))
     assert ended is not None
-    assert (ended.gid, ended.rows, ended.commit_lsn, ended.end_lsn) == ("g", Rows([ROW]), 0x500, 0x530)
+    assert (ended.gid, ended.rows, ended.commit_lsn, ended.end_lsn) == ("g", ChunkedMessages([ROW]), 0x500, 0x530)
     assert (prepared.ending, prepared.commit_lsn) == (Ending.PREPARE, 0x200)
     assert assembler.prepared == {}
 
@@ -404,7 +412,7 @@ class Server:
     def send(self, message: m.Message) -> None:
         ended = receive(self.assembler, message)
         if ended is not None:
-            self.ended.append(replace(ended, rows=Rows(ended.rows.messages()), events=list(ended.events)))
+            self.ended.append(replace(ended, rows=ChunkedMessages(ended.rows.messages()), events=list(ended.events)))
 
     def new(self, counter: str) -> int:
         setattr(self, counter, getattr(self, counter) + 1)

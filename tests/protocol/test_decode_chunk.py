@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from protocol import decode_chunk
 from protocol.columns import RowMessages
-from protocol.decode_chunk import decode_in_stretches
+from protocol.decode_chunk import decode_in_chunks
 from protocol.errors import MalformedMessage, UnrepresentableValue
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.values import numeric
@@ -43,14 +43,14 @@ def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, m
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode_chunk, "STRETCH_ROWS", most_rows)
         patch.setattr(decode_chunk, "STRETCH_BYTES", most_bytes)
-        counts = decode_in_stretches(Joined.of(messages), chosen, lambda i: f"message {i}", decode)
+        counts = decode_in_chunks(MessageArray.of(messages), chosen, lambda i: f"message {i}", decode)
     assert found == [messages[i] for i in chosen]
     assert sum(counts) == len(chosen)
 
 
 def test_skipped_bytes():
-    joined = Joined.of([b"abX", b"cdYZ"]).without_prefix(2)
-    parts = decode_in_stretches(joined, np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
+    joined = MessageArray.of([b"abX", b"cdYZ"]).without_prefix(2)
+    parts = decode_in_chunks(joined, np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
     assert parts == [b"XY"]
 
 
@@ -63,7 +63,7 @@ def test_stretches_that_are_too_large_are_halved():
             raise TooLargeError
         return rows.tolist()
 
-    parts = decode_in_stretches(Joined.of([b"x"] * 7), np.arange(7), str, decode)
+    parts = decode_in_chunks(MessageArray.of([b"x"] * 7), np.arange(7), str, decode)
     assert [row for part in parts for row in part] == list(range(7))
     assert sizes == [7, 3, 1, 2, 4, 2, 2]
 
@@ -82,7 +82,7 @@ def test_values_that_are_too_large_together(monkeypatch):
 
 
 def test_checks_name_the_first_place():
-    joined = Joined.of([b"abc", b"defg"])
+    joined = MessageArray.of([b"abc", b"defg"])
 
     def decode(stretch, _):
         owners, positions = np.array([0, 1, 1]), np.array([1, 4, 5])
@@ -93,4 +93,4 @@ def test_checks_name_the_first_place():
         with pytest.raises(MalformedMessage, match="malformed b message at offset 3: bytes after"):
             stretch.check_end(np.array([0, 1]), np.array([3, 6]))
 
-    decode_in_stretches(joined, np.arange(2), lambda i: "ab"[i], decode)
+    decode_in_chunks(joined, np.arange(2), lambda i: "ab"[i], decode)

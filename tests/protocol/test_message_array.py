@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.values.value_array import PADDING
 
 MESSAGES = st.lists(st.binary(max_size=5), max_size=6)
 
 
-def spread(messages: list[bytes], before: int = 0, between: int = 3, behind: int = 0) -> Joined:
+def spread(messages: list[bytes], before: int = 0, between: int = 3, behind: int = 0) -> MessageArray:
     """Messages with something else around them, as in the buffer of a socket."""
     data = b"x" * before
     places = []
@@ -23,7 +23,7 @@ def spread(messages: list[bytes], before: int = 0, between: int = 3, behind: int
         places.append((len(data), len(data) + len(message)))
         data += message
     starts, ends = np.array(places, np.int64).reshape(-1, 2).T
-    return Joined(np.frombuffer(data + b"x" * (behind + PADDING), np.uint8), starts, ends)
+    return MessageArray(np.frombuffer(data + b"x" * (behind + PADDING), np.uint8), starts, ends)
 
 
 @given(MESSAGES, st.data())
@@ -42,14 +42,14 @@ def test_a_part_and_a_choice(messages, data):
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(0, 4))
 def test_concatenated(parts, between):
-    joined = Joined.concatenated([spread(part, between=between) for part in parts])
+    joined = MessageArray.concatenated([spread(part, between=between) for part in parts])
     assert joined.messages() == [message for part in parts for message in part]
     assert not len(joined) or len(joined.data) >= joined.ends[-1] + PADDING
 
 
 def test_one_part_is_not_copied():
     one = spread([b"a", b"b"])
-    assert Joined.concatenated([Joined.of(), one]) is one
+    assert MessageArray.concatenated([MessageArray.of(), one]) is one
 
 
 def test_a_prefix_is_left_out():
@@ -74,7 +74,7 @@ def test_a_few_messages_do_not_keep_a_large_buffer():
 @given(st.lists(MESSAGES, max_size=5), st.data())
 def test_rows_are_what_they_were_extended_by(parts, data):
     """Whatever part of them is asked for."""
-    rows = Rows(parts[0] if parts else ())
+    rows = ChunkedMessages(parts[0] if parts else ())
     for part in parts[1:]:
         rows.extend(spread(part))
     messages = [message for part in parts for message in part]
@@ -83,8 +83,8 @@ def test_rows_are_what_they_were_extended_by(parts, data):
     assert [message for part in found for message in part] == messages
     assert (len(rows), rows.size_bytes) == (len(messages), sum(map(len, messages)))
     assert rows.memory_bytes >= 60 * len(messages) + 600 * sum(map(bool, parts)) + rows.size_bytes
-    assert rows == Rows(messages)
-    assert (rows == Rows([*messages, b""])) is False
-    assert repr(rows) == f"Rows({messages})"
+    assert rows == ChunkedMessages(messages)
+    assert (rows == ChunkedMessages([*messages, b""])) is False
+    assert repr(rows) == f"ChunkedMessages({messages})"
     rows.clear()
     assert (len(rows), rows.size_bytes, rows.messages()) == (0, 0, [])

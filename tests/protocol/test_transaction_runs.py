@@ -14,7 +14,7 @@ from protocol import messages as m
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import ProtocolError
 from protocol.lsn import Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.pgoutput import decode, encode
 from protocol.transaction_runs import Messages
 from protocol.transactions import Transaction, TransactionRun
@@ -59,7 +59,7 @@ def one_by_one(messages: list[bytes]) -> tuple[list[Transaction], str]:
         for message in messages:
             payload = message[HEADER_BYTES:]
             if payload[:1] in b"IUD":
-                assembler.rows().extend(Joined.of([message]))
+                assembler.rows().extend(MessageArray.of([message]))
             elif transaction := assembler.control(decode(payload, in_stream=assembler.state is State.IN_STREAM)):
                 ended.append(transaction)
     except ProtocolError as error:
@@ -76,7 +76,7 @@ def in_turns(messages: list[bytes], rng: random.Random) -> tuple[list[Transactio
         while messages:
             size = rng.choice([1, 3, 10, 100])
             turn, messages = messages[:size], messages[size:]
-            for item in assembler.take(Joined.of(turn)):
+            for item in assembler.take(MessageArray.of(turn)):
                 if isinstance(item, TransactionRun):
                     in_runs += len(item)
                 ended += singles(item)
@@ -117,11 +117,11 @@ def test_plain_transactions_come_as_one_run():
     """One object for all of them; the one that is open at the end stays."""
     messages = [message for n in range(100) for message in plain(0x1000 + 0x10 * n, n % 4)]
     assembler = TransactionAssembler()
-    (run,) = assembler.take(Joined.of([*messages, plain(0x9000, 1)[0], row(1)]))
+    (run,) = assembler.take(MessageArray.of([*messages, plain(0x9000, 1)[0], row(1)]))
     assert isinstance(run, TransactionRun)
     assert len(run) == 100
     assert (run.n_rows, run.end_lsn) == (sum(n % 4 for n in range(100)), 0x1000 + 0x10 * 99 + 8)
-    assert assembler.rows() == Rows([row(1)])
+    assert assembler.rows() == ChunkedMessages([row(1)])
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_what_is_not_right_is_left_to_the_strict_way(place, offset, value):
     wrong[index] = message[: HEADER_BYTES + offset] + value + message[HEADER_BYTES + offset + len(value) :]
     taken: list[Transaction | TransactionRun] = []
     with pytest.raises(ProtocolError):
-        taken.extend(TransactionAssembler().take(Joined.of([*first, *wrong])))
-    run = Messages(Joined.of([*first, *wrong])).run_from(0)
+        taken.extend(TransactionAssembler().take(MessageArray.of([*first, *wrong])))
+    run = Messages(MessageArray.of([*first, *wrong])).run_from(0)
     assert run is not None
     assert run.xids.tolist() == [0x1002]
-    assert Messages(Joined.of(wrong)).run_from(0) is None
+    assert Messages(MessageArray.of(wrong)).run_from(0) is None
 
 
 def run_of(*rows: int) -> TransactionRun:
     messages = [message for n, count in enumerate(rows) for message in plain(0x100 * (n + 1), count)]
-    (run,) = TransactionAssembler().take(Joined.of(messages))
+    (run,) = TransactionAssembler().take(MessageArray.of(messages))
     assert isinstance(run, TransactionRun)
     return run
 

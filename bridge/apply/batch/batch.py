@@ -93,7 +93,7 @@ class Batch:
             [],
             prepared=[t for t in single if t.ending is Ending.PREPARE],
             ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
-            spools=[t.moved for t in single if isinstance(t.moved, SpoolFile) and t.ending is not Ending.PREPARE],
+            spools=[t.spooled for t in single if isinstance(t.spooled, SpoolFile) and t.ending is not Ending.PREPARE],
             items=transactions,
         )
 
@@ -107,8 +107,8 @@ class Batch:
         """
         for transaction in self.telling:
             here = (event for _, event in transaction.events if isinstance(event, LogicalMessage))
-            moved = transaction.moved
-            spooled = moved.messages(in_stream=transaction.in_stream) if isinstance(moved, SpoolFile) else ()
+            file = transaction.spooled
+            spooled = file.messages(in_stream=transaction.in_stream) if isinstance(file, SpoolFile) else ()
             for message in chain(spooled, here):
                 if message.xid not in transaction.aborted:
                     yield transaction, message

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.collector import Pieces
-from bridge.apply.batch.decode_block import runs_of
-from bridge.apply.batch.decoding import Work
+from bridge.apply.batch.collector import ChangeCollector
+from bridge.apply.batch.decode_block import decode_blocks
+from bridge.apply.batch.decoding import Decoding
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import as_what_they_become
 from bridge.apply.batch.table_changes import COMMANDS, INSERT, Subscribed, from_rows, inserts_only, key_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.collector import Stage
     from bridge.apply.batch.routes import Routes
-    from bridge.apply.evolution.tracker import Schemas
+    from bridge.apply.evolution.tracker import DefinitionTracker
     from protocol.lsn import Lsn
     from protocol.transactions import Item, Transaction
     from protocol.values.types import ColumnType
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
-class BatchFormer:
+class Batcher:
     """Decodes transactions of one stream; remembers the relations that the stream announced.
 
     Args:
@@ -67,7 +67,7 @@ class BatchFormer:
         ignored: Callable[[str], None] = lambda _: None,
         stage: Stage | None = None,
         memory_bytes: int = 64 << 20,
-        schemas: Schemas | None = None,
+        schemas: DefinitionTracker | None = None,
     ) -> None:
         self._origin_name = origin_name
         self._routes = routes
@@ -111,11 +111,11 @@ class BatchFormer:
         batch.names = dict(self._routes.names)
         if self._schemas is not None:
             batch.schemas = self._schemas.state
-        pieces: dict[str, Pieces] = {}
+        pieces: dict[str, ChangeCollector] = {}
         try:
-            for run in runs_of(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(Work(run, pieces, self._origin_name), batch)
-                if run.spooled and self._stage is not None:
+            for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
+                self._form(Decoding(block, pieces, self._origin_name), batch)
+                if block.spooled and self._stage is not None:
                     self._limit_memory(pieces.values(), self._stage)
         except ApplyError as error:
             batch.error = error
@@ -152,8 +152,8 @@ class BatchFormer:
     def _learn(self, transactions: Sequence[Item]) -> None:
         """Take the definitions of transactions that are not decoded: the server does not announce them again."""
         again = False
-        for run in runs_of(transactions):
-            for _, _, message in run.events:
+        for block in decode_blocks(transactions):
+            for _, _, message in block.events:
                 if isinstance(message, Relation):
                     again |= self._relations.find(message.relation_id) is not None
                     self._relations.update(message)
@@ -161,14 +161,14 @@ class BatchFormer:
         if again:
             self._routes.announced_again()
 
-    def _limit_memory(self, pieces: Collection[Pieces], stage: Stage) -> None:
+    def _limit_memory(self, pieces: Collection[ChangeCollector], stage: Stage) -> None:
         if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
             for piece in pieces:
                 piece.stage(stage)
 
-    def _form(self, work: Work, batch: Batch) -> None:
+    def _form(self, work: Decoding, batch: Batch) -> None:
         begin = 0
-        for position, transaction, message in work.run.events:
+        for position, transaction, message in work.block.events:
             if isinstance(message, LogicalMessage):
                 if not batch.telling or batch.telling[-1] is not transaction:
                     batch.telling.append(transaction)
@@ -186,18 +186,18 @@ class BatchFormer:
                     self._routes.announced_again()
             else:
                 self._truncate(work, message, transaction)
-        self._decode(work, begin, len(work.run.rows))
+        self._decode(work, begin, len(work.block.rows))
 
-    def _decode(self, work: Work, begin: int, end: int) -> None:
-        """Decode the run's rows[begin:end], which stand under one set of relation definitions."""
+    def _decode(self, work: Decoding, begin: int, end: int) -> None:
+        """Decode the block's rows[begin:end], which stand under one set of relation definitions."""
         if begin == end:
             return
         messages = work.messages
         ids = messages.relation_ids[begin:end]
         for relation_id in np.unique(ids):
             indices = np.flatnonzero(ids == relation_id) + begin
-            if work.run.aborted and messages.xids is not None:
-                indices = indices[~np.isin(messages.xids[indices], work.run.aborted)]
+            if work.block.aborted and messages.xids is not None:
+                indices = indices[~np.isin(messages.xids[indices], work.block.aborted)]
             if not len(indices):
                 continue
             try:
@@ -216,7 +216,7 @@ class BatchFormer:
                 self._check_identity(work, relation, subscribed, indices)
                 self._decode_passing(work, relation, subscribed, indices)
 
-    def _decode_passing(self, work: Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+    def _decode_passing(self, work: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         """Decode what passes, if it is a server that tells; else all, of which Spark tells."""
         becomes = None
         if subscribed.server_filters is not None:
@@ -232,7 +232,7 @@ class BatchFormer:
 
     def _decode_relation(
         self,
-        work: Work,
+        work: Decoding,
         relation: Relation,
         subscribed: Subscribed,
         indices: np.ndarray,
@@ -241,7 +241,7 @@ class BatchFormer:
         name = subscribed.target.qualified_name
         at = int(indices[0])
         key = key_of(relation, subscribed)
-        pieces = work.pieces.setdefault(subscribed.target.path, Pieces(subscribed))
+        pieces = work.pieces.setdefault(subscribed.target.path, ChangeCollector(subscribed))
         try:
             columns, types = self._define(relation, subscribed, pieces)
             wanted = wanted_columns(columns, subscribed)
@@ -271,7 +271,7 @@ class BatchFormer:
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
-        seq = pa.array(indices + work.run.first_seq)
+        seq = pa.array(indices + work.block.first_seq)
         olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
         changes = from_rows(table, seq, olds, wanted)
         if becomes is not None:
@@ -282,7 +282,7 @@ class BatchFormer:
         except TargetError as error:
             raise work.failed(error.message, at, relation=name, hint=error.hint) from error
 
-    def _check_identity(self, work: Work, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
+    def _check_identity(self, work: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
         """Stop at the first change that the definitions cannot take rightly, as its old tuple has too little."""
         tags = work.messages.tags[indices]
         if (tags == INSERT).all():
@@ -296,7 +296,7 @@ class BatchFormer:
             message, hint = by_command[command].message(command), by_command[command].hint
             raise work.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _route(self, work: Work, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
+    def _route(self, work: Decoding, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
         """Where a relation's rows go, and those of them that count there.
 
         Raises:
@@ -318,7 +318,7 @@ class BatchFormer:
             self._routes.taken(relation)
         return subscribed, counting
 
-    def _define(self, relation: Relation, subscribed: Subscribed, pieces: Pieces) -> _Defined:
+    def _define(self, relation: Relation, subscribed: Subscribed, pieces: ChangeCollector) -> _Defined:
         """A definition's columns; what they make of the target's is told to its pieces, once.
 
         Raises:
@@ -350,7 +350,7 @@ class BatchFormer:
             return subscribed
         return replace(subscribed, target=self._schemas.opened(subscribed.target))
 
-    def _truncate(self, work: Work, message: Truncate, transaction: Transaction) -> None:
+    def _truncate(self, work: Decoding, message: Truncate, transaction: Transaction) -> None:
         """What came before it on these tables is void."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
@@ -369,7 +369,7 @@ class BatchFormer:
                 continue
             target = subscribed.target
             # a root whose partitions the stream has is not defined below
-            pieces = work.pieces.setdefault(target.path, Pieces(self._opened(subscribed)))
+            pieces = work.pieces.setdefault(target.path, ChangeCollector(self._opened(subscribed)))
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:

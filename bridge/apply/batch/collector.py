@@ -140,7 +140,7 @@ def _names(columns: tuple[TargetColumn, ...], key: tuple[int, ...]) -> frozenset
 
 
 @dataclass(slots=True)
-class Pieces:
+class ChangeCollector:
     """What has been decoded for one target so far.
 
     Attributes:

@@ -1,7 +1,7 @@
-"""Transactions as runs of row messages that can be decoded together: what was received, in commit order.
+"""Transactions as blocks of row messages that can be decoded together: what was received, in commit order.
 
-Transactions that came whole are joined into one run, those that were streamed into another, because an xid stands
-in each of their messages; a transaction in a spool file gives one run for each chunk that is read.
+Transactions that came whole are joined into one block, those that were streamed into another, because an xid stands
+in each of their messages; a transaction in a spool file gives one block for each chunk that is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.lsn import Lsn
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from protocol.values.value_array import Ints
 
 
-_RUN_ROWS = 50_000
+_BLOCK_ROWS = 50_000
 """Enough for each table's part to be worth the steps of decoding it; so many do not yet hold Python's lock for long,
 for which the receiver waits, and with a full socket the walsender."""
 
@@ -32,7 +32,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
-class Run:
+class DecodeBlock:
     """Row messages of transactions in commit order, with what stands between them.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run:
 
     xids: Ints
     commit_lsns: np.ndarray
-    rows: Joined
+    rows: MessageArray
     events: list[tuple[int, Transaction, Event]]
     in_stream: bool
     first_seq: int
@@ -69,8 +69,10 @@ class Run:
         return int(self.xids[number]), Lsn(int(self.commit_lsns[number]))
 
 
-def runs_of(transactions: Iterable[Transaction | TransactionRun], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Run]:
-    """All runs of a batch's committed transactions; reads spool files as it goes, about `chunk_bytes` at a time.
+def decode_blocks(
+    transactions: Iterable[Transaction | TransactionRun], chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[DecodeBlock]:
+    """All blocks of a batch's committed transactions; reads spool files as it goes, about `chunk_bytes` at a time.
 
     Raises:
         StateError: A spool file cannot be read.
@@ -78,28 +80,28 @@ def runs_of(transactions: Iterable[Transaction | TransactionRun], chunk_bytes: i
     """
     seq = 0
     committed = (t for t in transactions if isinstance(t, TransactionRun) or t.ending is Ending.COMMIT)
-    for (moved, in_stream), group in groupby(committed, _form):
-        if moved:
+    for (spooled, in_stream), group in groupby(committed, _form):
+        if spooled:
             for transaction in group:
-                assert isinstance(transaction, Transaction)  # noqa: S101 - nothing else is moved
-                for run in _spooled(transaction, seq, chunk_bytes):
-                    yield run
-                    seq += len(run.rows)
+                assert isinstance(transaction, Transaction)  # noqa: S101 - nothing else is spooled
+                for block in _spooled(transaction, seq, chunk_bytes):
+                    yield block
+                    seq += len(block.rows)
         else:
             for some in _some(group):
-                run = _joined(some, seq, in_stream=in_stream)
-                yield run
-                seq += len(run.rows)
+                block = _joined(some, seq, in_stream=in_stream)
+                yield block
+                seq += len(block.rows)
 
 
 def _some(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
-    """Items in lists of about a run's size."""
+    """Items in lists of about a block's size."""
     some: list[Transaction | TransactionRun] = []
     rows = 0
     for item in items:
         some.append(item)
         rows += item.n_rows
-        if rows >= _RUN_ROWS:
+        if rows >= _BLOCK_ROWS:
             yield some
             some, rows = [], 0
     if some:
@@ -107,17 +109,17 @@ def _some(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transa
 
 
 def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
-    """(its changes were moved, they were streamed)."""
-    return (item.moved is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
+    """(its changes were spooled, they were streamed)."""
+    return (item.spooled is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
 
 
-def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> Run:
-    parts: list[Joined] = []
+def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> DecodeBlock:
+    parts: list[MessageArray] = []
     rows = 0
     xids: list[Ints] = []
     commit_lsns: list[np.ndarray] = []
     first_rows: list[Ints] = []
-    run = Run(_NONE, _NONE, Joined.of(), [], in_stream, seq, _NONE)
+    block = DecodeBlock(_NONE, _NONE, MessageArray.of(), [], in_stream, seq, _NONE)
     for item in items:
         if isinstance(item, TransactionRun):
             xids.append(item.xids)
@@ -125,26 +127,26 @@ def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_strea
             first_rows.append(item.first_rows[:-1] + rows)
             parts.append(item.rows)
         else:
-            _add_events(run, item, item.events, rows, first=True)
+            _add_events(block, item, item.events, rows, first=True)
             xids.append(np.array([item.xid]))
             commit_lsns.append(np.array([item.commit_lsn], np.uint64))
             first_rows.append(np.array([rows]))
             parts.append(item.rows.part())
-            run.aborted.extend(item.aborted)
+            block.aborted.extend(item.aborted)
         rows += len(item.rows)
-    run.rows = Joined.concatenated(parts)
-    run.xids, run.commit_lsns = np.concatenate(xids), np.concatenate(commit_lsns)
-    run.first_rows = np.concatenate([*first_rows, [rows]])
-    return run
+    block.rows = MessageArray.concatenated(parts)
+    block.xids, block.commit_lsns = np.concatenate(xids), np.concatenate(commit_lsns)
+    block.first_rows = np.concatenate([*first_rows, [rows]])
+    return block
 
 
-def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[Run]:
-    assert isinstance(transaction.moved, SpoolFile)  # noqa: S101 - nothing else moves changes
+def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[DecodeBlock]:
+    assert isinstance(transaction.spooled, SpoolFile)  # noqa: S101 - nothing else holds spooled changes
     first = True
-    for chunk in transaction.moved.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        run = _alone(transaction, chunk.rows, seq, spooled=True)
-        _add_events(run, transaction, chunk.events, 0, first=first)
-        yield run
+    for chunk in transaction.spooled.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
+        block = _alone(transaction, chunk.rows, seq, spooled=True)
+        _add_events(block, transaction, chunk.events, 0, first=first)
+        yield block
         seq += len(chunk.rows)
         first = False
     if len(transaction.rows) or transaction.events:
@@ -153,9 +155,9 @@ def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[R
         yield rest
 
 
-def _alone(transaction: Transaction, rows: Joined, seq: int, *, spooled: bool = False) -> Run:
-    """A run of one transaction's rows, or of a part of them."""
-    return Run(
+def _alone(transaction: Transaction, rows: MessageArray, seq: int, *, spooled: bool = False) -> DecodeBlock:
+    """A block of one transaction's rows, or of a part of them."""
+    return DecodeBlock(
         np.array([transaction.xid]),
         np.array([transaction.commit_lsn], np.uint64),
         rows,
@@ -169,10 +171,10 @@ def _alone(transaction: Transaction, rows: Joined, seq: int, *, spooled: bool = 
 
 
 def _add_events(
-    run: Run, transaction: Transaction, events: Iterable[tuple[int, Event]], offset: int, *, first: bool
+    block: DecodeBlock, transaction: Transaction, events: Iterable[tuple[int, Event]], offset: int, *, first: bool
 ) -> None:
     if first:
-        run.events.extend((offset, transaction, relation) for relation in transaction.relations)
-    run.events.extend(
+        block.events.extend((offset, transaction, relation) for relation in transaction.relations)
+    block.events.extend(
         (offset + position, transaction, event) for position, event in events if event.xid not in transaction.aborted
     )

@@ -1,4 +1,4 @@
-"""A run that is being decoded, and its errors."""
+"""A block that is being decoded, and its errors."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from protocol.errors import ProtocolError
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from bridge.apply.batch.collector import Pieces
-    from bridge.apply.batch.decode_block import Run
+    from bridge.apply.batch.collector import ChangeCollector
+    from bridge.apply.batch.decode_block import DecodeBlock
     from protocol.lsn import Lsn
 
 
-class Work:
-    """One run being decoded: its messages, and where what is decoded goes, by the target's path.
+class Decoding:
+    """One block being decoded: its messages, and where what is decoded goes, by the target's path.
 
     Raises:
         ApplyError: One of its messages is none of a row.
     """
 
-    def __init__(self, run: Run, pieces: dict[str, Pieces], origin_name: str) -> None:
-        self.run = run
+    def __init__(self, block: DecodeBlock, pieces: dict[str, ChangeCollector], origin_name: str) -> None:
+        self.block = block
         self.pieces = pieces
         self._origin_name = origin_name
         try:
-            self.messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
+            self.messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
         except ProtocolError as error:
-            xid, commit_lsn = run.transaction_of(0)
+            xid, commit_lsn = block.transaction_of(0)
             context = ApplyContext(origin_name, commit_lsn, xid)
             raise ApplyError(str(error), context) from error
 
     def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
-        """Those of some rows of the run whose transactions commit at or after `lsn`."""
-        return rows[np.searchsorted(rows, self.run.first_row_from(lsn)) :]
+        """Those of some rows of the block whose transactions commit at or after `lsn`."""
+        return rows[np.searchsorted(rows, self.block.first_row_from(lsn)) :]
 
     def failed(
         self,
@@ -49,8 +49,8 @@ class Work:
         column: str | None = None,
         hint: str = "",
     ) -> ApplyError:
-        """An error at a row of the run, with its transaction's coordinates."""
-        xid, commit_lsn = self.run.transaction_of(row)
+        """An error at a row of the block, with its transaction's coordinates."""
+        xid, commit_lsn = self.block.transaction_of(row)
         command = COMMANDS[int(self.messages.tags[row])]
         context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
         return ApplyError(message, context, hint=hint)

@@ -63,7 +63,7 @@ class ServerFilters:
         """What passes, of messages of one relation.
 
         Args:
-            messages: A run's.
+            messages: A block's.
             relation: As it was when these messages were sent; it has all columns that the filters look at.
             rows: Indices of the messages.
 

@@ -39,7 +39,7 @@ class State(NamedTuple):
     schemas: Mapping[str, StructType] = MappingProxyType({})
 
 
-class Schemas:
+class DefinitionTracker:
     """Follows the definitions of one stream.
 
     Args:

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults
-from bridge.apply.applier import BatchApplier, summary
+from bridge.apply.applier import Applier, summary
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.delta import commit, messages
@@ -49,7 +49,7 @@ def catalog(tmp_path):
 
 
 def applier(spark, catalog, **options):
-    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
+    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
 
 
 def batch(*tables):
@@ -259,7 +259,7 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     messages.ensure(spark, path)
     catalog.register("other", enabled=True)
     catalog.create_origin("other", Lsn(0x10), "inc", [])
-    other = BatchApplier(fork(spark), catalog, subscription="other", origin_name="o", messages_path=path)
+    other = Applier(fork(spark), catalog, subscription="other", origin_name="o", messages_path=path)
     ours = applier(spark, catalog, messages_path=path)
 
     def at(lsn, finish_lsn=None):

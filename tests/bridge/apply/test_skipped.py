@@ -14,7 +14,7 @@ from bridge.apply.skipped import readable, write
 from bridge.apply.target import Target, TargetColumn
 from bridge.errors import ApplyContext, ApplyError, StateError
 from protocol.lsn import Lsn
-from protocol.message_array import Rows
+from protocol.message_array import ChunkedMessages
 from protocol.transactions import Transaction
 from protocol.values.types import resolve
 
@@ -88,7 +88,7 @@ def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
 
 def test_messages_that_could_not_be_decoded(tmp_path):
     """As they came, without what the walsender put around them."""
-    rows = Rows([b"w" + bytes(24) + b"I first", b"w" + bytes(24) + b"D"])
+    rows = ChunkedMessages([b"w" + bytes(24) + b"I first", b"w" + bytes(24) + b"D"])
     error = ApplyError("no", ApplyContext("o", Lsn(0x18), 7))
     path = write(of(None, error=error, items=[Transaction(7, Lsn(0x18), 0, Lsn(0x20), rows=rows)]), tmp_path, "sub")
     assert pq.read_table(path / "messages.parquet").to_pylist() == [{"message": b"I first"}, {"message": b"D"}]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge import log
-from bridge.apply.worker import ApplyLoop, Stream
+from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track import catalog as catalog_module
@@ -17,7 +17,7 @@ from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from bridge.track.rows import BatchIntent
 from protocol.lsn import Lsn
-from protocol.message_array import Rows
+from protocol.message_array import ChunkedMessages
 from protocol.transactions import Transaction
 
 LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)
@@ -54,7 +54,7 @@ class Parts:
 
     def put(self, end_lsn, rows=1):
         """What the receiver does with a transaction."""
-        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=Rows([b"x"] * rows))
+        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=ChunkedMessages([b"x"] * rows))
         self.queue.put(transaction)
         self.progress.transaction(transaction.end_lsn)
 
@@ -131,7 +131,7 @@ class Parts:
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the former and the applier
         stream = Stream(parts, self.queue, self.progress)
-        loop = ApplyLoop("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
+        loop = ApplyWorker("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
         loop.run()
 
 

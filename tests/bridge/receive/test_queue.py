@@ -15,7 +15,7 @@ from bridge.errors import PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction, TransactionRun
 from tests.protocol.singled import singles
@@ -37,7 +37,7 @@ WHEN_FULL_2 = BatchLimits(2, MANY, PATIENCE_S)
 def transaction(number: int, rows: int = 1, row_bytes: int = 10) -> Transaction:
     """The number-th transaction of a stream; it ends at 100 times its number."""
     end_lsn = Lsn(100 * number)
-    return Transaction(number, Lsn(end_lsn - 8), 0, end_lsn, Rows([bytes(row_bytes)] * rows))
+    return Transaction(number, Lsn(end_lsn - 8), 0, end_lsn, ChunkedMessages([bytes(row_bytes)] * rows))
 
 
 def queue_of(*transactions: Transaction, max_bytes: int = MANY) -> TransactionQueue:
@@ -357,7 +357,7 @@ def run(first: int, *rows: int) -> TransactionRun:
         (100 * numbers_ - 8).astype(np.uint64),
         (100 * numbers_).astype(np.uint64),
         np.zeros(len(rows), np.int64),
-        Joined.of([bytes(10)] * sum(rows)),
+        MessageArray.of([bytes(10)] * sum(rows)),
         np.cumsum([0, *rows]),
         np.cumsum([10] * sum(rows)),
     )

@@ -8,13 +8,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.decode_block import runs_of
+from bridge.apply.batch.decode_block import decode_blocks
 from bridge.errors import StateError
 from bridge.receive import copy_both, walreceiver
 from protocol.columns import RowMessages
 from protocol.errors import UnexpectedMessage
 from protocol.lsn import Lsn
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Begin, Insert, Relation, StreamStart, StreamStop
 from protocol.pgoutput import decode, encode
 from protocol.transactions import Ending
@@ -54,7 +54,7 @@ def files(stream: Stream) -> list[str]:
 def ids(transaction: Transaction) -> list[int]:
     """The first values of a committed transaction's rows that count, in order."""
     found = []
-    for run in runs_of([transaction]):
+    for run in decode_blocks([transaction]):
         messages = RowMessages(run.rows, skip_bytes=HEADER_BYTES, in_stream=run.in_stream)
         data = run.rows.messages()
         for row, xid in zip(data, messages.xids if messages.xids is not None else [0] * len(data), strict=True):
@@ -103,8 +103,8 @@ def test_a_large_transaction_that_is_not_streamed_goes_to_a_file_too(stream, pub
     # some 7000 of them come at once, if the walsender is that much faster than this process
     publisher.execute("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 20000) AS n")
     (transaction,) = stream.take(1)
-    assert transaction.moved is not None
-    assert transaction.moved.rows > 1000
+    assert transaction.spooled is not None
+    assert transaction.spooled.rows > 1000
     assert ids(transaction) == list(range(1, 20001))
 
 
@@ -142,7 +142,7 @@ def test_prepared_and_rolled_back(stream, publisher):
     publisher.execute("INSERT INTO t VALUES (2)")
     prepared, ended, after = stream.take(3)
     assert [t.ending for t in (prepared, ended, after)] == [Ending.PREPARE, Ending.ROLLBACK_PREPARED, Ending.COMMIT]
-    assert list(runs_of([prepared, ended])) == []
+    assert list(decode_blocks([prepared, ended])) == []
     assert ids(after) == [2]
 
 
@@ -222,8 +222,8 @@ class Scripted:
     def __init__(self, *reads: list[bytes]) -> None:
         self._reads = list(reads)
 
-    def read(self) -> Joined:
-        return Joined.of(self._reads.pop(0))
+    def read(self) -> MessageArray:
+        return MessageArray.of(self._reads.pop(0))
 
     def close(self) -> None:
         """Nothing is held."""

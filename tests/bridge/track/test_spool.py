@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bridge.errors import StateError
 from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.lsn import Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Ending, Transaction
@@ -59,19 +59,19 @@ def test_what_is_appended_is_read_in_order(tmp_path_factory, parts, chunk_bytes)
         for kind in part:
             if kind == "row":
                 expected.append(row(len(expected)))
-                transaction.rows.extend(Joined.of(expected[-1:]))
+                transaction.rows.extend(MessageArray.of(expected[-1:]))
             else:
                 event = message(len(expected) + 1)
                 transaction.events.append((len(transaction.rows), event))
                 expected.append(event)
         file.append(transaction)
-        assert (transaction.rows, transaction.events) == (Rows(), [])
+        assert (transaction.rows, transaction.events) == (ChunkedMessages(), [])
     assert read(file, chunk_bytes=chunk_bytes) == expected if parts else not file.path.exists()
     assert file.rows == sum(part.count("row") for part in parts)
 
 
 def test_parts_are_bounded(tmp_path):
-    transaction = Transaction(725, in_stream=True, rows=Rows([row(n) for n in range(120_000)]))
+    transaction = Transaction(725, in_stream=True, rows=ChunkedMessages([row(n) for n in range(120_000)]))
     file = SpoolFolder(tmp_path).file_for(transaction)
     file.append(transaction)
     chunks = list(file.chunks(in_stream=True, chunk_bytes=1 << 20))
@@ -87,7 +87,7 @@ def kept(tmp_path) -> tuple[SpoolFolder, Transaction, SpoolFile]:
     )
     transaction.ending = Ending.PREPARE
     transaction.aborted = {726, 727}
-    transaction.rows.extend(Joined.of([row(1), row(2)]))
+    transaction.rows.extend(MessageArray.of([row(1), row(2)]))
     transaction.events.append((1, message(5)))
     file = folder.file_for(transaction)
     file.keep(transaction)
@@ -100,8 +100,8 @@ def test_a_kept_transaction_is_loaded_as_it_was(kept, tmp_path):
     assert transaction.relations == (RELATION,)
     (loaded,) = SpoolFolder(tmp_path / "spool", [file.path.name]).prepared()
     assert loaded == transaction
-    assert isinstance(loaded.moved, SpoolFile)
-    assert read(loaded.moved) == [row(1), message(5), row(2)]
+    assert isinstance(loaded.spooled, SpoolFile)
+    assert read(loaded.spooled) == [row(1), message(5), row(2)]
 
 
 def test_truncates_count_as_changes(tmp_path):
@@ -112,7 +112,7 @@ def test_truncates_count_as_changes(tmp_path):
 
 def test_files_of_a_process_that_is_gone_are_removed(kept, tmp_path):
     folder, _, file = kept
-    other = Transaction(9, rows=Rows([row(3)]), in_stream=True)
+    other = Transaction(9, rows=ChunkedMessages([row(3)]), in_stream=True)
     folder.file_for(other).append(other)
     SpoolFolder(tmp_path / "spool", [file.path.name])
     assert list((tmp_path / "spool").iterdir()) == [file.path]
@@ -148,8 +148,8 @@ def loaded_or_refused(file: SpoolFile) -> Any:
     """What is read of a kept transaction, or the error's text."""
     try:
         loaded = SpoolFile.load(file.path)
-        assert isinstance(loaded.moved, SpoolFile)
-        return loaded, read(loaded.moved)
+        assert isinstance(loaded.spooled, SpoolFile)
+        return loaded, read(loaded.spooled)
     except StateError as error:
         return str(error)
 
@@ -167,7 +167,7 @@ def test_folder_that_cannot_be_made(tmp_path):
 
 def test_a_disk_without_room_is_tried_again(tmp_path):
     """Nothing of what a write could not finish is left in the way: the next stream's folder is empty."""
-    transaction = Transaction(725, rows=Rows([row(n) for n in range(2000)]), in_stream=True)
+    transaction = Transaction(725, rows=ChunkedMessages([row(n) for n in range(2000)]), in_stream=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # EFBIG instead of ENOSPC

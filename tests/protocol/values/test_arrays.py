@@ -16,7 +16,7 @@ from protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol import independent
 from tests.protocol.made_rows import array_send
 from tests.protocol.sampled import array_of
-from tests.protocol.sliced import slices_of
+from tests.protocol.sliced import value_array_of
 
 INT4S, TEXTS, DATES, BOXES = (resolve(oid, -1) for oid in (1007, 1009, 1182, 1020))
 
@@ -24,12 +24,12 @@ ELEMENTS = st.none() | st.text(st.sampled_from('ab ,{}"\\NULü'), max_size=5) | 
 
 
 def read_text(type_: ColumnType, *values: str, policy: Any = "error") -> list[Any]:
-    found: list[Any] = readers.read_text(slices_of([v.encode() for v in values]), type_, policy).to_pylist()
+    found: list[Any] = readers.read_text(value_array_of([v.encode() for v in values]), type_, policy).to_pylist()
     return found
 
 
 def read_binary(type_: ColumnType, *values: bytes, policy: Any = "error") -> list[Any]:
-    found: list[Any] = readers.read_binary(slices_of(list(values)), type_, policy).to_pylist()
+    found: list[Any] = readers.read_binary(value_array_of(list(values)), type_, policy).to_pylist()
     return found
 
 

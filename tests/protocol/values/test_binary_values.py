@@ -11,7 +11,7 @@ from protocol.values import readers
 from protocol.values.types import resolve
 from protocol.values.value_array import BadValueError, MalformedValue
 from tests.protocol.sampled import SAMPLES
-from tests.protocol.sliced import slices_of
+from tests.protocol.sliced import value_array_of
 
 WIDTHS = {
     16: 1, 18: 1, 20: 8, 21: 2, 23: 4, 26: 4, 27: 6, 28: 4, 700: 4, 701: 8, 774: 8, 829: 6, 1082: 4, 1083: 8, 1114: 8,
@@ -24,10 +24,10 @@ def test_other_widths(oid):
     """A value of a fixed width that is shorter or longer is named by its index."""
     type_, width = resolve(oid, -1), WIDTHS[oid]
     good = bytes(width)
-    assert len(readers.read_binary(slices_of([good, good]), type_, "error")) == 2
+    assert len(readers.read_binary(value_array_of([good, good]), type_, "error")) == 2
     for wrong in (width - 1, width + 1, 0):
         with pytest.raises(MalformedValue) as caught:
-            readers.read_binary(slices_of([good, bytes(wrong), good]), type_, "error")
+            readers.read_binary(value_array_of([good, bytes(wrong), good]), type_, "error")
         assert caught.value.index == 1
 
 
@@ -54,7 +54,7 @@ def test_other_widths(oid):
 )  # fmt: skip
 def test_malformed(oid, good, bad):
     with pytest.raises(MalformedValue) as caught:
-        readers.read_binary(slices_of([good, good, bad]), resolve(oid, -1), "null")
+        readers.read_binary(value_array_of([good, good, bad]), resolve(oid, -1), "null")
     assert caught.value.index == 2
 
 
@@ -64,9 +64,9 @@ def test_every_nan_becomes_the_same(oid, layout):
     bits = 8 * struct.calcsize(layout)
     ones = (1 << bits) - 1
     found = readers.read_binary(
-        slices_of([struct.pack(layout, n) for n in (ones, ones >> 1)]), resolve(oid, -1), "error"
+        value_array_of([struct.pack(layout, n) for n in (ones, ones >> 1)]), resolve(oid, -1), "error"
     )
-    text = readers.read_text(slices_of([b"NaN"]), resolve(oid, -1), "error")
+    text = readers.read_text(value_array_of([b"NaN"]), resolve(oid, -1), "error")
     width = bits // 8
     stored, canonical = found.buffers()[1].to_pybytes(), text.buffers()[1].to_pybytes()[:width]
     assert stored[:width] == stored[width : 2 * width] == canonical
@@ -87,7 +87,7 @@ def test_damaged_values_raise_only_what_is_documented(samples, declaration):
                 damaged += rng.randbytes(rng.choice([0, 0, 3]))
                 index = 1
                 try:
-                    found = read(slices_of([value, bytes(damaged), value]), sent.type, "null")
+                    found = read(value_array_of([value, bytes(damaged), value]), sent.type, "null")
                 except BadValueError as fault:
                     index = fault.index
                 else:

@@ -12,7 +12,7 @@ from protocol.values.types import Kind
 from protocol.values.value_array import UnheldValue
 from tests.protocol import independent
 from tests.protocol.sampled import EXTENSION_SAMPLES, SAMPLES
-from tests.protocol.sliced import slices_of
+from tests.protocol.sliced import value_array_of
 
 if TYPE_CHECKING:
     from tests.protocol.conftest import Sent
@@ -32,19 +32,19 @@ def check(sent: Sent) -> None:
         present = [value for value in values if value is not None]
         if form == "binary" and not sent.type.binary:
             continue
-        found = FORMS[form](slices_of(present), sent.type, "null")
+        found = FORMS[form](value_array_of(present), sent.type, "null")
         assert found.type == sent.type.arrow
         found.validate(full=True)
         assert independent.comparable(found.to_pylist()) == independent.comparable(map(independent.nulled, expected))
         for index, (value, raw) in enumerate(zip(expected, present, strict=True)):
             if independent.has_unrepresentable(value):
                 with pytest.raises(UnheldValue) as caught:
-                    FORMS[form](slices_of([raw]), sent.type, "error")
+                    FORMS[form](value_array_of([raw]), sent.type, "error")
                 assert caught.value.index == 0
                 if sent.type.kind is not Kind.ARRAY:
                     assert caught.value.text == texts[index].decode()
         fine = [raw for value, raw in zip(expected, present, strict=True) if not independent.has_unrepresentable(value)]
-        strict = FORMS[form](slices_of(fine), sent.type, "error")
+        strict = FORMS[form](value_array_of(fine), sent.type, "error")
         assert strict.null_count == 0
         assert len(strict) == len(fine)
 

@@ -12,7 +12,7 @@ from protocol.values import readers
 from protocol.values.types import resolve
 from protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol.made_rows import typmod_of
-from tests.protocol.sliced import slices_of
+from tests.protocol.sliced import value_array_of
 
 DECIMAL = (1700, typmod_of(5, 2))
 GOOD = {
@@ -61,16 +61,16 @@ def test_malformed_text_is_named(oid, typmod, bad):
     """By its index, between sound values, under both policies."""
     type_ = resolve(oid, typmod)
     good = GOOD.get((oid, typmod), b'"a"')
-    assert readers.read_text(slices_of([good]), type_, "error").null_count == 0
+    assert readers.read_text(value_array_of([good]), type_, "error").null_count == 0
     for policy in ("error", "null"):
         for values in ([bad], [good, bad, good], [good, good, bad]):
             with pytest.raises(MalformedValue) as caught:
-                readers.read_text(slices_of(values), type_, policy)
+                readers.read_text(value_array_of(values), type_, policy)
             assert caught.value.index == values.index(bad)
 
 
 def read(oid: int, *values: bytes) -> list[Any]:
-    found: list[Any] = readers.read_text(slices_of(list(values)), resolve(oid, -1), "error").to_pylist()
+    found: list[Any] = readers.read_text(value_array_of(list(values)), resolve(oid, -1), "error").to_pylist()
     return found
 
 
@@ -84,9 +84,9 @@ def test_zones_other_than_utc():
 def test_a_zone_can_move_a_timestamp_out_of_the_years(text):
     type_ = resolve(1184, -1)
     with pytest.raises(UnheldValue) as caught:
-        readers.read_text(slices_of([b"2024-01-01 00:00:00+00", text]), type_, "error")
+        readers.read_text(value_array_of([b"2024-01-01 00:00:00+00", text]), type_, "error")
     assert (caught.value.index, caught.value.text) == (1, text.decode())
-    assert readers.read_text(slices_of([text]), type_, "null").to_pylist() == [None]
+    assert readers.read_text(value_array_of([text]), type_, "null").to_pylist() == [None]
 
 
 def test_not_a_number_keeps_its_place():

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.values import value_array
-from protocol.values.value_array import MalformedValue, Slices, UnheldValue
-from tests.protocol.sliced import slices_of
+from protocol.values.value_array import MalformedValue, UnheldValue, ValueArray
+from tests.protocol.sliced import value_array_of
 
 VALUES = [b"", b"a", b"", b"bcd", b"\xff\0", b"x" * 100, b""]
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1), st.sampled_from([b"", b"-", b"gap"]))
 def test_gathered_values_are_the_values(values, gap):
-    gathered = slices_of(values, gap).gather()
+    gathered = value_array_of(values, gap).gather()
     gathered.validate(full=True)
     assert gathered.to_pylist() == values
 
@@ -25,12 +25,12 @@ def test_gathered_values_are_the_values(values, gap):
 def test_more_values_than_the_prepared_indices():
     """Beyond 65 536 values indices are made for the purpose."""
     count = (1 << 16) + 3
-    values = Slices(np.arange(count + 64).astype(np.uint8), np.arange(count), np.ones(count, np.int64))
+    values = ValueArray(np.arange(count + 64).astype(np.uint8), np.arange(count), np.ones(count, np.int64))
     assert values.gather().to_pylist() == [bytes([i % 256]) for i in range(count)]
 
 
 def test_selected_values():
-    values = slices_of(VALUES)
+    values = value_array_of(VALUES)
     mask = np.array([True, False, False, True, False, False, True])
     assert values.select(mask).gather().to_pylist() == [b"", b"bcd", b""]
     assert values.select(np.array([1, 4])).gather().to_pylist() == [b"a", b"\xff\0"]
@@ -38,7 +38,7 @@ def test_selected_values():
 
 
 def test_numbers_are_big_endian_and_need_no_alignment():
-    values = slices_of([bytes(range(16)), bytes(range(16, 32))], gap=b"1")
+    values = value_array_of([bytes(range(16)), bytes(range(16, 32))], gap=b"1")
     assert values.numbers("i2").tolist() == [0x0001, 0x1011]
     assert values.numbers("u4", 3).tolist() == [0x03040506, 0x13141516]
     assert values.numbers("i8", 8).tolist() == [0x08090A0B0C0D0E0F, 0x18191A1B1C1D1E1F]
@@ -48,18 +48,18 @@ def test_numbers_are_big_endian_and_need_no_alignment():
 
 def test_text_that_is_not_utf8_is_named():
     good = [b"a", "ünï".encode(), b""]
-    assert slices_of(good).text().to_pylist() == ["a", "ünï", ""]
+    assert value_array_of(good).text().to_pylist() == ["a", "ünï", ""]
     for index in range(4):
         bad = [*good[:index], b"a\xff", *good[index:], b"\xfe"]
         with pytest.raises(MalformedValue, match=r"\\x61ff is not UTF-8") as caught:
-            slices_of(bad).text()
+            value_array_of(bad).text()
         assert caught.value.index == index
 
 
 def test_lengths():
-    slices_of([b"ab", b"cd"]).expect_length(2, "it")
+    value_array_of([b"ab", b"cd"]).expect_length(2, "it")
     with pytest.raises(MalformedValue, match="it of 1 bytes, expected 2") as caught:
-        slices_of([b"ab", b"c", b""]).expect_length(2, "it")
+        value_array_of([b"ab", b"c", b""]).expect_length(2, "it")
     assert caught.value.index == 1
 
 
@@ -108,7 +108,7 @@ def test_merging():
 
 
 def test_faults_among_selected_values_get_their_own_index():
-    values = slices_of([b"1", b"2", b"3", b"4"])
+    values = value_array_of([b"1", b"2", b"3", b"4"])
 
     def read(some):
         assert len(some) == 2
@@ -120,7 +120,7 @@ def test_faults_among_selected_values_get_their_own_index():
 
 
 def test_reading_of_none():
-    values = slices_of([b"1", b"2"])
+    values = value_array_of([b"1", b"2"])
     found = value_array.read_selected(values, np.array([False, False]), pa.int32(), lambda some: pytest.fail(str(some)))
     assert found.to_pylist() == [None, None]
 
@@ -132,7 +132,7 @@ def test_distinct_values_are_written_once():
         calls.append(raw)
         return raw.decode().upper()
 
-    assert value_array.per_distinct(slices_of([b"a", b"b", b"a", b"a"]), output, "it").to_pylist() == [
+    assert value_array.per_distinct(value_array_of([b"a", b"b", b"a", b"a"]), output, "it").to_pylist() == [
         "A",
         "B",
         "A",
@@ -146,10 +146,10 @@ def test_a_distinct_value_that_cannot_be_written_is_named():
         return str(int(raw))
 
     with pytest.raises(MalformedValue, match=r"it \\x78: invalid literal") as caught:
-        value_array.per_distinct(slices_of([b"1", b"2", b"1", b"x", b"x"]), output, "it")
+        value_array.per_distinct(value_array_of([b"1", b"2", b"1", b"x", b"x"]), output, "it")
     assert caught.value.index == 3
     with pytest.raises(MalformedValue, match="no text"):
-        value_array.per_distinct(slices_of([b"1"]), lambda _: (_ for _ in ()).throw(ValueError("no text")), "it")
+        value_array.per_distinct(value_array_of([b"1"]), lambda _: (_ for _ in ()).throw(ValueError("no text")), "it")
 
 
 def test_flat_arrays():

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql.types import StructType
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.target import Target
 from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.lsn import Lsn
-from protocol.message_array import Joined, Rows
+from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.messages import LogicalMessage
 from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES
@@ -27,7 +27,7 @@ START = Lsn(0x50)
 
 def transaction(number: int, *rows: bytes, **fields: object) -> Transaction:
     """The number-th, which commits at 100 times its number."""
-    made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), Rows(rows))
+    made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), ChunkedMessages(rows))
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
@@ -35,7 +35,7 @@ def run(*numbers: int) -> TransactionRun:
     """The same, a row in each."""
     of_each = np.array(numbers)
     lsns = (100 * of_each).astype(np.uint64)
-    rows = Joined.of([b"x"] * len(numbers))
+    rows = MessageArray.of([b"x"] * len(numbers))
     return TransactionRun(of_each, lsns, lsns + 8, of_each, rows, np.arange(len(numbers) + 1), np.cumsum(rows.lengths))
 
 
@@ -66,7 +66,7 @@ def test_of_several_the_last_one_counts(items):
 def test_prepared_transactions_and_their_ends(tmp_path):
     """Their files are of no use any more when they have ended."""
     file = SpoolFile(tmp_path / "7.1", rows=2)
-    prepared = transaction(7, gid="g", moved=file, ending=Ending.PREPARE)
+    prepared = transaction(7, gid="g", spooled=file, ending=Ending.PREPARE)
     batch = Batch.of([prepared], START)
     assert (batch.prepared, batch.ended, batch.spools, batch.rows, batch.committed) == ([prepared], [], [], 0, False)
     ended = replace(prepared, ending=Ending.COMMIT)
@@ -88,7 +88,7 @@ def test_logical_messages_come_in_order_from_file_and_memory(tmp_path):
     file = SpoolFolder(tmp_path).file_for(streamed)
     for number, xid in ((1, 7), (2, 8), (3, 9)):
         streamed.add(message(number, xid=xid))
-        streamed.rows.extend(Joined.of([bytes(HEADER_BYTES) + b"D\0\0\0\7\0\0\0\1K\0\0"]))
+        streamed.rows.extend(MessageArray.of([bytes(HEADER_BYTES) + b"D\0\0\0\7\0\0\0\1K\0\0"]))
         file.append(streamed)
     streamed.add(message(4, xid=7))
     streamed.add(message(5, xid=9))
@@ -109,7 +109,7 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
         file.append(large)
     tracemalloc.start()
     try:
-        batch = BatchFormer("o", Routes({}), lambda _: [], memory_bytes=1 << 20).form([large], START)
+        batch = Batcher("o", Routes({}), lambda _: [], memory_bytes=1 << 20).form([large], START)
         read_bytes = sum(len(told.content) for _, told in batch.messages())
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
-from bridge.apply.batch.batcher import BatchFormer
+from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE, Subscribed, key_of
 from bridge.apply.delta.filtering import RowFilters
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.evolution.tracker import Schemas
+from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
 from bridge.publication.identity import Refusal
@@ -24,7 +24,7 @@ from bridge.receive.publisher import Attribute
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from bridge.track.rows import ColumnRow
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Transaction
@@ -53,7 +53,7 @@ def transaction(commit_lsn, *messages):
         if isinstance(message, Relation | Truncate):
             made.events.append((len(made.rows), message))
         else:
-            made.rows.extend(Joined.of([row(message)]))
+            made.rows.extend(MessageArray.of([row(message)]))
     return made
 
 
@@ -67,7 +67,7 @@ def subscribed(relation, lsn=INVALID, primary_key=(), extra=()):
 
 def former(*tables, **options):
     by_name = {(s.target.namespace, s.target.name): s for s in tables}
-    return BatchFormer("pgbridge_x", Routes(by_name), lambda wanted: [resolve(*item) for item in wanted], **options)
+    return Batcher("pgbridge_x", Routes(by_name), lambda wanted: [resolve(*item) for item in wanted], **options)
 
 
 def insert(key, note):
@@ -319,7 +319,7 @@ def test_the_first_change_that_the_definitions_cannot_take_stops_it():
     one = subscribed(full, primary_key=("id",))
 
     def form(*transactions):
-        made = BatchFormer("pgbridge_x", Refusing({("public", "t"): one}), lambda all_: [resolve(*i) for i in all_])
+        made = Batcher("pgbridge_x", Refusing({("public", "t"): one}), lambda all_: [resolve(*i) for i in all_])
         return made.attempt(transactions, Lsn(50))
 
     first = transaction(100, T, insert(1, "a"), Delete(1, key_tuple=(text(9), NULL)), full, whole, whole)
@@ -332,9 +332,9 @@ def test_the_first_change_that_the_definitions_cannot_take_stops_it():
     assert error.hint.startswith('f.sql:1:1: publication "p" publishes UPDATE of "public.t"')
     assert (error.context.finish_lsn, error.context.command, error.context.relation) == (200, "UPDATE", "public.t")
     no_updates = replace(one, actions=frozenset({"insert"}))
-    made = BatchFormer("pgbridge_x", Refusing({("public", "t"): no_updates}), lambda all_: [resolve(*i) for i in all_])
+    made = Batcher("pgbridge_x", Refusing({("public", "t"): no_updates}), lambda all_: [resolve(*i) for i in all_])
     assert made.form([transaction(200, T, insert(2, "b"), update)], Lsn(50)).tables[0].inserts_only
-    late = BatchFormer(
+    late = Batcher(
         "pgbridge_x", Refusing({("public", "t"): replace(one, lsn=Lsn(201))}), lambda all_: [resolve(*i) for i in all_]
     )
     assert late.form([transaction(200, T, update)], Lsn(50)).tables == []
@@ -474,7 +474,7 @@ WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_ke
 
 def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(), **options):
     """A former whose targets follow the stream; attributes are those of the publisher's catalog."""
-    schemas = Schemas(
+    schemas = DefinitionTracker(
         "shop",
         known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
         attributes=lambda _: attributes,
@@ -578,7 +578,7 @@ class OfPartitions(Routes):
 
 def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
     """The stream has TRUNCATE of the partitions only; what the root had at the start may have other names."""
-    schemas = Schemas(
+    schemas = DefinitionTracker(
         "shop",
         known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
         attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
@@ -586,7 +586,7 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
         schema_of=lambda _: None,
     )
     routes = OfPartitions({("public", "t"): subscribed(T)})
-    bridge = BatchFormer("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], schemas=schemas)
+    bridge = Batcher("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], schemas=schemas)
     other = Relation(1, "public", "t_1", "d", (T.columns[0], Column("text", TEXT, -1, is_key=False)))
     (first,) = bridge.form([transaction(100, other, insert(1, "a"))], Lsn(50)).tables
     assert first.alterations == (RenameColumn("note", "text"),)
@@ -716,7 +716,7 @@ def test_a_table_that_is_created_again_is_followed_by_its_name():
     """As natively; that its rows are others is told, once, and its relid is known when the batch is durable."""
     told: list[tuple[str, str]] = []
     routes = Routes({("public", "t"): known(T)}, replaced=lambda *table: told.append(table))
-    bridge = BatchFormer("pgbridge_x", routes, lambda wanted: [resolve(*item) for item in wanted])
+    bridge = Batcher("pgbridge_x", routes, lambda wanted: [resolve(*item) for item in wanted])
     first = bridge.form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert (first.relids, told) == ({}, [])
     items = [transaction(200, AGAIN, Insert(7, (text(2), text("b"))), Insert(7, (text(3), text("c"))))]

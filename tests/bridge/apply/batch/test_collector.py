@@ -34,8 +34,8 @@ def table(seq: int, op: int = c.INSERT, **values) -> pa.Table:
     return pa.Table.from_pylist([row], schema=pa.schema(types | kinds))
 
 
-def pieces(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> p.Pieces:
-    made = p.Pieces(c.Subscribed(TARGET, INVALID, ()))
+def pieces(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> p.ChangeCollector:
+    made = p.ChangeCollector(c.Subscribed(TARGET, INVALID, ()))
     made.columns, made.key = definition, (0,)
     for item in tables:
         made.add(item)
@@ -163,7 +163,9 @@ def test_a_key_changes_while_a_column_is_away(staged):
 def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
     """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
     for old, moved in ((1, False), (2, True)):
-        made = p.Pieces(c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",)))
+        made = p.ChangeCollector(
+            c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",))
+        )
         made.columns, made.key = columns("id"), (0,)
         made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
         (changes,) = made.changes()
@@ -172,7 +174,7 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
 
 
 def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
-    made = p.Pieces(c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
+    made = p.ChangeCollector(c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
     made.columns, made.key = columns("id", "old", "looked_at"), (0,)
     made.add(table(0, new_0=1, new_1=2, new_2=3))
     made.subscribed = c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
@@ -197,7 +199,7 @@ def rows_of(part: c.TableChanges) -> pa.Table:
     return part.changes
 
 
-def parts(made: p.Pieces) -> list[tuple[list[str], list[str], list[int]]]:
+def parts(made: p.ChangeCollector) -> list[tuple[list[str], list[str], list[int]]]:
     """Of each part its columns, those that identify a row, and its changes' positions."""
     return [
         (
@@ -248,7 +250,7 @@ def test_without_a_key_a_part_ends_where_there_are_other_columns():
 def test_an_earlier_part_stands_in_the_target_as_it_will_be():
     """With a key's columns come those that were added later, filled; and types that were widened later."""
     schema = spark_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
-    made = p.Pieces(c.Subscribed(replace(TARGET, schema=schema), INVALID, ()))
+    made = p.ChangeCollector(c.Subscribed(replace(TARGET, schema=schema), INVALID, ()))
     made.columns, made.key = columns("id", "n"), (0,)
     made.add(changed(0, c.INSERT, new_0=1, new_1=1))
     made.add(changed(1, c.UPDATE, new_0=1, new_1=2, old_0=1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.batch.decode_block import Run, runs_of
+from bridge.apply.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import Lsn
-from protocol.message_array import Joined
+from protocol.message_array import MessageArray
 from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
 from protocol.pgoutput import encode
 from protocol.transactions import Ending, Transaction
@@ -25,11 +25,11 @@ def transaction(number: int, rows: int, **fields) -> Transaction:
     """The number-th of a stream, which commits at 100 times its number."""
     xid = number if fields.get("in_stream") else None
     made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), **fields)
-    made.rows.extend(Joined.of([row(n, xid) for n in range(rows)]))
+    made.rows.extend(MessageArray.of([row(n, xid) for n in range(rows)]))
     return made
 
 
-def shape(run: Run) -> tuple[list[int], int, int, list[int], bool]:
+def shape(run: DecodeBlock) -> tuple[list[int], int, int, list[int], bool]:
     """(xids, rows, first_seq, first_rows, in_stream)."""
     return list(run.xids), len(run.rows), run.first_seq, run.first_rows.tolist(), run.in_stream
 
@@ -38,7 +38,7 @@ def test_transactions_of_one_form_are_joined(tmp_path):
     """Streamed ones apart from the others, those in files apart from those in memory; positions go on over all."""
     spooled = transaction(4, 3)
     SpoolFolder(tmp_path).file_for(spooled).append(spooled)
-    spooled.rows.extend(Joined.of([row(3)]))
+    spooled.rows.extend(MessageArray.of([row(3)]))
     some = [
         transaction(1, 2),
         transaction(2, 0),
@@ -47,7 +47,7 @@ def test_transactions_of_one_form_are_joined(tmp_path):
         transaction(5, 1),
         transaction(6, 2),
     ]
-    assert [shape(run) for run in runs_of(some)] == [
+    assert [shape(run) for run in decode_blocks(some)] == [
         ([1, 2], 2, 0, [0, 2, 2], False),
         ([3], 1, 2, [0, 1], True),
         ([4], 3, 3, [0, 3], False),
@@ -58,7 +58,7 @@ def test_transactions_of_one_form_are_joined(tmp_path):
 
 @pytest.mark.parametrize("ending", [Ending.PREPARE, Ending.ROLLBACK_PREPARED])
 def test_what_did_not_commit_has_no_part(ending):
-    assert list(runs_of([transaction(1, 2, ending=ending)])) == []
+    assert list(decode_blocks([transaction(1, 2, ending=ending)])) == []
 
 
 @pytest.mark.parametrize("spooled", [False, True])
@@ -70,13 +70,13 @@ def test_events_stand_before_their_rows(tmp_path, spooled):
     made.events += [(0, void), (1, truncate), (2, message)]
     if spooled:
         SpoolFolder(tmp_path).file_for(made).append(made)
-    (run,) = runs_of([made])
+    (run,) = decode_blocks([made])
     assert run.events == [(0, made, RELATION), (1, made, truncate), (2, made, message)]
     assert run.aborted == [9]
 
 
 def test_places_in_a_run():
     """The first row of what commits at or after an LSN, and the transaction of a row, past empty ones."""
-    (run,) = runs_of([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
+    (run,) = decode_blocks([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
     assert [run.first_row_from(Lsn(lsn)) for lsn in (0, 100, 101, 200, 201, 300, 301)] == [0, 0, 2, 2, 2, 2, 3]
     assert [run.transaction_of(row) for row in range(3)] == [(1, 100), (1, 100), (3, 300)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bridge.apply.batch.decode_block import runs_of
-from bridge.apply.batch.decoding import Work
+from bridge.apply.batch.decode_block import decode_blocks
+from bridge.apply.batch.decoding import Decoding
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
 from tests.bridge.apply.batch.test_decode_block import transaction
 
 
 def test_errors_have_the_rows_transaction():
-    (run,) = runs_of([transaction(1, 2), transaction(2, 3)])
-    work = Work(run, {}, "pgbridge_x")
+    (run,) = decode_blocks([transaction(1, 2), transaction(2, 3)])
+    work = Decoding(run, {}, "pgbridge_x")
     error = work.failed("no", 2, relation="public.t", column="id", hint="why")
     assert (error.context.xid, error.context.finish_lsn, error.context.command) == (2, Lsn(200), "INSERT")
     assert (error.context.relation, error.context.column, error.hint) == ("public.t", "id", "why")
@@ -22,15 +22,15 @@ def test_errors_have_the_rows_transaction():
 
 
 def test_rows_since_an_lsn():
-    (run,) = runs_of([transaction(1, 2), transaction(2, 3)])
-    work = Work(run, {}, "pgbridge_x")
+    (run,) = decode_blocks([transaction(1, 2), transaction(2, 3)])
+    work = Decoding(run, {}, "pgbridge_x")
     assert work.since(np.array([0, 2, 4]), Lsn(200)).tolist() == [2, 4]
 
 
 def test_what_is_no_row_message():
     broken = transaction(3, 1)
     broken.rows.extend(broken.rows.part(0, 1).without_prefix(10))
-    (run,) = runs_of([broken])
+    (run,) = decode_blocks([broken])
     with pytest.raises(ApplyError, match="row") as caught:
-        Work(run, {}, "pgbridge_x")
+        Decoding(run, {}, "pgbridge_x")
     assert caught.value.context.finish_lsn == Lsn(300)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.apply.applier import BatchApplier
+from bridge.apply.applier import Applier
 from bridge.apply.batch.table_changes import INSERT
 from bridge.apply.delta import durable
 from bridge.apply.delta.durable import LocalTables, local_folder
@@ -101,7 +101,7 @@ def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spar
     catalog = Catalog(catalog_path(tmp_path / "state"))
     catalog.register("sub", enabled=True)
     catalog.create_origin("sub", Lsn(0x10), "inc", [])
-    applier = BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    applier = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
     found = []
 
     def finish_undo(_name):

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from structlog.testing import capture_logs
 
 from bridge import faults
-from bridge.apply.applier import BatchApplier
+from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.delta import commit
@@ -132,8 +132,8 @@ def catalog(tmp_path):
     catalog.close()
 
 
-def applier(spark: Any, catalog: Catalog) -> BatchApplier:
-    return BatchApplier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+def applier(spark: Any, catalog: Catalog) -> Applier:
+    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
 
 
 class Merging:

@@ -41,7 +41,7 @@ def test_what_is_put_comes_back(spark):
 
 
 def test_union_renames(spark):
-    """As `Pieces` does it in Arrow: a column that was not there is NULL, or unchanged in updates; a mark, false."""
+    """As in Arrow: a column that was not there is NULL, or unchanged in updates; a mark, false."""
     stage = SparkStage(spark)
     names = [Renaming("seq", "seq", pa.int64()), Renaming("op", "op", pa.int16())]
     first = [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.evolution.plan import AddColumn
-from bridge.apply.evolution.tracker import Schemas, State, columns_of, learned, value_of
+from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import TargetError
 from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
@@ -25,14 +25,14 @@ KNOWN = (ColumnRow(1, "id", INT, -1),)
 
 
 class World:
-    """What `Schemas` asks."""
+    """What `DefinitionTracker` asks."""
 
     def __init__(self) -> None:
         self.known = {7: KNOWN}
         self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", INT, -1, filled=True)]
         self.delta = TARGET.schema
         self.warned: list[tuple[str, ...]] = []
-        self.schemas = Schemas(
+        self.schemas = DefinitionTracker(
             "shop",
             known=lambda: self.known,
             attributes=lambda _: self.attributes,
