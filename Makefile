@@ -3,6 +3,7 @@
 #
 #   make demo                              the main job on a private PostgreSQL, shown live and proved at the end
 #   make test                              lint, types, tests
+#   make test-fast                         the tests that need neither a server nor Spark: under a minute, no lint
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
 #   make soak                              the long tests that `make test` leaves out
 #   make bench                             the benchmarks' table
@@ -17,10 +18,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench fuzz lint format clean
+.PHONY: help demo test test-fast soak bench fuzz lint format clean
 
 help:
-	@sed -n '4,11s/^#   //p' Makefile
+	@sed -n 's/^#   //p' Makefile
 
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
@@ -28,6 +29,10 @@ demo: $(VENV)/.demo
 # Two processes, each with a server and a Spark session of its own: with one the tests take half an hour on two cores.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+# In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest --fast -n 2 $(PYTEST_ARGS)
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
     from tests.oracle.native import Row
 
-SPARK_FIXTURES: Final = frozenset({"spark"})
-# `postgresql` asks for its server at run time, unseen by collection; `private_server` starts its own
-POSTGRES_FIXTURES: Final = frozenset({"postgresql_server", "postgresql", "private_server"})
-
 # for tests only: nothing has to survive a crash of the machine, and retries should not wait for seconds
 TEST_SETTINGS: Final[dict[str, str | int | bool]] = {
     "full_page_writes": False,
@@ -202,6 +198,8 @@ def publisher(postgresql_server: Server) -> Iterator[Publisher]:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Name the server and its version, the first thing to know about a failure."""
+    if config.getoption("fast"):
+        return "postgresql: none (--fast)"
     if not _foreign_server(config):
         try:
             programs = Programs.find()
@@ -218,13 +216,3 @@ def pytest_report_header(config: pytest.Config) -> str:
     except psycopg.OperationalError as error:
         version = f"no answer ({error})"
     return f"postgresql: {version} at {place['host']}:{place['port'] or 5432}"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes."""
-
-    def rank(item: pytest.Item) -> int:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        return 2 if fixtures & SPARK_FIXTURES else 1 if fixtures & POSTGRES_FIXTURES else 0
-
-    items.sort(key=rank)

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests import fix_postgres
+from tests import fix_postgres, fix_selection
 from tests.fix_postgres import Publisher
+
+# Tests as somebody may write them. With --fast, two are left out, one passes, and those that hide what they need fail.
+SAMPLES = """
+import subprocess
+import pytest
+
+@pytest.fixture
+def spark():
+    return None
+
+@pytest.fixture
+def postgresql_server():
+    return None
+
+def test_needs_spark(spark): pass
+def test_needs_a_server(postgresql_server): pass
+def test_needs_neither(tmp_path): pass
+def test_hides_a_fixture(request): request.getfixturevalue("spark")
+def test_hides_a_server(): subprocess.run(["/nowhere/postgres", "-D", "/nowhere"])
+def test_hides_a_jvm(): subprocess.run("java")
+def test_hides_spark(): subprocess.run(["/nowhere/bin/spark-submit", "pyspark-shell"])
+"""
 
 
 def test_noproc_database_is_on_the_server(postgresql, postgresql_server):
@@ -77,16 +103,33 @@ def test_order_is_pure_then_postgres_then_spark():
         "e": ["tmp_path"],
     }
     items: list[Any] = [SimpleNamespace(name=name, fixturenames=fixtures) for name, fixtures in wanted.items()]
-    fix_postgres.pytest_collection_modifyitems(items)
+    items.sort(key=fix_selection.rank)
     assert [item.name for item in items] == ["c", "e", "b", "a", "d"]
 
 
 def test_run_is_in_that_order(request):
     """The order of this very run: no test with a server comes before one without."""
-    wants_server = [
-        bool(set(item.fixturenames) & (fix_postgres.POSTGRES_FIXTURES | fix_postgres.SPARK_FIXTURES))
-        for item in request.session.items
-    ]
+    wants_server = [fix_selection.rank(item) > 0 for item in request.session.items]
     if True not in wants_server:
         pytest.skip("this run has no test with a server")
     assert all(wants_server[wants_server.index(True) :])
+
+
+def test_fast_run_starts_neither_server_nor_jvm(tmp_path):
+    """Collection leaves out what asks for them; what asks later, or starts them itself, fails."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_samples.py").write_text(SAMPLES)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.fix_selection", "-p", "no:cacheprovider", "--fast", "-rA"]
+    root = Path(__file__).parents[1]
+    done = subprocess.run([*command, tmp_path], cwd=root, capture_output=True, text=True, check=False)
+    outcomes = {name: outcome for outcome, name in re.findall(r"^([A-Z]+) \S+::(\w+)", done.stdout, re.MULTILINE)}
+    assert outcomes == {
+        "test_needs_neither": "PASSED",
+        "test_hides_a_fixture": "FAILED",
+        "test_hides_a_server": "FAILED",
+        "test_hides_a_jvm": "FAILED",
+        "test_hides_spark": "FAILED",
+    }, done.stdout
+    for program in ("postgres", "java", "spark-submit"):
+        assert f"RuntimeError: a test of --fast started {program};" in done.stdout
+    assert "RuntimeError: the fixture 'spark' is not for --fast" in done.stdout

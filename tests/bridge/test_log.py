@@ -11,7 +11,6 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-import structlog
 
 from bridge import log
 from protocol.lsn import Lsn
@@ -23,15 +22,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """It does."""
         return True
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Other tests' logging is as it was."""
-    before = structlog.get_config()
-    yield
-    structlog.contextvars.clear_contextvars()
-    structlog.configure(**before)
 
 
 @pytest.fixture

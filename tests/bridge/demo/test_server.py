@@ -175,6 +175,7 @@ def test_stop_does_not_wait_for_ever_for_a_stuck_walsender(private_server):
     private_server.start()
 
 
+@pytest.mark.usefixtures("starts_server")
 def test_what_is_closed_is_gone():
     with EmbeddedPostgres(fsync=False) as server:
         folder, pid = server.folder, server.pid
@@ -184,6 +185,7 @@ def test_what_is_closed_is_gone():
         server.conninfo()
 
 
+@pytest.mark.usefixtures("starts_server")
 def test_failed_first_start_leaves_nothing():
     server = EmbeddedPostgres(settings={"shared_buffers": "x"})
     with pytest.raises(EmbeddedPostgresError, match='invalid value for parameter "shared_buffers"'):
@@ -195,6 +197,7 @@ def test_failed_first_start_leaves_nothing():
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("starts_server")
 @pytest.mark.parametrize("keep", [False, True])
 def test_server_ends_with_a_process_that_is_killed(keep):
     """`kill -9` of the owner leaves neither a server nor, unless it was to be kept, its data."""
@@ -220,6 +223,7 @@ time.sleep(600)
         assert eventually(lambda: not Path(folder).exists())
 
 
+@pytest.mark.usefixtures("starts_server")
 def test_kept_data_is_left_behind_in_order(tmp_path):
     with EmbeddedPostgres(fsync=False, keep=True) as server:
         folder = server.folder

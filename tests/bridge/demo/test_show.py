@@ -74,6 +74,7 @@ def test_query_command_survives_the_shell():
     assert 'delta.`/tmp/it\'s ``a`` "lake"/shop/public/orders`' in query
 
 
+@pytest.mark.usefixtures("starts_server")
 def test_ctrl_c_ends_everything(tmp_path):
     """Interrupted while the daemon starts Spark, the demo leaves no process and no server behind."""
     directory = tmp_path / "demo"

@@ -1,0 +1,82 @@
+"""The order of the tests, and `--fast`: only those that need neither a server nor Spark.
+
+A test's fixtures say what it needs, so there is no list of files to keep. A test that starts a server of its own, in
+this process or in another, names the fixture `private_server` or `starts_server`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath
+from typing import Any, Final
+
+import pytest
+
+SPARK_FIXTURES: Final = frozenset({"spark"})
+# `postgresql` asks for its server at run time, unseen by collection
+POSTGRES_FIXTURES: Final = frozenset({"postgresql_server", "postgresql", "private_server", "starts_server"})
+SLOW_FIXTURES: Final = SPARK_FIXTURES | POSTGRES_FIXTURES
+
+# The programs by which a JVM or a server begins; `postgres` does so with -D only.
+LAUNCHERS: Final = frozenset({"java", "pg_ctl", "spark-submit"})
+# JAVA_HOME of a fast run. Processes that tests start inherit it, and Spark's launcher shows it when it fails.
+NO_JAVA: Final = "/there-is-no-java-with-fast"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--fast`."""
+    parser.addoption("--fast", action="store_true", help="only tests that need neither a PostgreSQL server nor Spark")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `--fast`, refuse to start a server or a JVM, whatever the fixtures say."""
+    if config.getoption("fast"):
+        sys.addaudithook(refuse_launch)
+        patch = pytest.MonkeyPatch()
+        patch.setenv("JAVA_HOME", NO_JAVA)
+        config.add_cleanup(patch.undo)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes."""
+    items.sort(key=rank)
+    if config.getoption("fast"):
+        slow = [item for item in items if rank(item) > 0]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = items[: len(items) - len(slow)]
+
+
+def rank(item: pytest.Item) -> int:
+    """The group of a test: 0 needs neither server nor Spark, 1 needs a server, 2 needs Spark."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return 2 if fixtures & SPARK_FIXTURES else 1 if fixtures & POSTGRES_FIXTURES else 0
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """With `--fast`, fail a test that asks for a slow fixture while it runs, where collection does not see it.
+
+    Raises:
+        RuntimeError: That is what it does.
+    """
+    if request.config.getoption("fast") and fixturedef.argname in SLOW_FIXTURES:
+        raise RuntimeError(f"the fixture {fixturedef.argname!r} is not for --fast; name it among the test's arguments")
+
+
+def refuse_launch(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook that lets no process of `LAUNCHERS` begin.
+
+    Raises:
+        RuntimeError: One was about to.
+    """
+    if event != "subprocess.Popen":
+        return
+    executable, argv = arguments[:2]
+    words = [argv] if isinstance(argv, str | bytes | PurePath) else list(argv)
+    program = PurePath(str(executable or words[0])).name
+    if program in LAUNCHERS or (program == "postgres" and "-D" in words):
+        raise RuntimeError(f"a test of --fast started {program}; it needs the fixture of what it starts")
+
+
+@pytest.fixture
+def starts_server() -> None:
+    """Mark a test that starts a server by itself as one that needs a server."""
