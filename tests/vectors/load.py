@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path(__file__).parent
 FILES = sorted(path for path in DIRECTORY.glob("pg*/*.jsonl") if path.stem != "copy_data")
+VERSIONS = sorted({path.parent.name for path in FILES})
+"""The folders' names, one for each major version: pg18."""
+
 COPY_DATA_FILES = sorted(DIRECTORY.glob("pg*/copy_data.jsonl"))
 
 _RUN = re.compile(rb"(.)\1{99,}", re.DOTALL)
@@ -89,4 +92,9 @@ def shown(item: object) -> str:
             text = f"{type(item).__name__}({shown_values})"
         case _:
             text = repr(item)
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return a text in which 100 or more equal characters stand as (n*2100)."""
     return re.sub(r"(.)\1{99,}", lambda run: f"({run[1]}*{len(run[0])})", text)

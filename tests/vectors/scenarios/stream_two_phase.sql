@@ -1,5 +1,6 @@
 -- setup
 CREATE TABLE filler (id int, pad text);
+ALTER TABLE filler ALTER pad SET STORAGE PLAIN;
 CREATE TYPE mood AS ENUM ('sad', 'happy');
 CREATE TABLE t (id int PRIMARY KEY, v text, m mood);
 CREATE TABLE u (id int PRIMARY KEY);

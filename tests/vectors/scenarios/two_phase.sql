@@ -1,5 +1,4 @@
 -- setup
-CREATE TABLE filler (id int, pad text);
 CREATE TYPE mood AS ENUM ('sad', 'happy');
 CREATE TABLE t (id int PRIMARY KEY, v text, m mood);
 CREATE TABLE u (id int PRIMARY KEY);
