@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from bridge import __version__, config, log
+from bridge import __version__, config, log, remedies
 from bridge.errors import BridgeError, ConfigError, SkipError, SparkLost
 from bridge.signals import StopSignals
 from bridge.track.catalog import Catalog, catalog_path
@@ -101,7 +101,7 @@ def init(
     except ConfigError:
         config_file.unlink()
         raise
-    typer.echo(f"wrote {config_file}; start with: pgbridge run --config {config_file}")
+    typer.echo(f"wrote {config_file}; start with: {remedies.run(config_file)}")
 
 
 @app.command()

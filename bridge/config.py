@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from bridge import remedies
 from bridge.errors import ConfigError
 from bridge.publication import definitions
 
@@ -209,7 +210,7 @@ def load(path: Path) -> Config:
     except FileNotFoundError:
         raise ConfigError(
             f"configuration file {path} does not exist",
-            hint="write one with: pgbridge init --connection … --publication … --warehouse …",
+            hint=f"write one with: {remedies.INIT}",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {path} cannot be read: {error}") from error

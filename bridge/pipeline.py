@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import DefinedRoutes, Routes
@@ -105,7 +105,7 @@ class Published:
             log.warning(
                 not_there(missing),
                 hint="the stream has its changes from when it is created; "
-                f"then run: {refresh.refresh_command(refresh.owner_of(subscription.name))}",
+                f"then run: {remedies.refresh(refresh.owner_of(subscription.name))}",
             )
         applied = None
         if definitions is not None:

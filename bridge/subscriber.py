@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
-from bridge import faults, log, session
+from bridge import faults, log, remedies, session
 from bridge.errors import (
     ApplyError,
     BridgeError,
@@ -268,7 +268,7 @@ class SubscriptionWorker:
             self._log.warning(
                 f"a table is left out: {found[name].reason}",
                 relation=".".join(name),
-                hint=f"{found[name].hint}; then run: {refresh.refresh_command(self._name)}",
+                hint=f"{found[name].hint}; then run: {remedies.refresh(self._name)}",
             )
         return [".".join(name) for name in found]
 
@@ -359,7 +359,7 @@ class SubscriptionWorker:
                 self._log.warning(
                     "changes of a table that is not subscribed are ignored",
                     relation=relation,
-                    hint=f"to subscribe to what is published now, run: {refresh.refresh_command(self._name)}",
+                    hint=f"to subscribe to what is published now, run: {remedies.refresh(self._name)}",
                 )
 
         return ignored

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from bridge import remedies
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.track.left_out import left_out
@@ -188,7 +188,7 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
         problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
         problems.append(error["message"] + "\n")
         if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
-            problems.append(f"To skip this transaction:  {skip_command(entry['name'], error['finish_lsn'])}\n")
+            problems.append(f"To skip this transaction:  {remedies.skip(entry['name'], error['finish_lsn'])}\n")
 
 
 def copy_text(copy: CopyRow) -> str:
@@ -201,11 +201,6 @@ def copy_text(copy: CopyRow) -> str:
     if copy.seconds_left is not None:
         parts.append(f"{timedelta(seconds=round(copy.seconds_left))} left")
     return ", ".join(parts)
-
-
-def skip_command(name: str, finish_lsn: str) -> str:
-    """What to type in a shell."""
-    return f"pgbridge skip {shlex.quote(name)} --lsn {finish_lsn}"
 
 
 def size_text(size_bytes: int | None) -> str:

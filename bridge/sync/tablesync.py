@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.apply.applier import summary
 from bridge.apply.batch.table_changes import Subscribed
 from bridge.apply.delta import commit
@@ -30,7 +30,6 @@ from bridge.sync.copy import read_table
 from bridge.sync.progress import CopyMonitor
 from bridge.sync.table_lock import HeldTable
 from bridge.sync.turns import CopyTurns
-from bridge.track.refresh import refresh_command
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -55,7 +54,7 @@ def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
     """A table to be copied is not published, or not under its name; in tablesync.c's words."""
     return PublisherError(
         f'table "{".".join(table)}" not found on publisher',
-        hint=f"if it is not to be published any more, run: {refresh_command(subscription)}",
+        hint=f"if it is not to be published any more, run: {remedies.refresh(subscription)}",
     )
 
 

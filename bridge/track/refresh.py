@@ -7,7 +7,6 @@ one transaction with whatever says so, so that at any moment each table is of ex
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,12 +34,6 @@ def sync_name(subscription: str) -> str:
 def owner_of(name: str) -> str:
     """The subscription whose tables are under this name."""
     return name.removesuffix(SYNC)
-
-
-def refresh_command(subscription: str, resync: str | None = None) -> str:
-    """What to type in a shell; with `resync`, to have one table copied afresh."""
-    options = "" if resync is None else f" --resync {shlex.quote(resync)}"
-    return f"pgbridge refresh {shlex.quote(subscription)}{options}"
 
 
 @dataclass(frozen=True, slots=True)

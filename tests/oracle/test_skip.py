@@ -11,8 +11,7 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from bridge import cli, config
-from bridge.commands.status import skip_command
+from bridge import cli, config, remedies
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
@@ -49,7 +48,7 @@ class Both:
 
     def skip(self, lsn: str) -> None:
         """On both sides; the bridge's as its status says, the other's as the documentation says."""
-        command = skip_command(self.name, lsn).split()
+        command = remedies.skip(self.name, lsn).split()
         config_file = self.bridge.folder / "pgbridge.toml"
         config_file.write_text(
             f'state_dir = "state"\n[subscription."{self.name}"]\nconnection = "{self.publisher.conninfo}"\n'

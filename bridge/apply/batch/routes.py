@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from bridge import remedies
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.identity import refusals_of
 from bridge.receive.relations import announced, described
-from bridge.track.refresh import refresh_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,15 +96,15 @@ class Routes:
         if ours == name or ours not in self.subscribed:
             return None
         old, new = ".".join(ours), ".".join(name)
-        again = refresh_command(self._subscription, old)
         if name in self.subscribed:
             message = f'table "{old}" has the name of "{new}" now, which is another table of the subscription'
-            hint = f"copy both afresh: {again} --resync {shlex.quote(new)}"
+            hint = f"copy both afresh: {remedies.resync(self._subscription, old, new)}"
         else:
             message = f'logical replication target relation "{new}" does not exist'
             hint = (
                 f'table "{old}" was renamed. To go on with it under its new name, copied afresh, run: '
-                f"{refresh_command(self._subscription)}; or give it its old name back, and run: {again}"
+                f"{remedies.refresh(self._subscription)}; or give it its old name back, and run: "
+                f"{remedies.resync(self._subscription, old)}"
             )
         return Renamed(self.subscribed[ours].lsn, TargetError(message, hint=hint))
 
@@ -119,7 +118,7 @@ class Routes:
             del self.names[relid]
         self.names[relation.relation_id] = name
         if before:
-            self._replaced(".".join(name), refresh_command(self._subscription, ".".join(name)))
+            self._replaced(".".join(name), remedies.resync(self._subscription, ".".join(name)))
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""

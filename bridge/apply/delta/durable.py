@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from bridge import remedies
 from bridge.errors import StateError
 from bridge.track.fsync import fsync
 
@@ -60,7 +61,7 @@ class LocalTables:
                 raise StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
                     hint="look at the disk; the kernel may forget what it could not write, so once it is mended copy "
-                    "the table afresh: pgbridge refresh SUB --resync TABLE",
+                    f"the table afresh: {remedies.resync('SUB', 'TABLE')}",
                 ) from error
             self._flushed[folder] = found
 

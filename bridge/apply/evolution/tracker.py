@@ -13,9 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from bridge import remedies
 from bridge.apply.evolution.plan import Definition, Plan, plan
 from bridge.errors import TargetError
-from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
 from protocol.columns import RowMessages
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
@@ -118,7 +118,7 @@ class DefinitionTracker:
             self._types,
             value_of,
         )
-        remedy = refresh_command(self._subscription, target.qualified_name)
+        remedy = remedies.resync(self._subscription, target.qualified_name)
         try:
             found = plan(definition, self._schema(target))
         except TargetError as error:

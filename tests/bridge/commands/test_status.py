@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from bridge.commands.status import collect, render, size_text, skip_command
+from bridge.commands.status import collect, render, size_text
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import refresh
@@ -302,7 +302,6 @@ def test_the_command_that_skips(shop):
     assert command in shown(collect(settings, catalog, running=True))
     catalog.set_skip_lsn("shop", Lsn(0x14C0378))
     assert command not in shown(collect(settings, catalog, running=True))
-    assert skip_command("it's", "0/1") == "pgbridge skip 'it'\"'\"'s' --lsn 0/1"
 
 
 def test_conflicts_are_shown(shop):

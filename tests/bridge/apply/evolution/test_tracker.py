@@ -13,7 +13,6 @@ from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of,
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import TargetError
 from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
-from bridge.track.refresh import refresh_command
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Relation
@@ -142,7 +141,3 @@ def test_values_from_their_text(type_, text, value):
 def test_a_value_that_is_none():
     with pytest.raises(ProtocolError):
         value_of(resolve(INT, -1), "seven")
-
-
-def test_the_remedy():
-    assert refresh_command("shop", "public.t") == "pgbridge refresh shop --resync public.t"

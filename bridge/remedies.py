@@ -1,0 +1,34 @@
+"""The pgbridge commands that messages, hints and `pgbridge status` name as the way on, as typed in a shell."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from protocol.lsn import Lsn
+
+INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
+"""Writes a configuration file."""
+
+
+def run(config_file: Path) -> str:
+    """Start the daemon."""
+    return f"pgbridge run --config {shlex.quote(str(config_file))}"
+
+
+def refresh(subscription: str) -> str:
+    """Subscribe to what is published now, and leave what is not."""
+    return f"pgbridge refresh {shlex.quote(subscription)}"
+
+
+def resync(subscription: str, *tables: str) -> str:
+    """Copy tables, each `namespace.name`, afresh."""
+    return refresh(subscription) + "".join(f" --resync {shlex.quote(table)}" for table in tables)
+
+
+def skip(subscription: str, finish_lsn: Lsn | str) -> str:
+    """Skip the transaction that finished at an LSN."""
+    return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"

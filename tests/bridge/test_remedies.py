@@ -1,0 +1,52 @@
+"""The commands that messages name: they are pasted into a shell, so every name is quoted for it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bridge import cli, remedies
+from protocol.lsn import Lsn
+
+GROUP: Any = typer.main.get_command(cli.app)
+
+
+def test_refresh():
+    assert remedies.refresh("shop") == "pgbridge refresh shop"
+
+
+def test_resync():
+    assert remedies.resync("shop", "public.t") == "pgbridge refresh shop --resync public.t"
+    assert remedies.resync("shop", "s.a", "s.b c") == "pgbridge refresh shop --resync s.a --resync 's.b c'"
+
+
+def test_skip():
+    assert remedies.skip("shop", Lsn(0x14C0378)) == "pgbridge skip shop --lsn 0/14C0378"
+    assert remedies.skip("it's", "0/1") == "pgbridge skip 'it'\"'\"'s' --lsn 0/1"
+
+
+def test_run():
+    assert remedies.run(Path("my config.toml")) == "pgbridge run --config 'my config.toml'"
+    assert remedies.run(Path("pgbridge.toml")) == "pgbridge run --config pgbridge.toml"
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        remedies.refresh("shop"),
+        remedies.resync("shop", "public.t"),
+        remedies.skip("shop", "0/1"),
+        remedies.run(Path("x.toml")),
+        remedies.INIT,
+    ],
+)
+def test_the_command_line_has_them(remedy):
+    """A remedy names a command and options that exist."""
+    program, command, *words = shlex.split(remedy)
+    assert program == "pgbridge"
+    options = {option for parameter in GROUP.commands[command].params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
