@@ -5,6 +5,7 @@
 #   make test                              lint, types, tests
 #   make test-fast                         the tests that need neither a server nor Spark: under a minute, no lint
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
+#   make coverage                          all tests again, measured: lines and branches, as a table
 #   make soak                              the long tests that `make test` leaves out
 #   make bench                             the benchmarks' table
 #   make fuzz                              arbitrary bytes against the decoders, a minute for each target
@@ -18,7 +19,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast soak bench fuzz lint format clean
+.PHONY: help demo test test-fast coverage soak bench fuzz lint format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,6 +34,13 @@ test: lint
 # In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest --fast -n 2 $(PYTEST_ARGS)
+
+# Apart from `test`, which it would slow down. Data of an earlier run would count, so they go first.
+coverage: $(VENV)/.test
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
@@ -53,7 +61,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
 
 # A stamp for each set of dependencies; `test` holds `demo`'s, `fuzz` holds `test`'s.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python
@@ -62,7 +70,8 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/p
 	@touch $@
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("pgbridge needs Python 3.11 or newer: make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'pgbridge needs Python 3.11 or newer: make PYTHON=...' >&2; exit 1; }
 	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
 	  [ "$${version:-0}" -ge 17 ] || { echo 'pgbridge needs Java 17 or newer, on the PATH or in JAVA_HOME' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -5,7 +5,8 @@
 -- Lowest version: 15 (row filters and column lists)
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relreplident::text,
        CASE WHEN gpt.attrs IS NOT NULL
-            THEN ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (gpt.attrs))
+            THEN ARRAY(SELECT a.attname::text FROM pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attnum = ANY (gpt.attrs))
        END AS columns,
        pg_get_expr(gpt.qual, gpt.relid) AS row_filter
   FROM pg_publication p

@@ -5,4 +5,6 @@
 SELECT current_setting('server_version_num')::int AS server_version_num,
        pg_is_in_recovery() AS in_recovery,
        current_setting('wal_level') AS wal_level,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text AS flush_lsn
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            ELSE pg_current_wal_flush_lsn()
+       END::text AS flush_lsn
