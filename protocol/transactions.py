@@ -23,6 +23,8 @@ ROW_TAGS = frozenset(b"IUD")
 """First bytes of the messages that stay undecoded until a batch is formed."""
 
 Event = Relation | Truncate | LogicalMessage
+Events = list[tuple[int, Event]]
+"""(position, message), each before the row message at that position."""
 
 
 class Ending(enum.Enum):
@@ -55,7 +57,7 @@ class Transaction:
         end_lsn: Just after that record: resume and confirm from here.
         commit_time_us: Microseconds since 2000-01-01 UTC.
         rows: Row messages in order, each as it came (with the header its receiver leaves in front of it).
-        events: (position, message): Relation, Truncate and logical messages, each before `rows[position]`.
+        events: Relation, Truncate and logical messages, each with its position among `rows`.
         origin_name: Where the transaction came to the server from; None when it began there.
         relations: Definitions that hold where its changes begin, and that those of the transactions handed over
             before it do not give.
@@ -72,7 +74,7 @@ class Transaction:
     commit_time_us: int = 0
     end_lsn: Lsn = INVALID
     rows: ChunkedMessages = field(default_factory=ChunkedMessages)
-    events: list[tuple[int, Event]] = field(default_factory=list)
+    events: Events = field(default_factory=list)
     origin_name: str | None = None
     relations: tuple[Relation, ...] = ()
     in_stream: bool = False

@@ -234,9 +234,9 @@ class SocketCopyBoth:
         filled = self._filled
         data = np.empty(filled + PADDING, np.uint8)
         data[:filled] = memoryview(self._buffer)[:filled]
-        frames, end = copy_frames(data, filled, stream_frames, self._beside)
+        messages, end = copy_frames(data, filled, stream_frames, self._beside)
         self._drop(end)
-        return MessageArray(data, *frames)
+        return messages
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
         return readable(self._socket.fileno(), timeout_s)

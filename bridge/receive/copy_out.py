@@ -126,9 +126,9 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
     find = partial(row_frames, columns=columns)
     while not over:
         incoming.fill()
-        frames, end = copy_frames(incoming.data, incoming.filled, find, beside)
-        if len(frames.starts):
-            yield MessageArray(incoming.data, *frames)
+        rows, end = copy_frames(incoming.data, incoming.filled, find, beside)
+        if len(rows):
+            yield rows
         incoming.drop(end)
 
 

@@ -28,7 +28,7 @@ from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.messages import LogicalMessage, Relation, Truncate
 from protocol.pgoutput import decode, encode
-from protocol.transactions import Ending, Event, Transaction
+from protocol.transactions import Ending, Event, Events, Transaction
 from protocol.values.value_array import PADDING
 from protocol.walsender import HEADER_BYTES
 
@@ -45,19 +45,6 @@ _LENGTH = np.dtype("<u4")
 
 CHUNK_BYTES = 32 << 20
 """About how much of a file is read at a time; what is made of it on the way to Spark takes a few times as much."""
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A part of a spooled transaction, in order.
-
-    Attributes:
-        rows: Row messages, with the header of XLogData.
-        events: (position, message), each before the row at `position` in this chunk.
-    """
-
-    rows: MessageArray
-    events: list[tuple[int, Event]]
 
 
 @dataclass(slots=True)
@@ -156,15 +143,18 @@ class SpoolFile:
             spooled=cls(path, footer["rows"], {r.relation_id for r in relations if isinstance(r, Relation)}),
         )
 
-    def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
-        """Read the file from its start, in parts of about so many bytes.
+    def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[MessageArray, Events]]:
+        """Read the file from its start, in chunks of about so many bytes.
+
+        Yields:
+            Row messages and events, as `Transaction` has them; an event's position counts from the chunk's first row.
 
         Raises:
             StateError: The file is missing, cut short or damaged.
         """
         lengths: list[np.ndarray] = []
         data: list[bytes] = []
-        events: list[tuple[int, Event]] = []
+        events: Events = []
         rows = size = 0
         for kind, count, payload in _blocks(self.path):
             if kind == _EVENT:
@@ -177,11 +167,11 @@ class SpoolFile:
                 rows += count
             size += len(payload)
             if size >= chunk_bytes:
-                yield _chunk(lengths, data, events)
+                yield _row_messages(data, lengths), events
                 lengths, data, events = [], [], []
                 rows = size = 0
         if rows or events:
-            yield _chunk(lengths, data, events)
+            yield _row_messages(data, lengths), events
 
     def messages(self, *, in_stream: bool) -> Iterator[LogicalMessage]:
         """The logical messages in the file, one at a time; rows are passed over.
@@ -235,9 +225,9 @@ class SpoolFolder:
                 return SpoolFile(path)
 
 
-def _chunk(lengths: list[np.ndarray], data: list[bytes], events: list[tuple[int, Event]]) -> Chunk:
-    joined = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
-    return Chunk(MessageArray.packed(b"".join([*data, bytes(PADDING)]), joined), events)
+def _row_messages(data: list[bytes], lengths: list[np.ndarray]) -> MessageArray:
+    every = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
+    return MessageArray.packed(b"".join([*data, bytes(PADDING)]), every)
 
 
 def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:

@@ -22,10 +22,9 @@ def message(content: bytes, tag: bytes = b"d") -> bytes:
 
 
 def find(buffer: bytes, begin: int = 0, end: int | None = None) -> list[bytes]:
-    """The contents of the frames; behind `end` lies what was there before."""
+    """The contents of the rows; behind `end` lies what was there before."""
     data = np.frombuffer(buffer + LOOKS_LIKE_A_ROW * (PADDING // 7 + 1), np.uint8)
-    frames = row_frames(data, begin, len(buffer) if end is None else end, COLUMNS)
-    return [bytes(data[start:stop]) for start, stop in zip(*frames, strict=True)]
+    return row_frames(data, begin, len(buffer) if end is None else end, COLUMNS).messages()
 
 
 def test_rows_one_after_another():
@@ -68,7 +67,7 @@ STREAMED = st.lists(st.sampled_from([b"w", b"k", b"d", b"\0", b"d\0\0\0\x06w", m
 
 @given(st.lists(STREAMED.map(b"".join), max_size=12), st.lists(st.sampled_from([b"N", b"S"]), max_size=12), st.data())
 def test_a_stream_with_other_messages_between(contents, others, data):
-    """Those of a walsender at once, another one by itself; what is not whole is left."""
+    """The walsender's messages are found at once, any other by itself; a message that is not whole is left."""
     places = data.draw(st.lists(st.integers(0, len(contents)), min_size=len(others), max_size=len(others)))
     sent = [(b"d", content) for content in contents]
     for place, tag in zip(places, others, strict=True):
@@ -84,25 +83,23 @@ def test_a_stream_with_other_messages_between(contents, others, data):
         whole.append((tag, content))
     beside: list[tuple[bytes, bytes]] = []
     padded = np.frombuffer(buffer + LOOKS_LIKE_A_ROW * (PADDING // 7 + 1), np.uint8)
-    frames, left = copy_frames(padded, end, stream_frames, lambda tag, body: beside.append((bytes([tag]), body)))
-    found = [padded[start:stop].tobytes() for start, stop in zip(*frames, strict=True)]
-    assert found == [content for tag, content in whole if tag == b"d"]
+    found, left = copy_frames(padded, end, stream_frames, lambda tag, body: beside.append((bytes([tag]), body)))
+    assert found.messages() == [content for tag, content in whole if tag == b"d"]
     assert beside == [(tag, content) for tag, content in whole if tag != b"d"]
     assert left == at
 
 
 def test_a_stream_is_found_in_one_go():
-    """Another message than a walsender's ends the sequence."""
+    """Any other message than a walsender's ends the sequence."""
     contents = [b"w" * 30, b"k" * 18, b"wd\0\0\0\x05w"]
     data = np.frombuffer(b"".join(map(message, contents)) + message(b"?") + bytes(PADDING), np.uint8)
-    frames = stream_frames(data, 0, len(data) - PADDING)
-    assert [data[start:stop].tobytes() for start, stop in zip(*frames, strict=True)] == contents
+    assert stream_frames(data, 0, len(data) - PADDING).messages() == contents
 
 
 def test_a_message_that_is_too_large_to_look_like_one():
     """It is found by itself."""
     contents = [b"w1", b"w" * (1 << 24), b"w2"]
     data = np.frombuffer(b"".join(map(message, contents)) + bytes(PADDING), np.uint8)
-    frames, left = copy_frames(data, len(data) - PADDING, stream_frames, lambda *_: None)
-    assert (frames.ends - frames.starts).tolist() == [2, 1 << 24, 2]
+    found, left = copy_frames(data, len(data) - PADDING, stream_frames, lambda *_: None)
+    assert found.lengths.tolist() == [2, 1 << 24, 2]
     assert left == len(data) - PADDING

@@ -143,11 +143,11 @@ def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_strea
 def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[DecodeBlock]:
     assert isinstance(transaction.spooled, SpoolFile)  # noqa: S101 - nothing else holds spooled changes
     first = True
-    for chunk in transaction.spooled.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        block = _alone(transaction, chunk.rows, seq, spooled=True)
-        _add_events(block, transaction, chunk.events, 0, first=first)
+    for rows, events in transaction.spooled.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
+        block = _alone(transaction, rows, seq, spooled=True)
+        _add_events(block, transaction, events, 0, first=first)
         yield block
-        seq += len(chunk.rows)
+        seq += len(rows)
         first = False
     if len(transaction.rows) or transaction.events:
         rest = _alone(transaction, transaction.rows.part(), seq)

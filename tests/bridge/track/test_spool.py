@@ -35,10 +35,10 @@ def message(number: int) -> LogicalMessage:
 def read(file: SpoolFile, **arguments) -> list[bytes | LogicalMessage | Relation | Truncate]:
     """Everything in a file, in order."""
     found: list[Any] = []
-    for chunk in file.chunks(in_stream=True, **arguments):
-        rows = chunk.rows.messages()
+    for messages, events in file.chunks(in_stream=True, **arguments):
+        rows = messages.messages()
         before = 0
-        for position, event in chunk.events:
+        for position, event in events:
             found += [*rows[before:position], event]
             before = position
         found += rows[before:]
@@ -70,12 +70,12 @@ def test_what_is_appended_is_read_in_order(tmp_path_factory, parts, chunk_bytes)
     assert file.rows == sum(part.count("row") for part in parts)
 
 
-def test_parts_are_bounded(tmp_path):
+def test_chunks_are_bounded(tmp_path):
     transaction = Transaction(725, in_stream=True, rows=ChunkedMessages([row(n) for n in range(120_000)]))
     file = SpoolFolder(tmp_path).file_for(transaction)
     file.append(transaction)
     chunks = list(file.chunks(in_stream=True, chunk_bytes=1 << 20))
-    assert [len(chunk.rows) for chunk in chunks] == [50_000, 50_000, 20_000]
+    assert [len(rows) for rows, _ in chunks] == [50_000, 50_000, 20_000]
 
 
 @pytest.fixture
