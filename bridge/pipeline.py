@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from bridge.apply.worker import Control
     from bridge.config import Subscription
     from bridge.publication.publication import Publication
+    from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
     from bridge.receive.broken_off import BrokenOff
-    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.receive.publisher import Publisher
     from bridge.receive.verdicts import FilterServer
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.publication.holdable import Unheld
-    from bridge.receive.publisher import PublishedTable
+    from bridge.publication.published_table import PublishedTable
     from bridge.sync.plan import Plan
     from bridge.track.catalog import Catalog
 

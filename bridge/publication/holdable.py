@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.receive.publisher import PublishedTable
+    from bridge.publication.published_table import PublishedTable
 
 _RESERVED = "_tmp_metadata_row_index"  # ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME
 

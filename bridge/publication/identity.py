@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bridge.publication.membership import Membership
     from bridge.publication.routing import Routing
-    from bridge.receive.relations import CatalogRelation
+    from bridge.publication.tables import CatalogRelation
 
 GENERATED_VERSION = 180000
 """The first version that holds generated columns against the replica identity."""

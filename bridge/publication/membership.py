@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bridge.publication.publication import Publication, PublishedBy
-    from bridge.receive.relations import CatalogRelation, Relations
+    from bridge.publication.tables import CatalogRelation, Relations
 
 _SYSTEM_COLUMNS = frozenset({"tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"})
 _NO_TABLE = {

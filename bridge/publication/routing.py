@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from bridge.errors import PublicationError
 from bridge.publication.membership import resolve_all
 from bridge.publication.publication import DML
-from bridge.receive.publisher import PublishedColumn, PublishedTable
+from bridge.publication.published_table import PublishedColumn, PublishedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.publication.membership import Membership
     from bridge.publication.publication import Action, Publication
-    from bridge.receive.relations import CatalogColumn, CatalogRelation, Relations
+    from bridge.publication.tables import CatalogColumn, CatalogRelation, Relations
 
 
 @dataclass(frozen=True, slots=True)

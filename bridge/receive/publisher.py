@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
-from psycopg import sql as psql
 
 import sql
 from bridge.errors import PublisherError
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.publication.tables import Attribute
 from bridge.receive.connection import connect, dictionaries, translated
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
@@ -24,102 +25,6 @@ if TYPE_CHECKING:
 LOWEST_VERSION = 140000
 _ORIGIN_VERSION = 160000
 _MISSING_VERSION = 180000
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedColumn:
-    """A published column, as the server's catalog has it now."""
-
-    name: str
-    type_oid: int
-    typmod: int
-    in_primary_key: bool
-    in_replica_identity_index: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A table as the subscription's publications, taken together, publish it.
-
-    Attributes:
-        relkind: r, or p for a partitioned table published as its root.
-        replica_identity: d, n, f or i (`pg_class.relreplident`).
-        columns: The published columns, in the order of attnum.
-        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
-        unpublished_keys: Columns of the primary key or the replica identity's index that are not published.
-    """
-
-    relid: int
-    namespace: str
-    name: str
-    relkind: str
-    replica_identity: str
-    columns: tuple[PublishedColumn, ...]
-    row_filters: tuple[str, ...]
-    unpublished_keys: tuple[PublishedColumn, ...] = ()
-
-    @property
-    def qualified_name(self) -> str:
-        """`namespace.name`, unquoted, as in messages."""
-        return f"{self.namespace}.{self.name}"
-
-    @property
-    def identifier(self) -> psql.Identifier:
-        """The quoted name, for statements."""
-        return psql.Identifier(self.namespace, self.name)
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """Names of the primary key's columns; none where one of them is not published: a part identifies no row."""
-        if any(column.in_primary_key for column in self.unpublished_keys):
-            return ()
-        return tuple(column.name for column in self.columns if column.in_primary_key)
-
-    @property
-    def index_columns(self) -> tuple[str, ...]:
-        """Names of the columns of the replica identity's index; none where one of them is not published."""
-        if any(column.in_replica_identity_index for column in self.unpublished_keys):
-            return ()
-        return tuple(column.name for column in self.columns if column.in_replica_identity_index)
-
-    @property
-    def has_identity(self) -> bool:
-        """Whether rows can be told by their replica identity, all of whose columns are published."""
-        if self.replica_identity == "i":
-            return bool(self.index_columns)
-        return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
-
-    @property
-    def cut_identity(self) -> frozenset[str]:
-        """Names of all columns of the key that is the replica identity, where some of them are not published."""
-        if self.replica_identity not in {"d", "i"} or self.has_identity:
-            return frozenset()
-        every = (*self.columns, *self.unpublished_keys)
-        if self.replica_identity == "i":
-            return frozenset(column.name for column in every if column.in_replica_identity_index)
-        return frozenset(column.name for column in every if column.in_primary_key)
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """A row of pg_attribute, as the server's catalog has it now.
-
-    Attributes:
-        name: None where the column is dropped; then nothing else is known of it.
-        has_missing: Rows from before ADD COLUMN have the value `missing`.
-        missing: `attmissingval`, as the type's output function writes it; None for NULL.
-        filled: Rows may have got values that the catalog does not have: by a volatile default, or by a constant one
-            and the table was rewritten since.
-    """
-
-    attnum: int
-    name: str | None
-    type_oid: int
-    typmod: int
-    generated: str = ""
-    has_missing: bool = False
-    missing: str | None = None
-    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from bridge.apply.target import TargetColumn
-    from bridge.receive.publisher import PublishedTable
+    from bridge.publication.published_table import PublishedTable
 
 MOST_CONNECTIONS = 8
 """Of one table's copy at a time, however many cores a cluster has: the server has others to serve."""

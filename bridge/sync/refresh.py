@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.publication.published_table import PublishedTable
+    from bridge.receive.publisher import Publisher
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
     from bridge.track.refresh import RefreshRow

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.errors import BridgeError
+    from bridge.publication.published_table import PublishedTable
     from bridge.receive.history import ServerIdentity
-    from bridge.receive.publisher import PublishedTable, Publisher, SlotStatus
+    from bridge.receive.publisher import Publisher, SlotStatus
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from bridge.receive.publisher import PublishedTable
+    from bridge.publication.published_table import PublishedTable
 
 _LOOK_INTERVAL_S = 1
 _LEAST_ROWS = 1_000_000  # of a file: the planner may know little
@@ -138,7 +138,8 @@ def select(table: PublishedTable, expressions: list[str] | None = None) -> str:
     if expressions is None:
         expressions = [psycopg.sql.Identifier(column.name).as_string() for column in table.columns]
     only = "" if table.relkind == "p" else "ONLY "
-    return f"SELECT {', '.join(expressions)} FROM {only}{table.identifier.as_string()}"
+    name = psycopg.sql.Identifier(table.namespace, table.name).as_string()
+    return f"SELECT {', '.join(expressions)} FROM {only}{name}"
 
 
 def where(row_filters: Sequence[str], blocks: BlockRange | None = None) -> str:

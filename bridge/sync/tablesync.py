@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.errors import BridgeError
-    from bridge.receive.publisher import PublishedTable, Publisher
+    from bridge.publication.published_table import PublishedTable
+    from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
     from protocol.values.types import TypeInfo

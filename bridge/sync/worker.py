@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
-    from bridge.receive.publisher import PublishedTable
+    from bridge.publication.published_table import PublishedTable
     from bridge.sync.turns import CopyTurns
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress

@@ -11,7 +11,7 @@ from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.identity import refusals_of
-from bridge.receive.relations import announced, described
+from bridge.publication.tables import announced, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.entry_filters import FilterServer, Types
     from bridge.publication.identity import Refusal
     from bridge.publication.routing import Entry, Routing
-    from bridge.receive.relations import CatalogRelation
+    from bridge.publication.tables import CatalogRelation
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bridge.publication.publication import Action
     from bridge.publication.routing import Entry
-    from bridge.receive.relations import Collation as CatalogCollation
+    from bridge.publication.tables import Collation as CatalogCollation
     from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.values.types import ColumnType
 

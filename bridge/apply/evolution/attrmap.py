@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.receive.publisher import Attribute
+    from bridge.publication.tables import Attribute
     from bridge.track.rows import ColumnRow
     from protocol.messages import Column
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bridge.apply.evolution.attrmap import Alignment, Match
-    from bridge.receive.publisher import Attribute
+    from bridge.publication.tables import Attribute
     from protocol.messages import Column
     from protocol.values.types import ColumnType
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from bridge.apply.target import Target
-    from bridge.receive.publisher import Attribute, PublishedTable
+    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.tables import Attribute
     from protocol.values.types import ColumnType
 
 

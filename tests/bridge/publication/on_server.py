@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bridge.publication.publication import Publication, PublishedBy
-    from bridge.receive.publisher import PublishedTable
-    from bridge.receive.relations import CatalogRelation
+    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.tables import CatalogRelation
     from tests.fix_postgres import Publisher
 
 _ACTIONS = {Insert: "insert", Update: "update", Delete: "delete"}

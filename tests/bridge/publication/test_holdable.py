@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.publication.holdable import left_out, unheld
-from bridge.receive.publisher import PublishedColumn, PublishedTable
+from bridge.publication.published_table import PublishedColumn, PublishedTable
 
 
 def reason(*names):

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.publication.identity import column_names, refusals, refusals_of
 from bridge.publication.routing import Routing
-from bridge.receive.relations import announced
+from bridge.publication.tables import announced
 from protocol.messages import Column, Relation
 from tests.bridge.publication.on_server import relation, routing
 

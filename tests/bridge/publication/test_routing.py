@@ -13,7 +13,7 @@ from bridge.errors import PublicationError, PublisherError
 from bridge.publication.definitions import parse
 from bridge.publication.publication import ACTIONS, DML, Publication, PublishedBy, render
 from bridge.publication.routing import Routing
-from bridge.receive.relations import described
+from bridge.publication.tables import described
 from protocol.messages import Column, Relation
 from tests.bridge.publication.on_server import Decoder, Sent, own_routing, own_tables, relation, routing
 

@@ -8,7 +8,8 @@ from psycopg import sql
 
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
-from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher, psql_name
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.receive.publisher import Publisher, psql_name
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
 
@@ -170,7 +171,7 @@ def test_publication_names_are_taken_literally(asked, publisher):
     "name", ["plain", "With Space", 'quo"te', "dot.ted", "ключ", "percent%s", "back\\slash", "it's"]
 )
 def test_names_of_tables_and_columns(asked, publisher, name):
-    """Kept as they are; and `identifier` finds the table again."""
+    """Names are kept as they are."""
     quoted = psql_name(name)
     publisher.execute(
         f"CREATE SCHEMA {quoted}; CREATE TABLE {quoted}.{quoted} ({quoted} int PRIMARY KEY);"
@@ -178,7 +179,7 @@ def test_names_of_tables_and_columns(asked, publisher, name):
     )
     table = published(asked, "p")[f"{name}.{name}"]
     assert (table.namespace, table.name, columns(table), table.primary_key) == (name, name, [name], (name,))
-    query = sql.SQL("SELECT * FROM {}").format(table.identifier)
+    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(table.namespace, table.name))
     assert asked.connection.execute(query).fetchall() == [(7,)]
 
 
@@ -286,7 +287,8 @@ def test_row_filter_can_be_used_as_it_is(asked, publisher):
         'CREATE PUBLICATION p FOR TABLE t WHERE ("x""y" = \'a\' AND length("x""y") = 1)'
     )
     table = published(asked, "p")["public.t"]
-    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(table.identifier, sql.SQL(table.row_filters[0]))
+    name = sql.Identifier(table.namespace, table.name)
+    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(name, sql.SQL(table.row_filters[0]))
     assert asked.connection.execute(query).fetchone() == (2,)
 
 

@@ -8,9 +8,9 @@ import pytest
 from bridge.errors import PublisherError
 from bridge.publication.definitions import parse
 from bridge.publication.publication import render
+from bridge.publication.tables import Collation, Relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import Collation, Relations, described, read_publications, read_relations
-from protocol.messages import Column, Relation
+from bridge.receive.relations import read_publications, read_relations
 from tests.bridge.publication.on_server import own_publications
 
 
@@ -36,27 +36,6 @@ def test_what_is_publishable(publisher):
     }  # fmt: skip
     assert {"public", "pg_catalog"} <= found.schemas
     assert found.by_name["public", "t"].qualified_name == "public.t"
-
-
-def test_tree(publisher):
-    publisher.execute(
-        "CREATE TABLE root (a int) PARTITION BY RANGE (a);"
-        "CREATE TABLE mid PARTITION OF root FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (a);"
-        "CREATE TABLE low PARTITION OF mid DEFAULT; CREATE TABLE rest PARTITION OF root DEFAULT;"
-        "CREATE TABLE up (a int); CREATE TABLE side (b int); CREATE TABLE down () INHERITS (up, side);"
-        "CREATE TABLE deep () INHERITS (down)"
-    )
-    found = relations(publisher)
-    table = {relation.name: relation for relation in found.publishable}
-    assert names(found.ancestors(table["low"])) == ["mid", "root"]
-    assert names(found.ancestors(table["down"])) == []
-    assert sorted(names(found.inheritors(table["root"]))) == ["low", "mid", "rest"]
-    assert names(found.inheritors(table["up"])) == ["down", "deep"]
-    assert sorted(names(found.leaves(table["root"]))) == ["low", "rest"]
-    assert found.leaves(table["up"]) == (table["up"],)
-    publisher.execute("ALTER TABLE root DETACH PARTITION mid")
-    detached = relations(publisher)
-    assert names(detached.ancestors(detached.by_name["public", "low"])) == ["mid"]
 
 
 @pytest.mark.parametrize(
@@ -118,17 +97,6 @@ def test_icu_collations(publisher):
         ("pg_catalog.und-x-icu", True, False),
         ("public.blind", False, False),
     ]
-
-
-def test_table_that_was_dropped(publisher):
-    """Known from its Relation message, for the changes that come before the DROP."""
-    message = Relation(7, "public", "gone", "d", (Column("a", 23, -1, is_key=True), Column("b", 25, -1, is_key=False)))
-    table = described(message)
-    found = relations(publisher).including(table)
-    assert found.by_name["public", "gone"] is table
-    assert table in found.publishable
-    assert table.identity_columns == {"a"}
-    assert [column.name for column in table.columns] == ["a", "b"]
 
 
 def test_publications_of_the_server(publisher):

@@ -14,7 +14,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from bridge.errors import PublisherError
-from bridge.receive.publisher import PublishedColumn, PublishedTable, Publisher
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import copy, ranges
 from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table

@@ -20,7 +20,7 @@ from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target import Target
 from bridge.errors import ApplyError
 from bridge.publication.identity import Refusal
-from bridge.receive.publisher import Attribute
+from bridge.publication.tables import Attribute
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from bridge.track.rows import ColumnRow
 from protocol.lsn import INVALID, Lsn

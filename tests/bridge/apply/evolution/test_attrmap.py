@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bridge.apply.evolution.attrmap import align
-from bridge.receive.publisher import Attribute
+from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.messages import Column
 

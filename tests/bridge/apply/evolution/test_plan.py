@@ -13,7 +13,7 @@ from bridge.apply.evolution.plan import AddColumn, Change, Definition, RenameCol
 from bridge.apply.evolution.tracker import value_of
 from bridge.apply.target import spark_schema
 from bridge.errors import TargetError
-from bridge.receive.publisher import Attribute
+from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.messages import Column
 from protocol.values.types import resolve

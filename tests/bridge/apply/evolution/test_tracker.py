@@ -12,7 +12,8 @@ from bridge.apply.evolution.plan import AddColumn
 from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
 from bridge.apply.target import Target, spark_schema
 from bridge.errors import TargetError
-from bridge.receive.publisher import Attribute, PublishedColumn, PublishedTable
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Relation

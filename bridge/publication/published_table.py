@@ -1,0 +1,74 @@
+"""A table as the publications of a subscription, taken together, publish it: its columns, row filters and identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedColumn:
+    """A published column, as the server's catalog has it now."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    in_primary_key: bool
+    in_replica_identity_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as the subscription's publications, taken together, publish it.
+
+    Attributes:
+        relkind: r, or p for a partitioned table published as its root.
+        replica_identity: d, n, f or i (`pg_class.relreplident`).
+        columns: The published columns, in the order of attnum.
+        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
+        unpublished_keys: Columns of the primary key or the replica identity's index that are not published.
+    """
+
+    relid: int
+    namespace: str
+    name: str
+    relkind: str
+    replica_identity: str
+    columns: tuple[PublishedColumn, ...]
+    row_filters: tuple[str, ...]
+    unpublished_keys: tuple[PublishedColumn, ...] = ()
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the primary key's columns; none where one of them is not published: a part identifies no row."""
+        if any(column.in_primary_key for column in self.unpublished_keys):
+            return ()
+        return tuple(column.name for column in self.columns if column.in_primary_key)
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """Names of the columns of the replica identity's index; none where one of them is not published."""
+        if any(column.in_replica_identity_index for column in self.unpublished_keys):
+            return ()
+        return tuple(column.name for column in self.columns if column.in_replica_identity_index)
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether rows can be told by their replica identity, all of whose columns are published."""
+        if self.replica_identity == "i":
+            return bool(self.index_columns)
+        return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
+
+    @property
+    def cut_identity(self) -> frozenset[str]:
+        """Names of all columns of the key that is the replica identity, where some of them are not published."""
+        if self.replica_identity not in {"d", "i"} or self.has_identity:
+            return frozenset()
+        every = (*self.columns, *self.unpublished_keys)
+        if self.replica_identity == "i":
+            return frozenset(column.name for column in every if column.in_replica_identity_index)
+        return frozenset(column.name for column in every if column.in_primary_key)

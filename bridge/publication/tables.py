@@ -1,0 +1,208 @@
+"""Tables, columns and collations, as the publisher's catalog has them: the facts that decide what is published.
+
+`bridge.receive.relations` reads them; a Relation message gives some of them as well (`described`, `announced`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from protocol.messages import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """How a column's text is compared.
+
+    Attributes:
+        name: `schema.name`.
+        provider: b builtin, c libc, i ICU; that of the database for its default collation.
+        ctype: The locale that upper(), lower() and character classes follow.
+        bytewise: Text sorts as its bytes do, in the database's encoding.
+    """
+
+    name: str
+    deterministic: bool
+    provider: str
+    ctype: str | None
+    bytewise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """A column.
+
+    Attributes:
+        generated: Empty, s (stored) or v (virtual).
+        in_replica_identity: Old tuples carry it. Of all columns under FULL, of none under NOTHING.
+        in_primary_key: Of a primary key that is not deferrable.
+        collation: None for a type that has none.
+    """
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    generated: str
+    in_primary_key: bool
+    in_replica_identity_index: bool
+    in_replica_identity: bool
+    collation: Collation | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRelation:
+    """A table, or what is none and was named like one.
+
+    Attributes:
+        relkind: r, p for a partitioned table; v, m, f or S for what cannot be published.
+        relpersistence: p, or u for an unlogged table.
+        publishable: `is_publishable_class` (pg_publication.c).
+        parents: Of a partition the table it is a partition of, else those it inherits from.
+        columns: In the order of attnum; empty for what is not publishable.
+    """
+
+    relid: int
+    namespace: str
+    name: str
+    relkind: str
+    relpersistence: str
+    publishable: bool
+    is_partition: bool
+    replica_identity: str
+    parents: tuple[int, ...]
+    columns: tuple[CatalogColumn, ...] = ()
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def identity_columns(self) -> frozenset[str]:
+        """Names of the replica identity's columns."""
+        return frozenset(column.name for column in self.columns if column.in_replica_identity)
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The database's tables as of one moment.
+
+    Attributes:
+        version: The server's server_version_num.
+        encoding: The database's, as the server names it.
+    """
+
+    by_relid: Mapping[int, CatalogRelation]
+    schemas: frozenset[str]
+    version: int
+    encoding: str = "UTF8"
+
+    @cached_property
+    def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
+        """By (namespace, name)."""
+        return {(relation.namespace, relation.name): relation for relation in self.by_relid.values()}
+
+    @cached_property
+    def publishable(self) -> tuple[CatalogRelation, ...]:
+        """Those that can be published, by name."""
+        return tuple(relation for relation in self.by_relid.values() if relation.publishable)
+
+    @cached_property
+    def _children(self) -> Mapping[int, list[int]]:
+        children = defaultdict(list)
+        for relation in self.by_relid.values():
+            for parent in relation.parents:
+                children[parent].append(relation.relid)
+        return children
+
+    def ancestors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """The partitioned tables above a partition, the nearest first (`get_partition_ancestors`)."""
+        found: list[CatalogRelation] = []
+        while relation.is_partition and relation.parents and relation.parents[0] in self.by_relid:
+            relation = self.by_relid[relation.parents[0]]
+            found.append(relation)
+        return tuple(found)
+
+    def inheritors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """All that inherit from a table, or are its partitions, to any depth; without the table itself."""
+        found: dict[int, CatalogRelation] = {}
+        waiting = list(self._children[relation.relid])
+        while waiting:
+            relid = waiting.pop(0)
+            if relid not in found:
+                found[relid] = self.by_relid[relid]
+                waiting += self._children[relid]
+        return tuple(found.values())
+
+    def leaves(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
+        """The publishable tables that hold a table's rows: itself, or the leaves of its partition tree."""
+        if relation.relkind != "p":
+            return (relation,)
+        return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
+
+    def including(self, relation: CatalogRelation) -> Relations:
+        """These, and one that the catalog has no more."""
+        by_relid = {**self.by_relid, relation.relid: relation}
+        return replace(self, by_relid=by_relid, schemas=self.schemas | {relation.namespace})
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A row of pg_attribute, as the server's catalog has it now.
+
+    Attributes:
+        name: None where the column is dropped; then nothing else is known of it.
+        has_missing: Rows from before ADD COLUMN have the value `missing`.
+        missing: `attmissingval`, as the type's output function writes it; None for NULL.
+        filled: Rows may have got values that the catalog does not have: by a volatile default, or by a constant one
+            and the table was rewritten since.
+    """
+
+    attnum: int
+    name: str | None
+    type_oid: int
+    typmod: int
+    generated: str = ""
+    has_missing: bool = False
+    missing: str | None = None
+    filled: bool = False
+
+
+def described(message: Relation) -> CatalogRelation:
+    """A table as a Relation message describes it: one that was dropped after the changes that are still to come.
+
+    It is taken for an ordinary table; that it was a partition, the message does not say.
+    """
+    columns = (
+        CatalogColumn(
+            attnum, column.name, column.type_oid, column.typmod, "", column.is_key, column.is_key, column.is_key, None
+        )
+        for attnum, column in enumerate(message.columns, 1)
+    )
+    return CatalogRelation(
+        message.relation_id,
+        message.namespace or "pg_catalog",
+        message.name,
+        "r",
+        "p",
+        publishable=True,
+        is_partition=False,
+        replica_identity=message.replica_identity,
+        parents=(),
+        columns=tuple(columns),
+    )
+
+
+def announced(relation: CatalogRelation, message: Relation) -> CatalogRelation:
+    """A table with the replica identity that a Relation message gives it, whatever the catalog has by now."""
+    whole = message.replica_identity == "f"
+    key = {column.name for column in message.columns if column.is_key}
+    columns = (replace(column, in_replica_identity=whole or column.name in key) for column in relation.columns)
+    return replace(relation, replica_identity=message.replica_identity, columns=tuple(columns))

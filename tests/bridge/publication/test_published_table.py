@@ -1,0 +1,47 @@
+"""A published table's keys: whole, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+
+
+def column(name: str, *, primary: bool = False, index: bool = False) -> PublishedColumn:
+    return PublishedColumn(name, 23, -1, in_primary_key=primary, in_replica_identity_index=index)
+
+
+def table(identity: str, *columns: PublishedColumn, unpublished: tuple[PublishedColumn, ...] = ()) -> PublishedTable:
+    return PublishedTable(16384, "public", "t", "r", identity, columns, (), unpublished)
+
+
+ID, SITE, CODE = column("id", primary=True), column("site", primary=True, index=True), column("code", index=True)
+
+
+def test_keys_that_are_published():
+    found = table("d", ID, SITE, CODE, column("note"))
+    assert found.qualified_name == "public.t"
+    assert (found.primary_key, found.index_columns) == (("id", "site"), ("site", "code"))
+    assert (found.has_identity, found.cut_identity) == (True, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("identity", "has_identity", "cut_identity"),
+    [("d", False, {"id", "site"}), ("i", True, set()), ("f", True, set()), ("n", False, set())],
+)
+def test_primary_key_that_is_published_in_part(identity, has_identity, cut_identity):
+    """What is left of it identifies no row; the replica identity may be another."""
+    found = table(identity, SITE, CODE, unpublished=(ID,))
+    assert found.primary_key == ()
+    assert (found.has_identity, found.cut_identity) == (has_identity, cut_identity)
+
+
+def test_index_that_is_published_in_part():
+    found = table("i", ID, SITE, unpublished=(CODE,))
+    assert (found.primary_key, found.index_columns) == (("id", "site"), ())
+    assert (found.has_identity, found.cut_identity) == (False, frozenset({"site", "code"}))
+
+
+def test_no_key():
+    found = table("d", column("note"))
+    assert (found.primary_key, found.has_identity, found.cut_identity) == ((), False, frozenset())
