@@ -23,8 +23,9 @@ from bridge import session
 from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Subscribed, TableChanges
 from bridge.apply.delta import commit
 from bridge.apply.delta.filtering import RowFilters
+from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.table import apply_table
-from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.apply.target import Target, TargetColumn, target_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -86,9 +87,9 @@ def _run(
     spark: SparkSession, path: str, columns: tuple[TargetColumn, ...], filters: RowFilters | None, scale: float
 ) -> float:
     """Seconds to apply everything to a new table."""
-    schema = spark_schema([(column.name, column.type.arrow) for column in columns])
-    commit.create(spark, path, schema)
-    subscribed = Subscribed(Target("public", "w1", path, schema), INVALID, ("id",), filters=filters)
+    fields = [(column.name, column.type.arrow) for column in columns]
+    commit.create(spark, path, spark_schema(fields))
+    subscribed = Subscribed(Target("public", "w1", path, target_schema(fields)), INVALID, ("id",), filters=filters)
     total_s = 0.0
     for changes in _batches(columns, scale):
         batch = TableChanges(subscribed.target, columns, (0,), changes, filters=filters)

@@ -20,7 +20,7 @@ import psutil
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import Staged, Subscribed
-from bridge.apply.target import Target, spark_schema
+from bridge.apply.target import Target, target_schema
 from bridge.config import Subscription
 from bridge.memory import keep_freed
 from bridge.receive.publisher import Publisher
@@ -150,7 +150,7 @@ def _former(job: Job) -> Batcher:
     subscribed = {}
     for table in tables:
         fields = [(column.name, resolve(column.type_oid, column.typmod, catalog).arrow) for column in table.columns]
-        target = Target(table.namespace, table.name, f"/{table.qualified_name}", spark_schema(fields))
+        target = Target(table.namespace, table.name, f"/{table.qualified_name}", target_schema(fields))
         subscribed[table.namespace, table.name] = Subscribed(target, INVALID, table.primary_key)
     return Batcher(_NAME, Routes(subscribed), lambda wanted: [resolve(oid, typmod, catalog) for oid, typmod in wanted])
 

@@ -312,7 +312,7 @@ def _schemas(
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=partial(commit.schema_of, spark),
+        schema_of=partial(commit.columns_of, spark),
         warn=warn,
     )
 

@@ -3,62 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import types as spark_types
 
 from bridge.apply.evolution.widening import holds
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from protocol.values.types import ColumnType
 
-_SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
-    (pa.bool_(), spark_types.BooleanType()),
-    (pa.int16(), spark_types.ShortType()),
-    (pa.int32(), spark_types.IntegerType()),
-    (pa.int64(), spark_types.LongType()),
-    (pa.float32(), spark_types.FloatType()),
-    (pa.float64(), spark_types.DoubleType()),
-    (pa.string(), spark_types.StringType()),
-    (pa.binary(), spark_types.BinaryType()),
-    (pa.date32(), spark_types.DateType()),
-    (pa.timestamp("us"), spark_types.TimestampNTZType()),
-    (pa.timestamp("us", "UTC"), spark_types.TimestampType()),
-)
-
-_NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
-"""Characters that Parquet field names may not have; a table with one of them in a column's name uses Delta's
-column mapping."""
+_SQL_TYPES: Final = {
+    pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
+    pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz", pa.timestamp("us", "UTC"): "timestamp",
+}  # fmt: skip
 
 
-def spark_type(arrow: pa.DataType) -> spark_types.DataType:
-    """The Spark type of a column whose values come as this Arrow type."""
+def sql_type(arrow: pa.DataType) -> str:
+    """The type of a Delta column for values of an Arrow type, as Spark SQL writes it."""
     if pa.types.is_decimal(arrow):
-        return spark_types.DecimalType(arrow.precision, arrow.scale)
+        return f"decimal({arrow.precision},{arrow.scale})"
     if pa.types.is_list(arrow):
-        return spark_types.ArrayType(spark_type(arrow.value_type), containsNull=True)
-    return next(spark for candidate, spark in _SIMPLE if arrow.equals(candidate))
+        return f"array<{sql_type(arrow.value_type)}>"
+    return _SQL_TYPES[arrow]
 
 
-def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
-    """The Arrow type of a target's column, as `spark_type`; None for what no published type becomes."""
-    if isinstance(spark, spark_types.DecimalType):
-        return pa.decimal128(spark.precision, spark.scale)
-    if isinstance(spark, spark_types.ArrayType):
-        element = arrow_type(spark.elementType)
-        return None if element is None else pa.list_(element)
-    return next((arrow for arrow, candidate in _SIMPLE if spark == candidate), None)
+class TargetField(NamedTuple):
+    """A column of a Delta table.
+
+    Attributes:
+        name: Its name.
+        arrow: The type of its values; None for a type that no published type becomes.
+        sql_type: The type as Spark SQL writes it, for messages.
+    """
+
+    name: str
+    arrow: pa.DataType | None
+    sql_type: str
 
 
-def spark_schema(fields: Sequence[tuple[str, pa.DataType]]) -> spark_types.StructType:
-    """A DataFrame's schema for named Arrow columns; every column may be NULL."""
-    return spark_types.StructType(
-        [spark_types.StructField(name, spark_type(arrow), nullable=True) for name, arrow in fields]
-    )
+TargetSchema = tuple[TargetField, ...]
+"""The columns of a Delta table, in its order."""
+
+
+def target_field(name: str, arrow: pa.DataType) -> TargetField:
+    """A column for values of an Arrow type."""
+    return TargetField(name, arrow, sql_type(arrow))
+
+
+def target_schema(fields: Iterable[tuple[str, pa.DataType]]) -> TargetSchema:
+    """Columns for values of these Arrow types."""
+    return tuple(target_field(name, arrow) for name, arrow in fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Target:
     namespace: str
     name: str
     path: str
-    schema: spark_types.StructType
+    schema: TargetSchema
 
     @property
     def qualified_name(self) -> str:
@@ -99,7 +97,7 @@ class Target:
         Raises:
             TargetError: A column is missing, or has a type that does not hold all published values.
         """
-        fields = {field.name: field.dataType for field in self.schema.fields}
+        fields = {field.name: field for field in self.schema}
         missing = [column.name for column in columns if column.name not in fields]
         if missing:
             listed = ", ".join(f'"{name}"' for name in missing)
@@ -111,12 +109,11 @@ class Target:
             )
         found = []
         for column in columns:
-            there = arrow_type(fields[column.name])
+            there = fields[column.name].arrow
             if there is None or not holds(there, column.type.arrow):
-                wanted = spark_type(column.type.arrow)
                 raise TargetError(
                     f'column "{column.name}" of target "{self.qualified_name}" is '
-                    f"{fields[column.name].simpleString()}, but the published values are {wanted.simpleString()}",
+                    f"{fields[column.name].sql_type}, but the published values are {sql_type(column.type.arrow)}",
                     hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
                 )
             found.append(replace(column, type=replace(column.type, arrow=there)))
@@ -147,10 +144,3 @@ def table_path(warehouse: str, namespace: str, name: str) -> str:
     parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]
     parts = [part.replace("_", "%5F", 1) if part == "_delta_log" else part for part in parts]
     return "/".join([warehouse.rstrip("/"), *parts])
-
-
-def table_properties(names: Sequence[str]) -> dict[str, str]:
-    """Delta table properties that these column names need."""
-    if any(_NEEDS_COLUMN_MAPPING.intersection(name) for name in names):
-        return {"delta.columnMapping.mode": "name"}
-    return {}

@@ -17,8 +17,9 @@ import pyarrow as pa
 from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from bridge.apply.delta.schema import spark_schema
 from bridge.apply.evolution.widening import widened
-from bridge.apply.target import spark_schema, unrepresentable_hint
+from bridge.apply.target import unrepresentable_hint
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out

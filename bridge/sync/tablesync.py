@@ -22,8 +22,9 @@ from bridge.apply.batch.table_changes import Subscribed
 from bridge.apply.delta import commit
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.schema import spark_schema
 from bridge.apply.evolution.tracker import columns_of
-from bridge.apply.target import Target, TargetColumn, spark_schema, table_path
+from bridge.apply.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.holdable import unheld
 from bridge.sync.copy import read_table
@@ -242,11 +243,12 @@ class TableSync:
         ]
         if (why := unheld(table.qualified_name, [column.name for column in columns])) is not None:
             raise TargetError(why.reason, hint=why.hint)
-        schema = commit.schema_of(self._spark, rel.path)
+        schema = commit.columns_of(self._spark, rel.path)
         if schema is None:
-            schema = spark_schema([(column.name, column.type.arrow) for column in columns])
+            fields = [(column.name, column.type.arrow) for column in columns]
+            schema = target_schema(fields)
             try:
-                commit.create(self._spark, rel.path, schema)
+                commit.create(self._spark, rel.path, spark_schema(fields))
             except (PySparkException, Py4JJavaError) as error:
                 raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
@@ -290,7 +292,7 @@ class TableSync:
 
     def _existing(self, rel: RelRow) -> Target:
         """The Delta table of a table that was copied: making it anew would lose its rows without a word."""
-        schema = commit.schema_of(self._spark, rel.path)
+        schema = commit.columns_of(self._spark, rel.path)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} has vanished',

@@ -18,7 +18,7 @@ from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import INSERT, UPDATE, Subscribed
 from bridge.apply.evolution.plan import AddColumn, RenameColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
-from bridge.apply.target import Target, spark_schema
+from bridge.apply.target import Target, target_schema
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Publisher
 from protocol.lsn import INVALID, Lsn
@@ -294,7 +294,7 @@ class Model:
             else:
                 for row in self.rows.values():
                     row[step.name] = _widened(row[step.name], step.type)
-        assert sorted(changes.target.schema.fieldNames()) == sorted(self.columns)
+        assert sorted([field.name for field in changes.target.schema]) == sorted(self.columns)
         names = [column.name for column in changes.columns]
         (key,) = changes.key
         for change in changes.changes.to_pylist():
@@ -385,7 +385,7 @@ _READERS: dict[str, Callable[[str], object]] = {
 
 def _former(catalog):
     """Of the table `r`, which has one column so far."""
-    target = Target("public", "r", "/lake/public/r", spark_schema([("id", pa.int32())]))
+    target = Target("public", "r", "/lake/public/r", target_schema([("id", pa.int32())]))
     schemas = DefinitionTracker(
         "shop", known=dict, attributes=catalog.attributes, types=_resolved, schema_of=lambda _: target.schema
     )

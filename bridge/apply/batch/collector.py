@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bridge.apply.batch.renaming import renamed, renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, moves
 from bridge.apply.evolution.plan import AddColumn, WidenColumn
-from bridge.apply.target import TargetColumn, arrow_type
+from bridge.apply.target import TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import ColumnType, Kind
 
@@ -258,7 +258,7 @@ class ChangeCollector:
 
     def _as_in_target(self, columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
         """Columns in the types that they have once all is applied: a later definition may have widened them."""
-        types = {field.name: arrow_type(field.dataType) for field in self.subscribed.target.schema.fields}
+        types = {field.name: field.arrow for field in self.subscribed.target.schema}
         return tuple(
             replace(column, type=replace(column.type, arrow=types.get(column.name) or column.type.arrow))
             for column in columns
@@ -273,11 +273,9 @@ class ChangeCollector:
                 if piece.published is None or column.name in piece.published:
                     found.setdefault(column.name, column)
         keyed = any(piece.key_changes for piece in part.pieces)
-        for target_field in self.subscribed.target.schema.fields:
-            arrow = arrow_type(target_field.dataType)
-            if arrow is not None and (keyed or target_field.name in fills):
-                column = TargetColumn(target_field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
-                found.setdefault(target_field.name, column)
+        for name, arrow, _ in self.subscribed.target.schema:
+            if arrow is not None and (keyed or name in fills):
+                found.setdefault(name, TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE)))
         return list(found.values())[mine:]
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from bridge.apply.target import quoted, table_properties
+from bridge.apply.delta.schema import table_properties, target_schema_of
+from bridge.apply.target import quoted
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import StructType
 
+    from bridge.apply.target import TargetSchema
     from protocol.lsn import Lsn
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
@@ -107,6 +109,12 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
         raise
 
 
+def columns_of(spark: SparkSession, path: str) -> TargetSchema | None:
+    """As `schema_of`, as a target has them."""
+    schema = schema_of(spark, path)
+    return None if schema is None else target_schema_of(schema)
+
+
 def create(spark: SparkSession, path: str, schema: StructType) -> None:
     """Make an empty Delta table."""
     columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
@@ -120,6 +128,13 @@ def create(spark: SparkSession, path: str, schema: StructType) -> None:
 def append(rows: DataFrame, path: str) -> None:
     """Add rows whose columns have the target's names; a table that has vanished is not made anew."""
     rows.writeTo(f"delta.{quoted(path)}").append()
+
+
+def empty(spark: SparkSession, path: str) -> None:
+    """Remove the table's rows, in one commit; its columns stay."""
+    schema = schema_of(spark, path)
+    assert schema is not None  # noqa: S101 - a target is a table
+    overwrite(spark.createDataFrame([], schema), path)
 
 
 def overwrite(

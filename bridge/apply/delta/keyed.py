@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta import commit
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
+from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects import fold
 from bridge.apply.effects.conflicts import (
@@ -30,7 +31,7 @@ from bridge.apply.effects.conflicts import (
     literal,
     raised,
 )
-from bridge.apply.target import quoted, spark_type
+from bridge.apply.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import UPDATE
-from bridge.apply.target import spark_schema, spark_type
+from bridge.apply.delta.schema import spark_schema, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

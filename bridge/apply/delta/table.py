@@ -11,10 +11,10 @@ from bridge.apply.delta import commit
 from bridge.apply.delta.bag import Bag, apply_bag
 from bridge.apply.delta.filtering import filtered
 from bridge.apply.delta.keyed import Keyed, append_new, apply_keyed, new_keys
+from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.unheld import held
 from bridge.apply.evolution.widening import published_type
-from bridge.apply.target import spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def apply_table(
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
-            commit.overwrite(spark.createDataFrame([], changes.target.schema), path)
+            commit.empty(spark, path)
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)

@@ -19,12 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import types as spark_types
-
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.apply.evolution.widening import holds
-from bridge.apply.target import TargetColumn, arrow_type, spark_type
+from bridge.apply.target import TargetColumn, TargetSchema, sql_type, target_field
 from bridge.errors import TargetError
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError
@@ -85,7 +83,7 @@ class Plan:
     """
 
     columns: tuple[TargetColumn, ...]
-    schema: spark_types.StructType
+    schema: TargetSchema
     changes: tuple[Change, ...]
     known: tuple[ColumnRow, ...]
     warnings: tuple[str, ...] = ()
@@ -124,7 +122,7 @@ class Definition:
         return self.wanted is None or name in self.wanted
 
 
-def plan(definition: Definition, schema: spark_types.StructType) -> Plan:
+def plan(definition: Definition, schema: TargetSchema) -> Plan:
     """Plan what a definition makes of a target.
 
     Raises:
@@ -138,12 +136,12 @@ def plan(definition: Definition, schema: spark_types.StructType) -> Plan:
     return Plan(tuple(columns), draft.schema(), tuple(draft.changes), draft.known(), tuple(draft.warnings))
 
 
-def _aligned(definition: Definition, schema: spark_types.StructType) -> Alignment:
+def _aligned(definition: Definition, schema: TargetSchema) -> Alignment:
     """Where nothing is known, the target's columns are those of their names."""
     known = definition.known
     found = align(known, definition.columns, definition.now)
     if not known and found is not None:
-        names = set(schema.fieldNames())
+        names = {field.name for field in schema}
         known = [
             ColumnRow(match.attnum, match.column.name, match.column.type_oid, match.column.typmod)
             for match in found.matches
@@ -162,9 +160,9 @@ def _aligned(definition: Definition, schema: spark_types.StructType) -> Alignmen
 class _Draft:
     """The target's columns while a plan is made."""
 
-    def __init__(self, definition: Definition, schema: spark_types.StructType, alignment: Alignment) -> None:
+    def __init__(self, definition: Definition, schema: TargetSchema, alignment: Alignment) -> None:
         self._definition = definition
-        self._fields = {field.name: field.dataType for field in schema.fields}
+        self._fields = {field.name: field for field in schema}
         self._matches = alignment.matches
         self._gone = [row if row.state == "hidden" else replace(row, state="gone") for row in alignment.absent]
         self._returned = {match.attnum for match in self._matches if self._returns_elsewhere(match)}
@@ -214,7 +212,9 @@ class _Draft:
         return next((field for field in self._fields if field.lower() == name.lower()), None)
 
     def _rename(self, name: str, new_name: str) -> None:
-        self._fields = {new_name if field == name else field: type_ for field, type_ in self._fields.items()}
+        fields = self._fields.values()
+        renamed = [field._replace(name=new_name) if field.name == name else field for field in fields]
+        self._fields = {field.name: field for field in renamed}
         self._gone = [replace(row, name=new_name) if row.name == name else row for row in self._gone]
         self.changes.append(RenameColumn(name, new_name))
 
@@ -282,16 +282,16 @@ class _Draft:
 
     def _fit(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column where it cannot hold the values."""
-        there = arrow_type(self._fields[name])
+        there = self._fields[name].arrow
         if there is not None and holds(there, type_.arrow):
             return replace(type_, arrow=there)
         common = common_type(there, type_.arrow) if there is not None else None
         if common is None:
             raise TargetError(
-                f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].simpleString()}, '
-                f"but the published values are {spark_type(type_.arrow).simpleString()}"
+                f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].sql_type}, '
+                f"but the published values are {sql_type(type_.arrow)}"
             )
-        self._fields[name] = spark_type(common)
+        self._fields[name] = target_field(name, common)
         self.changes.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
@@ -319,7 +319,7 @@ class _Draft:
                 f'column "{name}" is taken for a new one in the place of one that was dropped; where it is that one, '
                 "left out of the publication for a while or seen late by a stream that lags, values are missing"
             )
-        self._fields[name] = spark_type(type_.arrow)
+        self._fields[name] = target_field(name, type_.arrow)
         self.changes.append(AddColumn(name, type_.arrow, value))
         return type_
 
@@ -333,11 +333,9 @@ class _Draft:
 
     # --- what comes of it ---------------------------------------------------------------------------------------------
 
-    def schema(self) -> spark_types.StructType:
+    def schema(self) -> TargetSchema:
         """The target's columns."""
-        return spark_types.StructType(
-            [spark_types.StructField(name, type_, nullable=True) for name, type_ in self._fields.items()]
-        )
+        return tuple(self._fields.values())
 
     def known(self) -> tuple[ColumnRow, ...]:
         """The published table's columns."""

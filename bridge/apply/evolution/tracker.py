@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-    from bridge.apply.target import Target
+    from bridge.apply.target import Target, TargetSchema
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.tables import Attribute
     from protocol.values.types import ColumnType
@@ -37,7 +36,7 @@ class State(NamedTuple):
     """What is known at a point of the stream: columns by relid, targets' columns by path."""
 
     known: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({})
-    schemas: Mapping[str, StructType] = MappingProxyType({})
+    schemas: Mapping[str, TargetSchema] = MappingProxyType({})
 
 
 class DefinitionTracker:
@@ -59,7 +58,7 @@ class DefinitionTracker:
         known: Callable[[], Mapping[int, tuple[ColumnRow, ...]]],
         attributes: Callable[[int], Sequence[Attribute]],
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
-        schema_of: Callable[[str], StructType | None],
+        schema_of: Callable[[str], TargetSchema | None],
         warn: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
         self._subscription = subscription
@@ -69,7 +68,7 @@ class DefinitionTracker:
         self._schema_of = schema_of
         self._warn = warn
         self._known = dict(known())
-        self._schemas: dict[str, StructType] = {}
+        self._schemas: dict[str, TargetSchema] = {}
         self._opened_again = False
 
     @property
@@ -134,7 +133,7 @@ class DefinitionTracker:
         """A target with its columns as they will be."""
         return replace(target, schema=self._schema(target))
 
-    def _schema(self, target: Target) -> StructType:
+    def _schema(self, target: Target) -> TargetSchema:
         schema = self._schemas.get(target.path)
         if schema is None:
             schema = (self._schema_of(target.path) if self._opened_again else None) or target.schema

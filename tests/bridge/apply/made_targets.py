@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from bridge.apply.batch.table_changes import KEY_TUPLE, NO_OLD, TableChanges
 from bridge.apply.delta import commit
+from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.target import Target, TargetColumn
 from protocol.values.types import resolve
 
@@ -24,7 +25,7 @@ def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
     path = str(folder / name)
     schema = spark.createDataFrame([], "id long, note string").schema
     commit.create(spark, path, schema)
-    return Target("public", name, path, schema)
+    return Target("public", name, path, target_schema_of(schema))
 
 
 def changes(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Staged, TableChanges
@@ -39,7 +38,7 @@ READABLE = [
 
 def of(changes, *, truncated=False, error=None, items=()):
     """A batch of one transaction."""
-    target = Target("public", "t/1", "/t", StructType())
+    target = Target("public", "t/1", "/t", ())
     tables = [TableChanges(target, COLUMNS, (0,), changes, truncated)] if changes is not None else []
     return Batch(Lsn(0x10), Lsn(0x20), Lsn(0x18), 7, 1, 1, tables, items=items, error=error)
 

@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from bridge.apply import target
 from bridge.apply.target import Target, TargetColumn
@@ -35,13 +34,7 @@ CONTRACT = {
 
 @pytest.mark.parametrize(("declared", "delta"), CONTRACT.items())
 def test_delta_types_are_the_contracts(declared, delta):
-    assert target.spark_type(resolve(*declared).arrow).simpleString() == delta
-
-
-def test_every_column_may_be_null():
-    schema = target.spark_schema([("a", pa.int32()), ("b", pa.list_(pa.string()))])
-    expected = [StructField("a", IntegerType(), True), StructField("b", ArrayType(StringType(), True), True)]
-    assert schema == StructType(expected)
+    assert target.sql_type(resolve(*declared).arrow) == delta
 
 
 @pytest.mark.parametrize(
@@ -64,20 +57,13 @@ def test_different_tables_never_share_a_path():
     assert len({target.table_path("w", "public", name) for name in names}) == len(names)
 
 
-def test_column_mapping_only_for_names_that_need_it():
-    assert target.table_properties(["id", "Preis_€", "a.b"]) == {}
-    assert target.table_properties(["id", "a b"]) == {"delta.columnMapping.mode": "name"}
-
-
 def column(name, oid):
     """A replicated column."""
     return TargetColumn(name, resolve(oid, -1))
 
 
 def test_check_finds_missing_columns_and_other_types_whatever_the_order():
-    schema = StructType(
-        [StructField("b", StringType()), StructField("a", LongType()), StructField("extra", LongType())]
-    )
+    schema = target.target_schema([("b", pa.string()), ("a", pa.int64()), ("extra", pa.int64())])
     table = Target("public", "t", "/lake/public/t", schema)
     assert table.check([column("b", 25), column("a", 20)]) == (column("b", 25), column("a", 20))
     (wide,) = table.check([column("a", 23)])
@@ -105,7 +91,7 @@ def test_check_finds_missing_columns_and_other_types_whatever_the_order():
     ],
 )
 def test_a_wider_type_is_taken_where_it_holds_every_value(there, published, held):
-    table = Target("public", "t", "/lake/public/t", target.spark_schema([("a", there)]))
+    table = Target("public", "t", "/lake/public/t", target.target_schema([("a", there)]))
     if held:
         (found,) = table.check([column("a", published)])
         assert (found.type.arrow, found.type.oid) == (there, published)

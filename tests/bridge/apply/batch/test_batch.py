@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.batcher import Batcher
@@ -120,7 +119,7 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
 
 def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
     """What has the batch's own version in Delta comes last, whatever the number of parts."""
-    targets = {name: Target("public", name, f"/{name}", StructType()) for name in "abc"}
+    targets = {name: Target("public", name, f"/{name}", ()) for name in "abc"}
     batch = Batch.of([], START, Lsn(0x60))
     batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]
     found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.rounds()]  # type: ignore[index]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
@@ -17,7 +16,7 @@ from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE, Subscribed,
 from bridge.apply.delta.filtering import RowFilters
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
-from bridge.apply.target import Target
+from bridge.apply.target import Target, target_schema
 from bridge.errors import ApplyError
 from bridge.publication.identity import Refusal
 from bridge.publication.tables import Attribute
@@ -58,11 +57,11 @@ def transaction(commit_lsn, *messages):
 
 
 def subscribed(relation, lsn=INVALID, primary_key=(), extra=()):
-    types = {INT4: IntegerType(), TEXT: StringType(), 20: LongType()}
-    fields = [StructField(column.name, types[column.type_oid]) for column in relation.columns]
-    fields += [StructField(name, kind) for name, kind in extra]
+    types = {INT4: pa.int32(), TEXT: pa.string(), 20: pa.int64()}
+    fields = [(column.name, types[column.type_oid]) for column in relation.columns]
+    fields += extra
     path = f"/lake/{relation.namespace}/{relation.name}"
-    return Subscribed(Target(relation.namespace, relation.name, path, StructType(fields)), lsn, primary_key)
+    return Subscribed(Target(relation.namespace, relation.name, path, target_schema(fields)), lsn, primary_key)
 
 
 def former(*tables, **options):
@@ -348,7 +347,7 @@ def test_a_missing_target_column_is_postgresqls_error():
 
 
 def test_target_columns_that_are_not_published_do_not_matter():
-    batch = former(subscribed(T, extra=[("own", LongType())])).form([transaction(100, T, insert(1, "a"))], Lsn(50))
+    batch = former(subscribed(T, extra=[("own", pa.int64())])).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     assert "new_2" not in batch.tables[0].changes.column_names
 
 
@@ -392,9 +391,7 @@ def test_a_value_that_cannot_be_decoded_names_column_row_and_transaction():
 
 def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
     date = Relation(1, "public", "t", "d", (Column("id", INT4, -1, is_key=True), Column("on", 1082, -1, is_key=False)))
-    from pyspark.sql.types import DateType
-
-    schema = StructType([StructField("id", IntegerType()), StructField("on", DateType())])
+    schema = target_schema([("id", pa.int32()), ("on", pa.date32())])
     table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, ())
     history = [transaction(100, date, insert(1, "2024-01-01")), transaction(200, insert(2, "infinity"))]
     with pytest.raises(ApplyError, match='column "on"') as caught:
@@ -411,10 +408,8 @@ def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
 )
 def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(identity, primary_key, refused):
     """As NULL it would find no row; where there is no key, only inserts are taken, and it may be NULL."""
-    from pyspark.sql.types import DateType
-
     date = Relation(1, "public", "t", identity, (Column("on", 1082, -1, is_key=True),))
-    schema = StructType([StructField("on", DateType())])
+    schema = target_schema([("on", pa.date32())])
     table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, primary_key)
     history = [transaction(100, date, Insert(1, (text("infinity"),)))]
     if not refused:
@@ -440,7 +435,7 @@ def test_definitions_shield_from_what_they_leave_out():
     days = Relation(
         1, "public", "t", "d", tuple(Column(n, o, -1, is_key=n == "id") for n, o in (("id", INT4), ("day", 1082)))
     )
-    schema = StructType([StructField("id", IntegerType()), StructField("day", DateType())])
+    schema = target_schema([("id", pa.int32()), ("day", pa.date32())])
     target = Subscribed(Target("public", "t", "/lake/t", schema), INVALID, ("id",))
     odd = transaction(100, days, Insert(1, (text(1), text("infinity"))))
     with pytest.raises(ApplyError, match="cannot be represented"):
@@ -498,14 +493,14 @@ def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
     (table,) = batch.tables
     assert batch.alters
     assert table.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
-    assert table.target.schema.fieldNames() == ["id", "note", "c"]
+    assert [field.name for field in table.target.schema] == ["id", "note", "c"]
     rows = table.changes.select(["new_0", "new_2", "unchanged_2"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(1, 7, False), (2, 7, True), (3, None, False)]
     assert [row.name for row in batch.columns[1]] == ["id", "note", "c"]
     # known from then on
     later = bridge.form([transaction(200, Insert(1, (text(4), NULL, text(1))))], Lsn(108))
     assert (later.alters, later.columns, later.tables[0].alterations) == (False, {}, ())
-    assert later.tables[0].target.schema.fieldNames() == ["id", "note", "c"]
+    assert [field.name for field in later.tables[0].target.schema] == ["id", "note", "c"]
 
 
 def test_a_renamed_and_a_widened_column_are_one_through_the_batch():
@@ -560,7 +555,7 @@ def test_added_dropped_and_added_again_in_one_transaction():
 
 
 def test_a_key_that_changes_takes_along_what_only_the_target_has():
-    bridge = former(subscribed(T, extra=[("own", LongType())]))
+    bridge = former(subscribed(T, extra=[("own", pa.int64())]))
     batch = bridge.form([transaction(100, T, Update(1, (text(2), text("b")), key_tuple=(text(1), NULL)))], Lsn(50))
     (table,) = batch.tables
     assert [column.name for column in table.columns] == ["id", "note", "own"]
@@ -592,7 +587,7 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
     assert first.alterations == (RenameColumn("note", "text"),)
     (emptied,) = bridge.form([transaction(200, Truncate((1,)))], Lsn(108)).tables
     assert (emptied.truncated, emptied.empty) == (True, True)
-    assert emptied.target.schema.fieldNames() == ["id", "text"]
+    assert [field.name for field in emptied.target.schema] == ["id", "text"]
 
 
 def test_what_is_not_applied_is_planned_again():

@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply.batch import collector as p
 from bridge.apply.batch import table_changes as c
 from bridge.apply.batch.renaming import renamed
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.apply.target import Target, TargetColumn, target_schema
 from bridge.errors import TargetError
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 from tests.bridge.apply.made_changes import changes_table, random_case
 
-TARGET = Target("public", "t", "/lake/public/t", StructType([]))
+TARGET = Target("public", "t", "/lake/public/t", ())
 
 
 def columns(*names: str) -> tuple[TargetColumn, ...]:
@@ -164,7 +163,7 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
     """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
     for old, moved in ((1, False), (2, True)):
         made = p.ChangeCollector(
-            c.Subscribed(replace(TARGET, schema=spark_schema([("own", pa.int32())])), INVALID, ("id",))
+            c.Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
         )
         made.columns, made.key = columns("id"), (0,)
         made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
@@ -249,7 +248,7 @@ def test_without_a_key_a_part_ends_where_there_are_other_columns():
 
 def test_an_earlier_part_stands_in_the_target_as_it_will_be():
     """With a key's columns come those that were added later, filled; and types that were widened later."""
-    schema = spark_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
+    schema = target_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
     made = p.ChangeCollector(c.Subscribed(replace(TARGET, schema=schema), INVALID, ()))
     made.columns, made.key = columns("id", "n"), (0,)
     made.add(changed(0, c.INSERT, new_0=1, new_1=1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.apply.batch.table_changes import Subscribed
@@ -30,8 +29,7 @@ CREATE TABLE other (id int PRIMARY KEY)
 
 def subscribed(*names: str) -> dict[tuple[str, str], Subscribed]:
     return {
-        ("public", name): Subscribed(Target("public", name, f"/lake/{name}", StructType([])), Lsn(7), ("id",))
-        for name in names
+        ("public", name): Subscribed(Target("public", name, f"/lake/{name}", ()), Lsn(7), ("id",)) for name in names
     }
 
 
@@ -89,7 +87,7 @@ def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
         return {("public", "t"): frozenset({"a", "b"})}
 
     a, b = Column("a", 23, -1, is_key=True), Column("b", 23, -1, is_key=True)
-    target = Target("public", "t", "/lake/public/t", StructType([]))
+    target = Target("public", "t", "/lake/public/t", ())
     made = Routes({("public", "t"): Subscribed(target, Lsn(7), ())}, look)
     seen = []
     for columns in ((a, b), (a,), (a,), (a, b)):

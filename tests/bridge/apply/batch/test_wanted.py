@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from bridge.apply.batch.table_changes import Subscribed
 from bridge.apply.batch.wanted import cast, chosen, old_columns, wanted_columns
@@ -31,7 +30,7 @@ class LooksAt:
 def subscribed(columns=None, looked_at=None):
     filters = None if looked_at is None else RowFilters(insert=LooksAt(looked_at))
     listed = None if columns is None else frozenset(columns)
-    return Subscribed(Target("public", "t", "/t", StructType([])), INVALID, (), columns=listed, filters=filters)
+    return Subscribed(Target("public", "t", "/t", ()), INVALID, (), columns=listed, filters=filters)
 
 
 def test_what_is_published_or_looked_at():

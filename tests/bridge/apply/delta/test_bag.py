@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE, Staged, TableChanges
 from bridge.apply.delta import commit
 from bridge.apply.delta.bag import Bag, identity, merge_statement, settle
+from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
-from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.apply.target import Target, TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -119,7 +120,7 @@ def target(spark, tmp_path):
     schema = spark_schema([fields[0], ("own `col", pa.string()), *fields[1:]])
     path = str(tmp_path / "t")
     commit.create(spark, path, schema)
-    return Target("public", "t", path, schema)
+    return Target("public", "t", path, target_schema_of(schema))
 
 
 def fill(spark, target, rows, own=None):

@@ -13,10 +13,11 @@ from pyspark.errors import PySparkException
 from bridge.apply.batch.table_changes import Staged, TableChanges, moves
 from bridge.apply.delta import commit
 from bridge.apply.delta.keyed import NewKeys, new_keys
+from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.conflicts import Conflict, Conflicts, conflict_of
-from bridge.apply.target import Target, TargetColumn, spark_schema
+from bridge.apply.target import Target, TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -47,7 +48,7 @@ def made(spark, tmp_path):
         columns = list(zip(*((*key, *row) for key, row in rows.items()), strict=True)) or [()] * 4
         arrays = [pa.array(column, arrow) for column, arrow in zip(columns, TYPES, strict=True)]
         commit.append(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
-        return Target("public", "t", path, schema)
+        return Target("public", "t", path, target_schema_of(schema))
 
     return make
 
@@ -200,7 +201,7 @@ def test_keys_of_new_rows():
     def keys(*values, key=(0,), **columns):
         table = pa.table({"new_0": pa.array(values), **columns})
         columns_ = tuple(TargetColumn(f"c{i}", resolve(20, -1)) for i in range(2))
-        target = Target("public", "t", "/lake/public/t", spark_schema([]))
+        target = Target("public", "t", "/lake/public/t", ())
         return new_keys(TableChanges(target, columns_, key, table))
 
     assert keys(3, 1, 2) == NewKeys(3, unique=True, bounds=((1, 3),))

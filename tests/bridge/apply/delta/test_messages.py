@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from bridge.apply.delta import commit, messages
-from bridge.apply.target import spark_schema
+from bridge.apply.delta.schema import spark_schema
 from bridge.errors import TargetError
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage

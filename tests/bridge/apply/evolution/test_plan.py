@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from bridge.apply.evolution.plan import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
 from bridge.apply.evolution.tracker import value_of
-from bridge.apply.target import spark_schema
+from bridge.apply.target import TargetSchema, target_field, target_schema
 from bridge.errors import TargetError
 from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow
@@ -31,26 +30,30 @@ def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), own=Tru
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
-        schema = spark_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
+        schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
     definition = Definition("public.t", columns, types, wanted, key, was, now, own, types_of, value_of)
     return plan(definition, schema)
 
 
-def after(schema: StructType, changes) -> StructType:
+def after(schema: TargetSchema, changes) -> TargetSchema:
     """What Delta makes of a schema, by its own rules for names."""
-    fields = {field.name: field.dataType for field in schema.fields}
+    fields = {field.name: field for field in schema}
     for change in changes:
         if isinstance(change, AddColumn):
             assert change.name.lower() not in {name.lower() for name in fields}
-            fields[change.name] = spark_schema([("x", change.type)])[0].dataType
+            fields[change.name] = target_field(change.name, change.type)
         elif isinstance(change, RenameColumn):
             assert change.name in fields
             assert change.new_name.lower() not in {name.lower() for name in fields}
-            fields = {change.new_name if name == change.name else name: kind for name, kind in fields.items()}
+            renamed = fields[change.name]._replace(name=change.new_name)
+            fields = {
+                change.new_name if name == change.name else name: renamed if name == change.name else field
+                for name, field in fields.items()
+            }
         else:
             assert change.name in fields
-            fields[change.name] = spark_schema([("x", change.type)])[0].dataType
-    return StructType([spark_schema([("x", pa.int32())])[0].__class__(name, kind) for name, kind in fields.items()])
+            fields[change.name] = target_field(change.name, change.type)
+    return tuple(fields.values())
 
 
 def changes(*arguments, **options):
@@ -69,7 +72,7 @@ def test_a_column_with_a_constant_default():
     found = planned(known("id"), message("id", "c"), now)
     assert found.changes == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
     assert found.warnings == ()
-    assert found.schema.fieldNames() == ["id", "c"]
+    assert [field.name for field in found.schema] == ["id", "c"]
     assert fills(found.changes) == {"c": pa.scalar(7, pa.int32())}
 
 
@@ -107,7 +110,7 @@ def test_a_key_of_values_that_are_not_known_is_refused():
 def test_a_column_that_is_dropped_stays():
     found = planned(known("id", "a", "b"), message("id", "b"), catalog("id", None, "b"))
     assert (found.changes, found.warnings) == ((), ())
-    assert found.schema.fieldNames() == ["id", "a", "b"]
+    assert [field.name for field in found.schema] == ["id", "a", "b"]
     assert [row.state for row in found.known] == ["live", "gone", "live"]
 
 
@@ -121,11 +124,11 @@ def test_renames():
     # a ring
     found = planned(known("id", "a", "b"), message("id", "b", "a"), catalog("id", "b", "a"))
     assert len(found.changes) == 3
-    assert found.schema.fieldNames() == ["id", "b", "a"]
+    assert [field.name for field in found.schema] == ["id", "b", "a"]
     # in other letters, which Delta takes for the same name
     found = planned(known("id", "a"), message("id", "A"), catalog("id", "A"))
     assert len(found.changes) == 2
-    assert found.schema.fieldNames() == ["id", "A"]
+    assert [field.name for field in found.schema] == ["id", "A"]
 
 
 def test_a_new_column_with_the_name_of_a_dropped_one():
@@ -219,7 +222,7 @@ def test_a_renamed_column_may_be_widened_at_once():
 
 
 def test_nothing_known_goes_by_the_targets_names():
-    schema = spark_schema([("id", pa.int32()), ("a", pa.int64()), ("own", pa.string())])
+    schema = target_schema([("id", pa.int32()), ("a", pa.int64()), ("own", pa.string())])
     found = planned((), message("id", "a", "b"), catalog("id", "a", "b"), schema)
     assert found.changes == (AddColumn("b", pa.int32()),)
     assert found.columns[1].type.arrow == pa.int64()
@@ -227,15 +230,15 @@ def test_nothing_known_goes_by_the_targets_names():
 
 
 def test_a_column_that_somebody_added_by_hand_is_taken():
-    schema = spark_schema([("id", pa.int32()), ("b", pa.int64())])
+    schema = target_schema([("id", pa.int32()), ("b", pa.int64())])
     found = planned(known("id"), message("id", "b"), catalog("id", "b"), schema)
     assert found.changes == ()
     with pytest.raises(TargetError, match='column "b" of target "public.t" is string'):
-        planned(known("id"), message("id", "b"), catalog("id", "b"), spark_schema([("b", pa.string())]))
+        planned(known("id"), message("id", "b"), catalog("id", "b"), target_schema([("b", pa.string())]))
 
 
 def test_a_column_of_somebody_else_is_not_moved_away():
-    schema = spark_schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
+    schema = target_schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
     with pytest.raises(TargetError, match='column "b" of the Delta table is in the way'):
         planned(known("id", "a"), message("id", "b"), catalog("id", "b"), schema)
 
@@ -265,7 +268,7 @@ def test_whatever_is_done_to_a_table_its_target_has_its_columns():
 def _follows(seed) -> bool:
     """Whether a random history can be followed to its end."""
     server = Server(random.Random(seed))
-    schema = spark_schema([("id", pa.int32())])
+    schema = target_schema([("id", pa.int32())])
     was = tuple(known("id"))
     origins = {"id": 1}
     for _ in range(8):
@@ -278,7 +281,7 @@ def _follows(seed) -> bool:
                 return False
             raise
         made = after(schema, found.changes)
-        assert made.simpleString() == found.schema.simpleString()
+        assert made == found.schema
         for change in found.changes:
             if isinstance(change, RenameColumn) and change.name in origins:
                 origins[change.new_name] = origins.pop(change.name)

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.apply.evolution.plan import AddColumn
 from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
-from bridge.apply.target import Target, spark_schema
+from bridge.apply.target import Target, target_schema
 from bridge.errors import TargetError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute
@@ -20,7 +20,7 @@ from protocol.messages import Column, Relation
 from protocol.values.types import resolve
 
 INT = 23
-TARGET = Target("public", "t", "/lake/public/t", spark_schema([("id", pa.int32())]))
+TARGET = Target("public", "t", "/lake/public/t", target_schema([("id", pa.int32())]))
 KNOWN = (ColumnRow(1, "id", INT, -1),)
 
 
@@ -52,7 +52,7 @@ def test_what_is_planned_counts_from_then_on():
     before = world.schemas.state
     assert world.plan("id", "c").changes == (AddColumn("c", pa.int32()),)
     assert world.plan("id", "c").changes == ()
-    assert world.schemas.opened(TARGET).schema.fieldNames() == ["id", "c"]
+    assert [field.name for field in world.schemas.opened(TARGET).schema] == ["id", "c"]
     ((relation, text, remedy),) = world.warned
     assert (relation, remedy) == ("public.t", "pgbridge refresh shop --resync public.t")
     assert text.startswith('rows that exist have NULL in the new column "c"')
@@ -73,7 +73,7 @@ def test_after_targets_were_taken_back_they_are_read_again():
     """The one that was opened had columns of a batch that is no more."""
     world = World()
     world.schemas.open_again()
-    world.delta = spark_schema([("id", pa.int32()), ("c", pa.int32())])
+    world.delta = target_schema([("id", pa.int32()), ("c", pa.int32())])
     assert world.plan("id", "c").changes == ()
 
 

@@ -1,0 +1,71 @@
+"""The columns of Delta tables and DataFrames: Spark's types for Arrow's, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import types as spark_types
+
+from bridge.apply.target import TargetField, TargetSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
+    (pa.bool_(), spark_types.BooleanType()),
+    (pa.int16(), spark_types.ShortType()),
+    (pa.int32(), spark_types.IntegerType()),
+    (pa.int64(), spark_types.LongType()),
+    (pa.float32(), spark_types.FloatType()),
+    (pa.float64(), spark_types.DoubleType()),
+    (pa.string(), spark_types.StringType()),
+    (pa.binary(), spark_types.BinaryType()),
+    (pa.date32(), spark_types.DateType()),
+    (pa.timestamp("us"), spark_types.TimestampNTZType()),
+    (pa.timestamp("us", "UTC"), spark_types.TimestampType()),
+)
+
+_NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
+"""Characters that Parquet field names may not have; a table with one of them in a column's name uses Delta's
+column mapping."""
+
+
+def spark_type(arrow: pa.DataType) -> spark_types.DataType:
+    """The Spark type of a column whose values come as this Arrow type."""
+    if pa.types.is_decimal(arrow):
+        return spark_types.DecimalType(arrow.precision, arrow.scale)
+    if pa.types.is_list(arrow):
+        return spark_types.ArrayType(spark_type(arrow.value_type), containsNull=True)
+    return next(spark for candidate, spark in _SIMPLE if arrow.equals(candidate))
+
+
+def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
+    """The Arrow type of a target's column, as `spark_type`; None for what no published type becomes."""
+    if isinstance(spark, spark_types.DecimalType):
+        return pa.decimal128(spark.precision, spark.scale)
+    if isinstance(spark, spark_types.ArrayType):
+        element = arrow_type(spark.elementType)
+        return None if element is None else pa.list_(element)
+    return next((arrow for arrow, candidate in _SIMPLE if spark == candidate), None)
+
+
+def spark_schema(fields: Iterable[tuple[str, pa.DataType]]) -> spark_types.StructType:
+    """A DataFrame's schema for named Arrow columns; every column may be NULL."""
+    return spark_types.StructType(
+        [spark_types.StructField(name, spark_type(arrow), nullable=True) for name, arrow in fields]
+    )
+
+
+def target_schema_of(schema: spark_types.StructType) -> TargetSchema:
+    """The columns of a Delta table, as a target has them."""
+    return tuple(
+        TargetField(field.name, arrow_type(field.dataType), field.dataType.simpleString()) for field in schema.fields
+    )
+
+
+def table_properties(names: Sequence[str]) -> dict[str, str]:
+    """Delta table properties that these column names need."""
+    if any(_NEEDS_COLUMN_MAPPING.intersection(name) for name in names):
+        return {"delta.columnMapping.mode": "name"}
+    return {}
