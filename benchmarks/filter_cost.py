@@ -20,9 +20,10 @@ import typer
 
 from benchmarks import report
 from bridge import session
-from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Subscribed, TableChanges
+from bridge.apply.batch.row_filters import RowFilters
+from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, TableChanges
 from bridge.apply.delta import commit
-from bridge.apply.delta.filtering import RowFilters
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.table import apply_table
 from bridge.apply.target import Target, TargetColumn, target_schema

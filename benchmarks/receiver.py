@@ -19,7 +19,8 @@ import psutil
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.table_changes import Staged, Subscribed
+from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.table_changes import Staged
 from bridge.apply.target import Target, target_schema
 from bridge.config import Subscription
 from bridge.memory import keep_freed

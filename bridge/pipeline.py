@@ -16,6 +16,7 @@ from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.apply.delta import commit, messages
+from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.worker import ApplyWorker, Stream
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch.table_changes import Subscribed
+    from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.effects.conflicts import Conflicts
     from bridge.apply.worker import Control
     from bridge.config import Subscription
@@ -151,9 +152,9 @@ class Published:
             return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing
 
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
-        return DefinedRoutes(
-            subscribed, self._applied.routing, self.types, look, subscription=name, replaced=replaced, server=server
-        )
+        routing = self._applied.routing
+        filters = EntryFilters(self.types, server, routing.relations.encoding)
+        return DefinedRoutes(subscribed, routing, filters, look, subscription=name, replaced=replaced)
 
 
 def stream(

@@ -11,7 +11,6 @@ columns, which is done before its rows are committed (see `bridge.apply.delta.al
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
@@ -30,9 +29,11 @@ from bridge.apply.delta import commit, messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.raise_error import conflict_of
+from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.table import apply_table
 from bridge.apply.delta.unheld import unheld_of
-from bridge.apply.effects.conflicts import INSERT_EXISTS, conflict_of
+from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -51,10 +52,6 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
-
-_MESSAGE_CHARACTERS = 600
-_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
-_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
 class Applier:
@@ -361,22 +358,3 @@ def _command(batch: Batch, changes: TableChanges) -> str | None:
     if changes.truncated and not operations:
         return "TRUNCATE"
     return COMMANDS[operations[0]] if len(operations) == 1 and not changes.truncated else None
-
-
-def _root_cause(error: Py4JJavaError) -> str:
-    """What an exception of Spark's that PySpark has no class for is about: its first cause, in a task for example."""
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.toString())
-
-
-def summary(error: Exception) -> str:
-    """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
-    text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
-    last_frame = text.rfind("\n  File ")
-    if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
-        text = text[raised.start(1) :]
-    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
-    text = _AROUND.sub("", text).strip() or type(error).__name__
-    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"

@@ -17,12 +17,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bridge import faults, remedies
-from bridge.apply.applier import summary
-from bridge.apply.batch.table_changes import Subscribed
+from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta import commit
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.schema import spark_schema
+from bridge.apply.delta.spark_errors import summary
 from bridge.apply.evolution.tracker import columns_of
 from bridge.apply.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from bridge.apply.batch.routes import DefinedRoutes
+from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.errors import BridgeError
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
@@ -130,7 +131,7 @@ def refused_here(server: Publisher, text: str) -> str:
 
         def start() -> None:
             routing = Routing(parse(text, "f.sql"), read_relations(publisher))
-            DefinedRoutes({}, routing, types, lambda: routing)
+            DefinedRoutes({}, routing, EntryFilters(types, None, routing.relations.encoding), lambda: routing)
 
         with pytest.raises(BridgeError) as error:
             start()

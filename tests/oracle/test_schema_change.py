@@ -15,7 +15,8 @@ import pytest
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.table_changes import INSERT, UPDATE, Subscribed
+from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.evolution.plan import AddColumn, RenameColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target import Target, target_schema

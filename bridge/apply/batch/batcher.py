@@ -16,10 +16,11 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.decoding import Decoding
+from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, wanted_columns
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import as_what_they_become
-from bridge.apply.batch.table_changes import COMMANDS, INSERT, Subscribed, from_rows, inserts_only, key_of
-from bridge.apply.batch.wanted import cast, chosen, old_columns, wanted_columns
+from bridge.apply.batch.subscribed import Subscribed, key_of
+from bridge.apply.batch.table_changes import COMMANDS, INSERT, inserts_only
 from bridge.apply.evolution.tracker import learned
 from bridge.apply.target import TargetColumn, unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.batch.renaming import renamed, renaming
-from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, moves
+from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
 from bridge.apply.evolution.plan import AddColumn, WidenColumn
 from bridge.apply.target import TargetColumn
 from bridge.errors import TargetError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from bridge.apply.batch.renaming import Renaming
-    from bridge.apply.batch.table_changes import Subscribed
+    from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.evolution.plan import Change
 
 
@@ -52,7 +52,7 @@ class _Piece:
     columns: tuple[TargetColumn, ...]
     column_names: list[str]
     inserts_only: bool
-    moves: bool
+    needs_fold: bool
     table: pa.Table | None
     staged: Any = None
     published: frozenset[str] | None = None
@@ -119,14 +119,14 @@ class _Part:
                 kept += pieces
                 continue
             table = _together([piece.table for piece in pieces])
-            only, moved = all(piece.inserts_only for piece in pieces), any(piece.moves for piece in pieces)
+            only, moved = all(piece.inserts_only for piece in pieces), any(piece.needs_fold for piece in pieces)
             kept.append(
                 replace(
                     pieces[-1],
                     columns=columns,
                     column_names=table.column_names,
                     inserts_only=only,
-                    moves=moved,
+                    needs_fold=moved,
                     table=None,
                     staged=stage.put(table),
                     key_changes=any(piece.key_changes for piece in pieces),
@@ -171,7 +171,7 @@ class ChangeCollector:
             self.columns,
             table.column_names,
             inserts_only(table),
-            moves(table, self.key),
+            needs_fold(table, self.key),
             table,
             published=self.subscribed.columns,
             key_changes=key_changes(table, self.key),
@@ -287,7 +287,7 @@ def _staged(pieces: Sequence[_Piece], columns: tuple[TargetColumn, ...], stage: 
         list(dict.fromkeys(name.name for names in renamings for name in names)),
         all(piece.inserts_only for piece in pieces),
         any(
-            piece.moves or (piece.key_changes and any(name.keeps for name in names))
+            piece.needs_fold or (piece.key_changes and any(name.keeps for name in names))
             for piece, names in zip(pieces, renamings, strict=True)
         ),
     )

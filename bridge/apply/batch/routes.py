@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge import remedies
+from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
-from bridge.apply.delta.entry_filters import EntryFilters
-from bridge.apply.delta.filtering import RowFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.identity import refusals_of
 from bridge.publication.tables import announced, described
@@ -16,8 +15,8 @@ from bridge.publication.tables import announced, described
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.apply.batch.table_changes import Subscribed
-    from bridge.apply.delta.entry_filters import FilterServer, Types
+    from bridge.apply.batch.row_filters import FilterMaker
+    from bridge.apply.batch.subscribed import Subscribed
     from bridge.publication.identity import Refusal
     from bridge.publication.routing import Entry, Routing
     from bridge.publication.tables import CatalogRelation
@@ -144,11 +143,10 @@ class DefinedRoutes(Routes):
     Args:
         subscribed: The targets that follow the stream, by (namespace, name).
         routing: The definitions on the server's tables.
-        types: Resolves (type oid, typmod).
+        filters: Makes the row filters of what the definitions publish.
         refresh: Gives the routing on the tables as they are now.
         subscription: As in `Routes`.
         replaced: As in `Routes`.
-        server: Computes the filters of a table of which one is not translated; None: such a one is refused.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
@@ -158,19 +156,18 @@ class DefinedRoutes(Routes):
         self,
         subscribed: Mapping[tuple[str, str], Subscribed],
         routing: Routing,
-        types: Types,
+        filters: FilterMaker,
         refresh: Callable[[], Routing],
         *,
         subscription: str = "",
         replaced: Callable[[str, str], None] = lambda *_: None,
-        server: FilterServer | None = None,
     ) -> None:
         super().__init__(subscribed, subscription=subscription, replaced=replaced)
-        self._entry_filters = EntryFilters(types, server, routing.relations.encoding)
+        self._filters = filters
         self._refresh = refresh
         self._use(routing)
         for entry in routing.targets.values():
-            self._entry_filters.of(entry)
+            self._filters.of(entry)
 
     def _use(self, routing: Routing) -> None:
         self._routing = routing
@@ -238,7 +235,7 @@ class DefinedRoutes(Routes):
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else announced_as(leaf.relid)
             if message is not None:
-                found += refusals_of(self._routing, announced(leaf, message), self._entry_filters.columns_of)
+                found += refusals_of(self._routing, announced(leaf, message), self._filters.columns_of)
         return found
 
     def announced_again(self) -> None:
@@ -277,7 +274,7 @@ class DefinedRoutes(Routes):
         subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
-        filters = self._entry_filters.of(entry)
+        filters = self._filters.of(entry)
         return replace(
             subscribed,
             actions=frozenset(entry.actions),

@@ -1,6 +1,6 @@
-"""The changes of a batch to one target, as one table: what it holds, and how it comes from decoded rows.
+"""The changes of a batch to one target, as one Arrow table.
 
-No Spark in here. Columns carry positions, not names, so that no column's name can collide with the bridge's own.
+Columns carry positions, not names, so that no column's name can collide with the bridge's own.
 """
 
 from __future__ import annotations
@@ -12,46 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from bridge.apply.batch.server_filters import ServerFilters
-    from bridge.apply.delta.filtering import RowFilters
+    from bridge.apply.batch.row_filters import RowFilters
     from bridge.apply.evolution.plan import Change
     from bridge.apply.target import Target, TargetColumn
-    from protocol.lsn import Lsn
-    from protocol.messages import Relation
 
 INSERT, UPDATE, DELETE = b"IUD"
 COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
-ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribed:
-    """A table that follows the stream.
-
-    Attributes:
-        target: Its Delta table.
-        lsn: Transactions that commit before it are already in the target (`srsublsn`).
-        primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
-        relid: The published table's oid, where it is known.
-        actions: What is published: some of insert, update, delete, truncate.
-        columns: Names of the published columns; None for all that the stream has.
-        filters: Which rows are published; None for all.
-        cut_identity: Names of the replica identity's columns, where not all of them are published.
-        server_filters: The same, where a server tells; there are no others then.
-    """
-
-    target: Target
-    lsn: Lsn
-    primary_key: tuple[str, ...]
-    actions: frozenset[str] = ACTIONS
-    columns: frozenset[str] | None = None
-    filters: RowFilters | None = None
-    cut_identity: frozenset[str] = frozenset()
-    relid: int | None = None
-    server_filters: ServerFilters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +31,13 @@ class Staged:
         frame: The DataFrame, in the columns of `TableChanges.changes`.
         column_names: Its columns.
         inserts_only: There is nothing but new rows.
-        moves: A key change carries an unchanged TOAST value.
+        needs_fold: A key change carries an unchanged TOAST value.
     """
 
     frame: Any
     column_names: list[str]
     inserts_only: bool
-    moves: bool
+    needs_fold: bool
 
 
 @dataclass(slots=True)
@@ -110,9 +79,9 @@ class TableChanges:
         return self.changes.inserts_only if isinstance(self.changes, Staged) else inserts_only(self.changes)
 
     @property
-    def moves(self) -> bool:
+    def needs_fold(self) -> bool:
         """A key change carries an unchanged TOAST value."""
-        return self.changes.moves if isinstance(self.changes, Staged) else moves(self.changes, self.key)
+        return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
 
     @property
     def empty(self) -> bool:
@@ -125,7 +94,7 @@ def inserts_only(changes: pa.Table) -> bool:
     return bool((changes["op"].to_numpy() == INSERT).all())
 
 
-def moves(changes: pa.Table, key: Sequence[int] = ()) -> bool:
+def needs_fold(changes: pa.Table, key: Sequence[int] = ()) -> bool:
     """Whether a key change carries an unchanged TOAST value, or one of a column that the stream has not."""
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
     if not marks or not _has_old_rows(changes):
@@ -154,67 +123,3 @@ def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
         nested = pa.types.is_nested(old.type)  # Arrow does not compare them
         keyed = pc.or_(keyed, whole if nested else pc.and_(whole, pc.fill_null(pc.not_equal(old, new), False)))
     return pc.and_(updates, keyed)
-
-
-def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
-    """Positions of the identity's columns: the replica identity's, or under FULL the primary key's.
-
-    None where a column list leaves one out: what the message has is a part of a key, and identifies no row. Such a
-    table has INSERTs only (`CheckCmdReplicaIdentity`). A message from before the list, or before a column of the key
-    was renamed, has the whole key.
-    """
-    if relation.replica_identity == "f":
-        names = {column.name for column in relation.columns}
-        if not subscribed.primary_key or not names.issuperset(subscribed.primary_key):
-            return ()
-        return tuple(i for i, column in enumerate(relation.columns) if column.name in subscribed.primary_key)
-    key = tuple(i for i, column in enumerate(relation.columns) if column.is_key)
-    cut = subscribed.cut_identity.difference(column.name for column in relation.columns)
-    return () if cut and len(key) < len(subscribed.cut_identity) else key
-
-
-def from_rows(
-    table: pa.Table,
-    seq: pa.Array,
-    olds: Collection[int],
-    wanted: Sequence[int] | None = None,
-) -> pa.Table:
-    """Decoded rows (`RowMessages.decode`) as changes: with `seq`, and of the old tuples the columns `olds`.
-
-    `wanted` are the positions to keep, in order, and are counted from 0 in what is returned; None keeps all. The tags
-    are widened to types that Spark has. An unchanged TOAST value is taken from the old tuple where that has it: under
-    REPLICA IDENTITY FULL, and those of the key, whose tuple the server sends whenever there is one
-    (`ExtractReplicaIdentity` in heapam.c). Where it has NULL the value stays unchanged: it is the key's tuple, also
-    where it comes as the whole row, because the partition's root has FULL, and the partition itself does not.
-    """
-    columns: dict[str, pa.ChunkedArray | pa.Array] = {
-        "seq": seq,
-        "op": pc.cast(table["op"], pa.int16()),
-        "old": pc.cast(table["old"], pa.int16()),
-    }
-    for name in table.column_names:
-        kind, _, index = name.partition("_")
-        if kind == "new" and f"unchanged_{index}" in table.column_names and f"old_{index}" in table.column_names:
-            there = pc.is_valid(table[f"old_{index}"])
-            if f"oldunheld_{index}" in table.column_names:
-                there = pc.or_(there, pc.is_valid(table[f"oldunheld_{index}"]))
-            from_old = pc.and_(table[f"unchanged_{index}"], there)
-            columns[name] = pc.if_else(from_old, table[f"old_{index}"], table[name])
-            columns[f"unchanged_{index}"] = pc.and_not(table[f"unchanged_{index}"], there)
-            if f"oldunheld_{index}" in table.column_names:
-                held = f"unheld_{index}" not in table.column_names
-                carried = pa.nulls(len(table), pa.string()) if held else table[f"unheld_{index}"]
-                columns[f"unheld_{index}"] = pc.if_else(from_old, table[f"oldunheld_{index}"], carried)
-        elif kind == "new" or (kind in {"old", "oldunheld"} and index and int(index) in olds):
-            columns[name] = table[name]
-        elif kind in {"unchanged", "unheld"}:
-            columns.setdefault(name, table[name])
-    if wanted is None:
-        return pa.table(columns)
-    place = {str(position): i for i, position in enumerate(wanted)}
-    renumbered = {name: columns[name] for name in ("seq", "op", "old")}
-    for name, column in columns.items():
-        kind, _, index = name.partition("_")
-        if index in place:
-            renumbered[f"{kind}_{place[index]}"] = column
-    return pa.table(renumbered)

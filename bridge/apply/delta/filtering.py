@@ -16,9 +16,8 @@ where an UPDATE becomes an INSERT without it, it is NULL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
@@ -31,33 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-
-class RowFilter(Protocol):
-    """A condition on a row."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Names of the columns it looks at."""
-
-    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
-        """The condition, over the columns that `resolve` gives by name; NULL where PostgreSQL has NULL."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowFilters:
-    """A table's filters by action; None where all rows pass."""
-
-    insert: RowFilter | None = None
-    update: RowFilter | None = None
-    delete: RowFilter | None = None
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Names of the columns that any of them looks at."""
-        return frozenset().union(*(f.columns for f in (self.insert, self.update, self.delete) if f is not None))
-
-    def __bool__(self) -> bool:
-        return any(f is not None for f in (self.insert, self.update, self.delete))
+    from bridge.apply.batch.row_filters import RowFilter, RowFilters
 
 
 def filtered(

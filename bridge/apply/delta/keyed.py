@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta import commit
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
+from bridge.apply.delta.raise_error import literal, raised
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects import fold
@@ -28,8 +29,6 @@ from bridge.apply.effects.conflicts import (
     UPDATE_EXISTS,
     UPDATE_MISSING,
     Tally,
-    literal,
-    raised,
 )
 from bridge.apply.target import quoted
 
@@ -201,7 +200,7 @@ def apply_keyed(
     toast: Sequence[int],
     *,
     truncated: bool,
-    moves: bool,
+    needs_fold: bool,
 ) -> Tally:
     """Commit changes of all kinds.
 
@@ -211,12 +210,12 @@ def apply_keyed(
         keyed: The target.
         toast: Positions of the columns that have an `unchanged_<i>`.
         truncated: The target is empty.
-        moves: A key change carries an unchanged TOAST value.
+        needs_fold: A key change carries an unchanged TOAST value.
 
     Returns:
         The conflicts that were no errors; none if the commit was there already.
     """
-    if moves:
+    if needs_fold:
         return _one_by_one(spark, changes, keyed, truncated=truncated)
     effects = net_effect(changes, keyed.key, toast).persist()
     try:

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 
 from bridge.apply.delta import commit
 from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.effects.conflicts import literal
 from bridge.apply.target import quoted, table_path
 from bridge.errors import TargetError
 

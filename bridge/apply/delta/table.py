@@ -74,7 +74,7 @@ def apply_table(
         tally = apply_bag(spark, frame, Bag(path, columns, rows, changes.fills), truncated=changes.truncated)
         tally.report(relation, names, conflicts, full=True)
     else:
-        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, moves=changes.moves)
+        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, needs_fold=changes.needs_fold)
         tally.report(relation, keyed.key_names, conflicts)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
 from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.apply.effects.conflicts import marked
+from bridge.apply.delta.raise_error import marked
 from bridge.apply.target import unrepresentable_hint
 from bridge.rowfilter.literals import END_OF_TIME, FOREVER
 from protocol.errors import UnrepresentableValue

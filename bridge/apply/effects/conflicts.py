@@ -2,21 +2,18 @@
 
     insert_exists    an INSERT of a key that the target has
     update_exists    an UPDATE that moves a row to a key that the target has
-    update_missing   an UPDATE of a row that the target has not
-    delete_missing   a DELETE of a row that the target has not
+    update_missing   an UPDATE of a row that the target does not have
+    delete_missing   a DELETE of a row that the target does not have
 
 The first two are errors under `conflict = "error"`: the commit fails inside Delta, by `raise_error` with a JSON text
-that `conflict_of` finds again in whatever Spark makes of it. The last two never are: such a change does nothing.
+that `delta/raise_error` finds again in Spark's error. The last two never are errors: such a change does nothing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +25,8 @@ NAMES = (INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, DELETE_MISSING)
 EXAMPLES = 10
 """How many keys are told of each kind, in a batch of a table."""
 
-_MARK = "pgbridge_conflict"
-_SHOWN_CHARACTERS = 200
+SHOWN_CHARACTERS = 200
+"""How much of a value is shown."""
 _DETAILS = {
     INSERT_EXISTS: "Key already exists in the target: key",
     UPDATE_EXISTS: "Key already exists in the target: key",
@@ -122,60 +119,6 @@ class Tally:
         conflicts(Conflicts(relation, counts, examples))
 
 
-def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
-    """The JSON object with which an expression of ours made a commit fail; `mark` is its first key."""
-    text = str(error)
-    start = text.find(f'{{"{mark}":')
-    if start < 0:
-        return None
-    try:
-        found, _ = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
-        return None
-    return dict(found)
-
-
-def conflict_of(error: BaseException) -> Conflict | None:
-    """The conflict that made a commit fail; None when it was something else."""
-    found = marked(error, _MARK)
-    try:
-        if found is None:
-            return None
-        return Conflict(found["relation"], found[_MARK], tuple(found["columns"]), tuple(found["values"]))
-    except (KeyError, TypeError):
-        return None
-
-
-def raised(name: str, relation: str, columns: Sequence[tuple[str, str, pa.DataType]]) -> str:
-    """A Spark SQL expression that fails with a conflict which `conflict_of` reads back.
-
-    Args:
-        name: An expression: the conflict's name.
-        relation: `namespace.name`.
-        columns: Of the key: name, an expression for its value, and its type.
-    """
-    names = ", ".join(literal(column) for column, _, _ in columns)
-    values = ", ".join(f"left({_text_expression(value, arrow)}, {_SHOWN_CHARACTERS})" for _, value, arrow in columns)
-    return (
-        f"raise_error(to_json(named_struct('{_MARK}', {name}, 'relation', {literal(relation)}, "
-        f"'columns', array({names}), 'values', array({values}))))"
-    )
-
-
-def literal(text: str) -> str:
-    """A Spark SQL string literal. A dollar is written so that Spark does not take it for a variable."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
-
-
-def _text_expression(value: str, arrow: pa.DataType) -> str:
-    """An expression for a value's text, as `as_text` has it."""
-    if pa.types.is_binary(arrow):
-        return f"concat('\\\\x', lower(hex({value})))"
-    if pa.types.is_boolean(arrow):
-        return f"CASE WHEN {value} THEN 't' ELSE 'f' END"
-    return f"CAST({value} AS STRING)"
-
-
 def as_text(value: Any) -> str | None:
     """A value for people, as PostgreSQL writes it where that is simple."""
     if value is None:
@@ -190,4 +133,4 @@ def as_text(value: Any) -> str | None:
         text = "{" + ",".join("NULL" if item is None else str(as_text(item)) for item in value) + "}"
     else:
         text = str(value)
-    return text[:_SHOWN_CHARACTERS]
+    return text[:SHOWN_CHARACTERS]

@@ -59,14 +59,14 @@ def random_case(number: int, rng: random.Random, *, moves_keep_toast: bool) -> C
             case.changes.append(_change(case, DELETE, key, None, (None, None), unchanged=False))
         elif kind == UPDATE and there:
             old = rng.choice(there)
-            moves = bool(absent) and rng.random() < 0.4
-            new = rng.choice(absent) if moves else old
-            unchanged = rng.random() < 0.5 and (moves_keep_toast or not moves)
+            needs_fold = bool(absent) and rng.random() < 0.4
+            new = rng.choice(absent) if needs_fold else old
+            unchanged = rng.random() < 0.5 and (moves_keep_toast or not needs_fold)
             row = (value(), table[old][1] if unchanged else text())
             del table[old]
             table[new] = row
             sent = (row[0], None) if unchanged else row
-            case.changes.append(_change(case, UPDATE, old if moves else None, new, sent, unchanged=unchanged))
+            case.changes.append(_change(case, UPDATE, old if needs_fold else None, new, sent, unchanged=unchanged))
     case.after = table
     return case
 

@@ -80,7 +80,7 @@ def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
 def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
     """A part at a time."""
     monkeypatch.setattr("bridge.apply.skipped._ROWS_AT_ONCE", 2)
-    staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, moves=False)
+    staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, needs_fold=False)
     path = write(of(staged), tmp_path, "sub")
     assert pq.read_table(path / "public.t_1.parquet").to_pylist() == READABLE
 

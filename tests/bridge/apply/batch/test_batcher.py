@@ -11,9 +11,10 @@ import pytest
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
-from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE, Subscribed, key_of
-from bridge.apply.delta.filtering import RowFilters
+from bridge.apply.batch.subscribed import Subscribed, key_of
+from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target import Target, target_schema
@@ -559,7 +560,7 @@ def test_a_key_that_changes_takes_along_what_only_the_target_has():
     batch = bridge.form([transaction(100, T, Update(1, (text(2), text("b")), key_tuple=(text(1), NULL)))], Lsn(50))
     (table,) = batch.tables
     assert [column.name for column in table.columns] == ["id", "note", "own"]
-    assert table.moves
+    assert table.needs_fold
     assert table.changes["unchanged_2"].to_pylist() == [True]
 
 

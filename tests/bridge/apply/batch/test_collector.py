@@ -11,6 +11,7 @@ import pytest
 from bridge.apply.batch import collector as p
 from bridge.apply.batch import table_changes as c
 from bridge.apply.batch.renaming import renamed
+from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.target import Target, TargetColumn, target_schema
 from bridge.errors import TargetError
@@ -34,7 +35,7 @@ def table(seq: int, op: int = c.INSERT, **values) -> pa.Table:
 
 
 def pieces(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> p.ChangeCollector:
-    made = p.ChangeCollector(c.Subscribed(TARGET, INVALID, ()))
+    made = p.ChangeCollector(Subscribed(TARGET, INVALID, ()))
     made.columns, made.key = definition, (0,)
     for item in tables:
         made.add(item)
@@ -83,7 +84,7 @@ def test_definitions_that_differ(staged):
         {"seq": 2, "new_0": 5, "new_1": 6, "unchanged_1": False, "new_2": 7, "unchanged_2": False},
     ]
     assert set(changes.changes.column_names) == set(rows.column_names)
-    assert (changes.inserts_only, changes.moves, changes.empty) == (False, False, False)
+    assert (changes.inserts_only, changes.needs_fold, changes.empty) == (False, False, False)
 
 
 def test_staging_leaves_nothing_in_memory_and_puts_like_with_like():
@@ -104,10 +105,10 @@ def test_moves_are_known_also_out_of_memory():
     for seed in range(200):
         changes = changes_table([random_case(0, random.Random(seed), moves_keep_toast=True)], rng)
         made = pieces(columns("case", "key", "plain", "toast"), *(changes.slice(n, 1) for n in range(len(changes))))
-        assert [together.moves for together in made.changes()] == [c.moves(changes)]
+        assert [together.needs_fold for together in made.changes()] == [c.needs_fold(changes)]
         made.stage(ArrowStage())
         (staged,) = made.changes(ArrowStage())
-        assert (staged.moves, staged.inserts_only) == (c.moves(changes), c.inserts_only(changes))
+        assert (staged.needs_fold, staged.inserts_only) == (c.needs_fold(changes), c.inserts_only(changes))
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -155,7 +156,7 @@ def test_a_key_changes_while_a_column_is_away(staged):
     if staged:
         made.stage(stage)
     (changes,) = made.changes(stage)
-    assert changes.moves
+    assert changes.needs_fold
     assert [column.name for column in changes.columns] == ["id", "gone"]
 
 
@@ -163,20 +164,20 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
     """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
     for old, moved in ((1, False), (2, True)):
         made = p.ChangeCollector(
-            c.Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
+            Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
         )
         made.columns, made.key = columns("id"), (0,)
         made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
         (changes,) = made.changes()
-        assert changes.moves == moved
+        assert changes.needs_fold == moved
         assert len(changes.columns) == (2 if moved else 1)
 
 
 def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
-    made = p.ChangeCollector(c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
+    made = p.ChangeCollector(Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
     made.columns, made.key = columns("id", "old", "looked_at"), (0,)
     made.add(table(0, new_0=1, new_1=2, new_2=3))
-    made.subscribed = c.Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
+    made.subscribed = Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
     made.columns = columns("id")
     made.add(table(1, new_0=1))
     (changes,) = made.changes()
@@ -249,7 +250,7 @@ def test_without_a_key_a_part_ends_where_there_are_other_columns():
 def test_an_earlier_part_stands_in_the_target_as_it_will_be():
     """With a key's columns come those that were added later, filled; and types that were widened later."""
     schema = target_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
-    made = p.ChangeCollector(c.Subscribed(replace(TARGET, schema=schema), INVALID, ()))
+    made = p.ChangeCollector(Subscribed(replace(TARGET, schema=schema), INVALID, ()))
     made.columns, made.key = columns("id", "n"), (0,)
     made.add(changed(0, c.INSERT, new_0=1, new_1=1))
     made.add(changed(1, c.UPDATE, new_0=1, new_1=2, old_0=1))

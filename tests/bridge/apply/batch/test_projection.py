@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bridge.apply.batch.table_changes import Subscribed
-from bridge.apply.batch.wanted import cast, chosen, old_columns, wanted_columns
-from bridge.apply.delta.filtering import RowFilters
+from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, wanted_columns
+from bridge.apply.batch.row_filters import RowFilters
+from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.table_changes import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.apply.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.messages import Column, Relation
@@ -57,3 +58,43 @@ def test_values_in_the_targets_types():
     wider = cast(table, [INT4], [TargetColumn("a", INT8)])
     assert (wider["new_0"].type, wider["old_0"].type) == (pa.int64(), pa.int64())
     assert cast(table, [INT4], [TargetColumn("a", INT4)]) is table
+
+
+def test_texts_of_values_that_cannot_be_held_go_with_them():
+    """Kept where the old value is, renumbered, and taken from the old tuple with an unchanged value."""
+    decoded = pa.table(
+        {
+            "op": pa.array([UPDATE, UPDATE], pa.uint8()), "old": pa.array([OLD_TUPLE, NO_OLD], pa.uint8()),
+            **{f"{kind}_{i}": pa.nulls(2, pa.date32()) for kind in ("new", "old") for i in range(2)},
+            "unchanged_1": pa.array([True, False]),
+            "unheld_0": pa.array([None, "infinity"]), "oldunheld_1": pa.array(["-infinity", None]),
+        }
+    )  # fmt: skip
+    changes = from_rows(decoded, pa.array([0, 1]), {0}, [1])
+    texts = {name: changes[name].to_pylist() for name in changes.column_names if "unheld" in name}
+    assert texts == {"unheld_0": ["-infinity", None]}
+    changes = from_rows(decoded, pa.array([0, 1]), {0, 1})
+    assert changes["unheld_0"].to_pylist() == [None, "infinity"]
+    assert changes["oldunheld_1"].to_pylist() == ["-infinity", None]
+
+
+def test_an_unchanged_value_is_that_of_the_old_tuple_or_stays():
+    """A partition whose identity is its key sends it as the whole row, where its root has FULL: NULL is no value."""
+    decoded = pa.table(
+        {
+            "op": pa.array([UPDATE] * 4, pa.uint8()),
+            "old": pa.array([OLD_TUPLE, OLD_TUPLE, KEY_TUPLE, NO_OLD], pa.uint8()),
+            "new_0": pa.array([1, 2, None, 4], pa.int32()),
+            "old_0": pa.array([5, 6, 7, None], pa.int32()),
+            "unchanged_0": [False, False, True, False],
+            "new_1": pa.array([None] * 4, pa.string()),
+            "old_1": pa.array(["large", None, None, None]),
+            "unchanged_1": [True] * 4,
+        }
+    )
+    changes = from_rows(decoded, pa.array(range(4)), (0,))
+    assert changes["new_0"].to_pylist() == [1, 2, 7, 4]
+    assert changes["unchanged_0"].to_pylist() == [False] * 4
+    assert changes["new_1"].to_pylist() == ["large", None, None, None]
+    assert changes["unchanged_1"].to_pylist() == [False, True, True, True]
+    assert "old_1" not in changes.column_names

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bridge.apply.batch.routes import DefinedRoutes, Routes
-from bridge.apply.batch.table_changes import Subscribed
+from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.target import Target
 from bridge.errors import TargetError
 from bridge.publication.definitions import parse
@@ -61,7 +62,8 @@ def routes(server, text: str, *names: str) -> tuple[DefinedRoutes, list[int]]:
         with Publisher(server.conninfo, application_name="test") as publisher:
             return Routing(publications, read_relations(publisher), missing_ok=True)
 
-    made = DefinedRoutes(subscribed(*names), look(), types, look)
+    routing = look()
+    made = DefinedRoutes(subscribed(*names), routing, EntryFilters(types, None, routing.relations.encoding), look)
     looks.clear()
     return made, looks
 

@@ -154,7 +154,7 @@ def test_random_histories(spark, target, seed, missing):
         changes, held = random_changes(40, rng, held=held, missing=missing)
         table: Any = table_of(changes, rng)
         if number:
-            table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, moves=False)
+            table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, needs_fold=False)
         for change in changes:
             model.apply(*change)
         batch = TableChanges(target, COLUMNS, (), table)

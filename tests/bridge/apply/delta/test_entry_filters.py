@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.apply.delta.entry_filters import AnyOf, EntryFilters
-from bridge.apply.delta.filtering import RowFilters
 from bridge.config import Subscription
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing

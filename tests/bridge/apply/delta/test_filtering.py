@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.apply.delta.filtering import RowFilters, filtered
+from bridge.apply.delta.filtering import filtered
 from bridge.apply.delta.stage import as_frame
 
 if TYPE_CHECKING:

@@ -10,13 +10,14 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.apply.batch.table_changes import Staged, TableChanges, moves
+from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
 from bridge.apply.delta import commit
 from bridge.apply.delta.keyed import NewKeys, new_keys
+from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.table import apply_table
-from bridge.apply.effects.conflicts import Conflict, Conflicts, conflict_of
+from bridge.apply.effects.conflicts import Conflict, Conflicts
 from bridge.apply.target import Target, TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -129,7 +130,9 @@ def test_a_target_that_is_equal_has_no_conflicts(spark, made, staged):
     table: Any = changes_table(cases, rng)
     target, session = made(before_all(cases)), fork(spark)
     if staged:
-        table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, moves=moves(table))
+        table = Staged(
+            SparkStage(session).put(table), table.column_names, inserts_only=False, needs_fold=needs_fold(table)
+        )
     assert apply(session, target, table) == {}
     assert content(spark, target) == after_all(cases)
 
@@ -179,7 +182,7 @@ def test_a_row_in_the_way_stops_the_commit_and_is_told(spark, made):
 def test_new_rows_are_appended_once_and_a_repeated_batch_is_not_held_against_its_own_rows(spark, made):
     target, session = made({(0, 1): (1, "one")}), fork(spark)
     inserts = one(change("I", 7), change("I", 8))
-    staged = Staged(SparkStage(session).put(inserts), inserts.column_names, inserts_only=True, moves=False)
+    staged = Staged(SparkStage(session).put(inserts), inserts.column_names, inserts_only=True, needs_fold=False)
     for lsn, table in ((2, inserts), (2, inserts), (2, staged)):
         assert apply(session, target, table, lsn) == {}
     merging = one(change("I", 9), change("U", 1))

@@ -1,0 +1,30 @@
+"""What Spark's errors say, in a line for people."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+
+_MESSAGE_CHARACTERS = 600
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
+_AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
+
+
+def _root_cause(error: Py4JJavaError) -> str:
+    """What an exception of Spark's that PySpark has no class for is about: its first cause, in a task for example."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString())
+
+
+def summary(error: Exception) -> str:
+    """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
+    text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
+    last_frame = text.rfind("\n  File ")
+    if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
+        text = text[raised.start(1) :]
+    text = text.split("\n\tat ", maxsplit=1)[0].split("JVM stacktrace:", maxsplit=1)[0]
+    text = _AROUND.sub("", text).strip() or type(error).__name__
+    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " …"
