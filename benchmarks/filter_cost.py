@@ -22,11 +22,12 @@ from benchmarks import report
 from bridge import session
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, TableChanges
+from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta import commit
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.table import apply_table
-from bridge.apply.target import Target, TargetColumn, target_schema
+from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate
 from protocol.lsn import INVALID
 from protocol.values.types import resolve

@@ -21,7 +21,7 @@ from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.target import Target, target_schema
+from bridge.apply.target.target import Target, target_schema
 from bridge.config import Subscription
 from bridge.memory import keep_freed
 from bridge.receive.publisher import Publisher

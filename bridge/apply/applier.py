@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults, log
 from bridge.apply import skipped, undo
-from bridge.apply.batch.table_changes import COMMANDS, Staged
+from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta import commit, messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.durable import LocalTables
@@ -34,6 +34,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.table import apply_table
 from bridge.apply.delta.unheld import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
+from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile

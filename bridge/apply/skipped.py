@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bridge.apply.batch.decode_block import decode_blocks
-from bridge.apply.batch.table_changes import COMMANDS, DELETE, NO_OLD, Staged
+from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.unheld import MARKS
+from bridge.apply.effects.operations import COMMANDS, DELETE, NO_OLD
 from bridge.errors import StateError
 from bridge.track.fsync import fsync
 from protocol.walsender import HEADER_BYTES

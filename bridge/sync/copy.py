@@ -18,8 +18,8 @@ from psycopg import sql as psql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.evolution.widening import widened
-from bridge.apply.target import unrepresentable_hint
+from bridge.apply.target.target import unrepresentable_hint
+from bridge.apply.target.widening import widened
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
     from bridge.publication.published_table import PublishedTable
 
 MOST_CONNECTIONS = 8

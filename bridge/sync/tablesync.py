@@ -24,7 +24,7 @@ from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.evolution.tracker import columns_of
-from bridge.apply.target import Target, TargetColumn, table_path, target_schema
+from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.holdable import unheld
 from bridge.sync.copy import read_table

@@ -16,10 +16,10 @@ import pytest
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.batch.table_changes import INSERT, UPDATE
+from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.evolution.plan import AddColumn, RenameColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
-from bridge.apply.target import Target, target_schema
+from bridge.apply.target.target import Target, target_schema
 from bridge.errors import ApplyError
 from bridge.receive.publisher import Publisher
 from protocol.lsn import INVALID, Lsn

@@ -20,9 +20,10 @@ from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, 
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import as_what_they_become
 from bridge.apply.batch.subscribed import Subscribed, key_of
-from bridge.apply.batch.table_changes import COMMANDS, INSERT, inserts_only
+from bridge.apply.batch.table_changes import inserts_only
+from bridge.apply.effects.operations import COMMANDS, INSERT
 from bridge.apply.evolution.tracker import learned
-from bridge.apply.target import TargetColumn, unrepresentable_hint
+from bridge.apply.target.target import TargetColumn, unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.track.spool import CHUNK_BYTES

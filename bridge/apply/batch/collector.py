@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bridge.apply.batch.renaming import renamed, renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
 from bridge.apply.evolution.plan import AddColumn, WidenColumn
-from bridge.apply.target import TargetColumn
+from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import ColumnType, Kind
 

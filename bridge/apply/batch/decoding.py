@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bridge.apply.batch.table_changes import COMMANDS
+from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError

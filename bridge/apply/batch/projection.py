@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.batch.subscribed import key_of
-from bridge.apply.evolution.widening import widened
+from bridge.apply.target.widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from bridge.apply.batch.subscribed import Subscribed
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
     from protocol.messages import Relation
     from protocol.values.types import ColumnType
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
 
 _UPDATE = ord("U")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.rowfilter.on_server.server_filter import VerdictError
 from protocol.messages import ValueKind
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bridge.apply.batch.row_filters import RowFilters
     from bridge.apply.batch.server_filters import ServerFilters
-    from bridge.apply.target import Target
+    from bridge.apply.target.target import Target
     from protocol.lsn import Lsn
     from protocol.messages import Relation
 

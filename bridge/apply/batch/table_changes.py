@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.apply.effects.operations import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.apply.batch.row_filters import RowFilters
     from bridge.apply.evolution.plan import Change
-    from bridge.apply.target import Target, TargetColumn
-
-INSERT, UPDATE, DELETE = b"IUD"
-COMMANDS = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
-NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
+    from bridge.apply.target.target import Target, TargetColumn
 
 
 @dataclass(frozen=True, slots=True)

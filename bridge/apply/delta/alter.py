@@ -20,7 +20,7 @@ from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn, fills
-from bridge.apply.target import quoted
+from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

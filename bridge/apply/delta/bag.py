@@ -24,19 +24,19 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.delta import commit
 from bridge.apply.delta.stage import as_frame, constant
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.effects.traced import trace
-from bridge.apply.target import quoted
+from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
 
 _BROADCAST_ROWS = 50_000
 """Up to so many changes, the target's rows are looked up where they lie instead of being sorted by all columns."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.schema import table_properties, target_schema_of
-from bridge.apply.target import quoted
+from bridge.apply.target.target import quoted
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.apply.target import TargetSchema
+    from bridge.apply.target.target import TargetSchema
     from protocol.lsn import Lsn
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"

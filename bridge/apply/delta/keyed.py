@@ -30,7 +30,7 @@ from bridge.apply.effects.conflicts import (
     UPDATE_MISSING,
     Tally,
 )
-from bridge.apply.target import quoted
+from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from bridge.apply.batch.table_changes import TableChanges
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
 
 _BROADCAST_ROWS = 500_000
 """Up to so many inserted keys, the target's are looked up among them; beyond, both are sorted."""

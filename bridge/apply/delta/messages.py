@@ -19,7 +19,7 @@ from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.target import quoted, table_path
+from bridge.apply.target.target import quoted, table_path
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:

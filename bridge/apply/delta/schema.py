@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from bridge.apply.target import TargetField, TargetSchema
+from bridge.apply.target.target import TargetField, TargetSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,8 +10,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.batch.table_changes import UPDATE
 from bridge.apply.delta.schema import spark_schema, spark_type
+from bridge.apply.effects.operations import UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

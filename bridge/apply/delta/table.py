@@ -14,7 +14,7 @@ from bridge.apply.delta.keyed import Keyed, append_new, apply_keyed, new_keys
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.unheld import held
-from bridge.apply.evolution.widening import published_type
+from bridge.apply.target.widening import published_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
 
 
 def apply_table(

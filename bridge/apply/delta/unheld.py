@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
-from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.delta.raise_error import marked
-from bridge.apply.target import unrepresentable_hint
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.target.target import unrepresentable_hint
 from bridge.rowfilter.literals import END_OF_TIME, FOREVER
 from protocol.errors import UnrepresentableValue
 from protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from bridge.apply.target import TargetColumn
+    from bridge.apply.target.target import TargetColumn
 
 MARKS: Final = {"new": "unheld", "old": "oldunheld"}
 """The kinds of columns that have the text, by the kind that has the value."""

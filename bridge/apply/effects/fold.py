@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.apply.batch.table_changes import DELETE, INSERT, NO_OLD
 from bridge.apply.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.apply.batch.table_changes import UPDATE
 from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
+from bridge.apply.effects.operations import UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
-from bridge.apply.evolution.widening import holds
-from bridge.apply.target import TargetColumn, TargetSchema, sql_type, target_field
+from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field
+from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 from bridge.track.rows import ColumnRow
 from protocol.errors import ProtocolError

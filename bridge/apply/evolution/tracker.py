@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from bridge.apply.target import Target, TargetSchema
+    from bridge.apply.target.target import Target, TargetSchema
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.tables import Attribute
     from protocol.values.types import ColumnType

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from bridge.apply.evolution.widening import holds
+from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:

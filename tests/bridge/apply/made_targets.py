@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.apply.batch.table_changes import KEY_TUPLE, NO_OLD, TableChanges
+from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta import commit
 from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD
+from bridge.apply.target.target import Target, TargetColumn
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.delta import commit, messages
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.table import apply_table
-from bridge.apply.target import Target
+from bridge.apply.effects.operations import INSERT, UPDATE
+from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path

@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE, Staged, TableChanges
+from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.delta.stage import SparkStage
+from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.skipped import readable, write
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import ApplyContext, ApplyError, StateError
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages

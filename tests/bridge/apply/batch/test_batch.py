@@ -13,7 +13,7 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.target import Target
+from bridge.apply.target.target import Target
 from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages, MessageArray

@@ -14,10 +14,10 @@ from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.apply.batch.subscribed import Subscribed, key_of
-from bridge.apply.batch.table_changes import DELETE, INSERT, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
-from bridge.apply.target import Target, target_schema
+from bridge.apply.target.target import Target, target_schema
 from bridge.errors import ApplyError
 from bridge.publication.identity import Refusal
 from bridge.publication.tables import Attribute

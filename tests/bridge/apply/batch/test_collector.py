@@ -12,8 +12,9 @@ from bridge.apply.batch import collector as p
 from bridge.apply.batch import table_changes as c
 from bridge.apply.batch.renaming import renamed
 from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.target import Target, TargetColumn, target_schema
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import TargetError
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -26,9 +27,9 @@ def columns(*names: str) -> tuple[TargetColumn, ...]:
     return tuple(TargetColumn(name, resolve(23, -1, {})) for name in names)
 
 
-def table(seq: int, op: int = c.INSERT, **values) -> pa.Table:
+def table(seq: int, op: int = INSERT, **values) -> pa.Table:
     """One change."""
-    row = {"seq": seq, "op": op, "old": c.NO_OLD, **values}
+    row = {"seq": seq, "op": op, "old": NO_OLD, **values}
     types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()}
     kinds = {name: pa.bool_() if name.startswith("unchanged") else pa.int32() for name in values}
     return pa.Table.from_pylist([row], schema=pa.schema(types | kinds))
@@ -70,7 +71,7 @@ def test_truncate_voids_what_came_before():
 @pytest.mark.parametrize("staged", [False, True])
 def test_definitions_that_differ(staged):
     """By name: a column that moved, one that came (NULL in inserts, unchanged in updates), one that went."""
-    made = pieces(columns("a", "b"), table(0, new_0=1, new_1=2), table(1, c.UPDATE, new_0=1, new_1=3, unchanged_1=True))
+    made = pieces(columns("a", "b"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3, unchanged_1=True))
     stage = ArrowStage()
     if staged:
         made.stage(stage)
@@ -114,7 +115,7 @@ def test_moves_are_known_also_out_of_memory():
 @pytest.mark.parametrize("staged", [False, True])
 def test_columns_that_became_others(staged):
     """What came before a change of the target's columns is brought along: names, types, constants."""
-    made = pieces(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, c.UPDATE, new_0=1, new_1=3))
+    made = pieces(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3))
     stage = ArrowStage()
     if staged:
         made.stage(stage)
@@ -147,7 +148,7 @@ def test_a_key_changes_while_a_column_is_away(staged):
     """The row has to take along what it has in the column, so it moves; also out of memory."""
     made = pieces(columns("id", "gone"), table(0, new_0=1, new_1=2))
     made.columns = columns("id")
-    row = {"seq": 1, "op": c.UPDATE, "old": c.KEY_TUPLE, "new_0": 2, "old_0": 1}
+    row = {"seq": 1, "op": UPDATE, "old": KEY_TUPLE, "new_0": 2, "old_0": 1}
     schema = pa.schema(
         {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "new_0": pa.int32(), "old_0": pa.int32()}
     )
@@ -167,7 +168,7 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
             Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
         )
         made.columns, made.key = columns("id"), (0,)
-        made.add(table(0, c.UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([c.OLD_TUPLE], pa.int16())))
+        made.add(table(0, UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([OLD_TUPLE], pa.int16())))
         (changes,) = made.changes()
         assert changes.needs_fold == moved
         assert len(changes.columns) == (2 if moved else 1)
@@ -187,7 +188,7 @@ def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
 
 def changed(seq: int, op: int, **values: int | None) -> pa.Table:
     """A change with what identifies its row."""
-    old = c.NO_OLD if op == c.INSERT else c.OLD_TUPLE
+    old = NO_OLD if op == INSERT else OLD_TUPLE
     row = {"seq": seq, "op": op, "old": old, **values}
     types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()} | dict.fromkeys(values, pa.int32())
     return pa.Table.from_pylist([row], schema=pa.schema(types))
@@ -216,7 +217,7 @@ def test_a_part_ends_where_rows_are_found_by_other_columns():
     update = {"new_0": 1, "new_1": 2, "old_0": 1, "old_1": 1}
     made = pieces(columns("a", "b"))
     for seq, (key, op) in enumerate(
-        [((0,), c.INSERT), ((), c.UPDATE), ((), c.INSERT), ((1,), c.UPDATE), ((1,), c.UPDATE), ((0,), c.INSERT)]
+        [((0,), INSERT), ((), UPDATE), ((), INSERT), ((1,), UPDATE), ((1,), UPDATE), ((0,), INSERT)]
     ):
         made.key = key
         made.add(changed(seq, op, **update))
@@ -233,14 +234,14 @@ def test_without_a_key_a_part_ends_where_there_are_other_columns():
     """All of them identify a row. A constant of one that came later is for the rows that come."""
     made = pieces(columns("a"))
     made.key = ()
-    made.add(changed(0, c.UPDATE, new_0=1, old_0=2))
+    made.add(changed(0, UPDATE, new_0=1, old_0=2))
     seven = pa.scalar(7, pa.int32())
     made.alter([RenameColumn("a", "x"), AddColumn("b", pa.int32(), seven)])
     made.columns = columns("x", "b")
-    made.add(changed(1, c.INSERT, new_0=1, new_1=2))
-    made.add(changed(2, c.DELETE, new_0=None, old_0=1, old_1=2))
+    made.add(changed(1, INSERT, new_0=1, new_1=2))
+    made.add(changed(2, DELETE, new_0=None, old_0=1, old_1=2))
     made.columns = columns("x")
-    made.add(changed(3, c.DELETE, new_0=None, old_0=1))
+    made.add(changed(3, DELETE, new_0=None, old_0=1))
     assert parts(made) == [(["x"], [], [0]), (["x", "b"], [], [1, 2]), (["x"], [], [3])]
     found = made.changes()
     assert [part.fills for part in found] == [{"b": seven}, {}, {}]
@@ -252,11 +253,11 @@ def test_an_earlier_part_stands_in_the_target_as_it_will_be():
     schema = target_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
     made = p.ChangeCollector(Subscribed(replace(TARGET, schema=schema), INVALID, ()))
     made.columns, made.key = columns("id", "n"), (0,)
-    made.add(changed(0, c.INSERT, new_0=1, new_1=1))
-    made.add(changed(1, c.UPDATE, new_0=1, new_1=2, old_0=1))
+    made.add(changed(0, INSERT, new_0=1, new_1=1))
+    made.add(changed(1, UPDATE, new_0=1, new_1=2, old_0=1))
     made.alter([WidenColumn("id", pa.int64()), AddColumn("later", pa.int32(), pa.scalar(7, pa.int32()))])
     made.columns, made.key = (TargetColumn("id", resolve(20, -1, {})), *columns("n", "later")), (1,)
-    made.add(changed(2, c.DELETE, new_0=None, new_1=None, old_1=2))
+    made.add(changed(2, DELETE, new_0=None, new_1=None, old_1=2))
     first, second = made.changes()
     assert [column.type.arrow for column in first.columns] == [pa.int64(), pa.int32(), pa.int32()]
     assert rows_of(first)["new_0"].type == rows_of(first)["old_0"].type == pa.int64()
@@ -269,7 +270,7 @@ def test_an_earlier_part_stands_in_the_target_as_it_will_be():
 
 def test_partitions_with_different_identities_must_not_come_by_turns():
     made = pieces(columns("a", "b"))
-    made.add(changed(5, c.DELETE, new_0=None, old_0=1))
+    made.add(changed(5, DELETE, new_0=None, old_0=1))
     made.key = (1,)
     with pytest.raises(TargetError, match='partitions of table "public.t" have different replica identities'):
-        made.add(changed(3, c.DELETE, new_1=None, old_1=1))
+        made.add(changed(3, DELETE, new_1=None, old_1=1))

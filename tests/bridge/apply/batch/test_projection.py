@@ -7,8 +7,8 @@ import pyarrow as pa
 from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, wanted_columns
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.batch.table_changes import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from bridge.apply.target.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.messages import Column, Relation
 from protocol.values.types import resolve

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bridge.apply.batch.renaming import renamed, renaming
-from bridge.apply.batch.table_changes import INSERT, UPDATE
-from bridge.apply.target import TargetColumn
+from bridge.apply.effects.operations import INSERT, UPDATE
+from bridge.apply.target.target import TargetColumn
 from protocol.values.types import resolve
 
 INT, BIGINT = resolve(23, -1), resolve(20, -1)

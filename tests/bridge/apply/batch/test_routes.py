@@ -9,7 +9,7 @@ import pytest
 from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.entry_filters import EntryFilters
-from bridge.apply.target import Target
+from bridge.apply.target.target import Target
 from bridge.errors import TargetError
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.server_filters import ServerFilters, as_what_they_become
-from bridge.apply.batch.table_changes import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from protocol.columns import RowMessages
 from protocol.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind

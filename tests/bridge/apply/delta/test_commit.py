@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import commit
-from bridge.apply.target import quoted
+from bridge.apply.target.target import quoted
 from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridge.apply.applier import Applier
-from bridge.apply.batch.table_changes import INSERT
 from bridge.apply.delta import durable
 from bridge.apply.delta.durable import LocalTables, local_folder
-from bridge.apply.target import Target
+from bridge.apply.effects.operations import INSERT
+from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, StateError
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.table_changes import INSERT, UPDATE
 from bridge.apply.delta import commit
 from bridge.apply.delta.in_place import came_in_the_way, in_place
+from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path

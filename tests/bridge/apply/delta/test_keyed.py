@@ -18,7 +18,7 @@ from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.conflicts import Conflict, Conflicts
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.target.target import Target, TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve

@@ -10,8 +10,8 @@ import weakref
 import pyarrow as pa
 
 from bridge.apply.batch.renaming import Renaming
-from bridge.apply.batch.table_changes import UPDATE
 from bridge.apply.delta.stage import SparkStage
+from bridge.apply.effects.operations import UPDATE
 
 VALUES = {
     "seq": (pa.int64(), [1, 2]),

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.apply.evolution.plan import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
 from bridge.apply.evolution.tracker import value_of
-from bridge.apply.target import TargetSchema, target_field, target_schema
+from bridge.apply.target.target import TargetSchema, target_field, target_schema
 from bridge.errors import TargetError
 from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.apply.evolution.plan import AddColumn
 from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
-from bridge.apply.target import Target, target_schema
+from bridge.apply.target.target import Target, target_schema
 from bridge.errors import TargetError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute

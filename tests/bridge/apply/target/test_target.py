@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from bridge.apply import target
-from bridge.apply.target import Target, TargetColumn
+from bridge.apply.target import target
+from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import resolve
 

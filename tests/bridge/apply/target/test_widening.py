@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution.widening import holds, published_type, widened
+from bridge.apply.target.widening import holds, published_type, widened
 from protocol.values.types import resolve
 from tests.protocol.made_rows import typmod_of
 
