@@ -320,7 +320,7 @@ def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_pa
 
 
 def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
-    commit.append(spark.createDataFrame([(1, "local")], target.schema), target.path)
+    commit.append(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     one = batch(changes(target, (INSERT, None, 1, "remote")))
     with pytest.raises(ApplyError) as caught:
         applier(spark, catalog).apply(one)

@@ -197,7 +197,7 @@ def test_a_merge_beside_others(spark, catalog, tmp_path, monkeypatch):
         return Batch(Lsn(start), Lsn(start + 0x10), Lsn(start + 8), number, 1, 1, [changes(target, *rows)])
 
     for id_ in (1, 2):  # two files, so that there is something to optimize
-        commit.append(spark.createDataFrame([(id_, "before")], target.schema), target.path)
+        commit.append(spark.createDataFrame([(id_, "before")], "id long, note string"), target.path)
     other = fork(spark)
     merging = Merging(monkeypatch, tmp_path)
     third = batch(3, (UPDATE, None, 1, "third"))
