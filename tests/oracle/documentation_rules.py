@@ -90,7 +90,7 @@ COLUMN_LISTS: Final = (
     ("a list of all columns does not have those that are added later", "listed"),
     (
         "without a list they are replicated: to a target that has them",
-        "tests/bridge/apply/batch/test_batcher.py::test_a_missing_target_column_is_postgresqls_error",
+        "tests/bridge/apply/batch/test_batcher_errors.py::test_a_missing_target_column_is_postgresqls_error",
     ),
     ("only simple column references", _REFUSED),
     ("the order in the list is not preserved", "columns"),

@@ -1,0 +1,227 @@
+"""Definitions that change in the stream: what they make of the targets, and of what is in the batch already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from bridge.apply.batch.batcher import Batcher
+from bridge.apply.batch.routes import Routes
+from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.evolution.tracker import DefinitionTracker
+from bridge.errors import ApplyError
+from bridge.receive.publisher import Attribute
+from bridge.track.rows import ColumnRow
+from protocol.lsn import Lsn
+from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update
+from protocol.values.types import resolve
+from tests.bridge.apply.batch.streamed import (
+    INT4,
+    LOG,
+    NULL,
+    TEXT,
+    T,
+    batcher,
+    insert,
+    subscribed,
+    text,
+    transaction,
+)
+
+WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=False)))
+
+
+def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(), **options):
+    """A batcher whose targets follow the stream; attributes are those of the publisher's catalog."""
+    schemas = DefinitionTracker(
+        "shop",
+        known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
+        attributes=lambda _: attributes,
+        types=lambda wanted: [resolve(*item) for item in wanted],
+        schema_of=lambda _: None,
+    )
+    return batcher(*(tables or [subscribed(T)]), schemas=schemas, **options)
+
+
+ID, NOTE = Attribute(1, "id", INT4, -1), Attribute(2, "note", TEXT, -1)
+C = Attribute(3, "c", INT4, -1, has_missing=True, missing="7")
+
+
+def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
+    """An INSERT from before it has the constant; an UPDATE keeps the target's, which is the constant, too."""
+    bridge = evolving(ID, NOTE, C)
+    batch = bridge.form(
+        [transaction(100, T, insert(1, "a"), Update(1, (text(2), text("b"))), WIDER, Insert(1, (text(3), NULL, NULL)))],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert batch.alters
+    assert table.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
+    assert [field.name for field in table.target.schema] == ["id", "note", "c"]
+    rows = table.changes.select(["new_0", "new_2", "unchanged_2"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, 7, False), (2, 7, True), (3, None, False)]
+    assert [row.name for row in batch.columns[1]] == ["id", "note", "c"]
+    # known from then on
+    later = bridge.form([transaction(200, Insert(1, (text(4), NULL, text(1))))], Lsn(108))
+    assert (later.alters, later.columns, later.tables[0].alterations) == (False, {}, ())
+    assert [field.name for field in later.tables[0].target.schema] == ["id", "note", "c"]
+
+
+def test_a_renamed_and_a_widened_column_are_one_through_the_batch():
+    """By number, not by name: and values from before have the wider type."""
+    other = Relation(1, "public", "t", "d", (Column("id", 20, -1, is_key=True), Column("text", TEXT, -1, is_key=False)))
+    bridge = evolving(Attribute(1, "id", 20, -1), Attribute(2, "text", TEXT, -1))
+    batch = bridge.form(
+        [transaction(100, T, insert(1, "a"), other, Insert(1, (text(1 << 40), text("b"))), Delete(1, (text(1), NULL)))],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert table.alterations == (RenameColumn("note", "text"), WidenColumn("id", pa.int64()))
+    assert [column.name for column in table.columns] == ["id", "text"]
+    assert table.changes["new_0"].type == table.changes["old_0"].type == pa.int64()
+    assert table.changes["new_0"].to_pylist() == [1, 1 << 40, None]
+    assert table.changes["new_1"].to_pylist() == ["a", "b", None]
+
+
+def test_a_dropped_column_keeps_what_the_batch_had_for_it():
+    """As if the batch had ended before the column went."""
+    narrower = Relation(1, "public", "t", "d", T.columns[:1])
+    batch = evolving(ID).form(
+        [transaction(100, T, insert(1, "a"), narrower, Insert(1, (text(2),)), Update(1, (text(1),)))], Lsn(50)
+    )
+    (table,) = batch.tables
+    assert table.alterations == ()
+    assert [column.name for column in table.columns] == ["id", "note"]
+    rows = table.changes.select(["new_0", "new_1", "unchanged_1"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, "a", False), (2, None, False), (1, None, True)]
+
+
+def test_added_dropped_and_added_again_in_one_transaction():
+    """Each c is a column of its own; what the first one held goes to one that is set aside."""
+    now = (ID, NOTE, Attribute(3, None, 0, -1), Attribute(4, "c", INT4, -1, has_missing=True, missing="8"))
+    bridge = evolving(*now)
+    batch = bridge.form(
+        [
+            transaction(
+                100,
+                *(WIDER, Insert(1, (text(1), NULL, text(5)))),
+                *(T, Insert(1, (text(2), NULL))),
+                *(WIDER, Insert(1, (text(3), NULL, text(6)))),
+            )
+        ],
+        Lsn(50),
+    )
+    (table,) = batch.tables
+    assert [type(step).__name__ for step in table.alterations] == ["AddColumn", "RenameColumn", "AddColumn"]
+    assert [column.name for column in table.columns] == ["id", "note", "c", "c_dropped"]
+    rows = table.changes.select(["new_0", "new_2", "new_3"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, 8, 5), (2, 8, None), (3, 6, None)]
+
+
+def test_a_key_that_changes_takes_along_what_only_the_target_has():
+    bridge = batcher(subscribed(T, extra=[("own", pa.int64())]))
+    batch = bridge.form([transaction(100, T, Update(1, (text(2), text("b")), key_tuple=(text(1), NULL)))], Lsn(50))
+    (table,) = batch.tables
+    assert [column.name for column in table.columns] == ["id", "note", "own"]
+    assert table.needs_fold
+    assert table.changes["unchanged_2"].to_pylist() == [True]
+
+
+class OfPartitions(Routes):
+    """By definitions that publish partitions as their root."""
+
+    def find(self, relation):
+        assert relation.name == "t_1"
+        return self.subscribed["public", "t"]
+
+
+def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
+    """The stream has TRUNCATE of the partitions only; what the root had at the start may have other names."""
+    schemas = DefinitionTracker(
+        "shop",
+        known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
+        attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
+        types=lambda wanted: [resolve(*item) for item in wanted],
+        schema_of=lambda _: None,
+    )
+    routes = OfPartitions({("public", "t"): subscribed(T)})
+    bridge = Batcher("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], schemas=schemas)
+    other = Relation(1, "public", "t_1", "d", (T.columns[0], Column("text", TEXT, -1, is_key=False)))
+    (first,) = bridge.form([transaction(100, other, insert(1, "a"))], Lsn(50)).tables
+    assert first.alterations == (RenameColumn("note", "text"),)
+    (emptied,) = bridge.form([transaction(200, Truncate((1,)))], Lsn(108)).tables
+    assert (emptied.truncated, emptied.empty) == (True, True)
+    assert [field.name for field in emptied.target.schema] == ["id", "text"]
+
+
+def test_what_is_not_applied_is_planned_again():
+    """A batch that is divided, and one that is skipped."""
+    bridge = evolving(ID, NOTE, C)
+    history = [transaction(100, T, insert(1, "a")), transaction(200, WIDER, Insert(1, (text(3), NULL, NULL)))]
+    batch = bridge.attempt(history, Lsn(50))
+    bridge.rewind(batch)
+    assert not bridge.attempt(history[:1], Lsn(50)).alters
+    batch = bridge.attempt(history[1:], Lsn(108))
+    assert batch.alters
+    bridge.pass_over(batch)
+    assert bridge.attempt([transaction(300, Insert(1, (text(4), NULL, NULL)))], Lsn(208)).alters
+
+
+def test_what_follows_an_undecodable_transaction_is_decoded_by_all_that_it_announced():
+    """Also by what came behind the bad row, which the server does not send again; not by what was rolled back."""
+    swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
+    bridge = batcher(subscribed(swapped), subscribed(LOG))
+    bridge.form([transaction(100, T, insert(1, "a"))], Lsn(50))
+    bad = transaction(200, insert("x", "bad"), swapped, LOG)
+    bad.events.append((1, replace(T, xid=7)))
+    bad.aborted.add(7)
+    batch = bridge.attempt([bad], Lsn(108))
+    assert batch.error is not None
+    bridge.pass_over(batch)
+    after = transaction(300, Insert(1, (text(2), text("c"), text("note"))), Insert(2, (text("x"),)))
+    t, log = bridge.form([after], Lsn(208)).tables
+    assert [column.name for column in t.columns] == ["id", "c", "note"]
+    assert t.changes.select(["new_1", "new_2"]).to_pylist() == [{"new_1": "c", "new_2": "note"}]
+    assert log.changes["new_0"].to_pylist() == ["x"]
+
+
+def test_an_undecodable_transaction_that_is_divided_off_announces_in_its_turn():
+    """What is before it is decoded by the definitions before it."""
+    swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
+    bridge = batcher(subscribed(swapped))
+    history = [transaction(100, T, insert(1, "a")), transaction(200, insert("x", "bad"), swapped)]
+    batch = bridge.attempt(history, Lsn(50))
+    assert batch.error is not None
+    bridge.rewind(batch)
+    (table,) = bridge.form(history[:1], Lsn(50)).tables
+    assert [column.name for column in table.columns] == ["id", "note"]
+    bridge.pass_over(bridge.attempt(history[1:], Lsn(108)))
+    (table,) = bridge.form([transaction(300, Insert(1, (text(2), NULL, NULL)))], Lsn(208)).tables
+    assert [column.name for column in table.columns] == ["id", "c", "note"]
+
+
+def test_a_change_that_cannot_be_followed_names_its_transaction_and_the_remedy():
+    other = Relation(1, "public", "t", "d", (T.columns[0], Column("note", 2950, -1, is_key=False)))
+    with pytest.raises(ApplyError, match="has another type now") as caught:
+        evolving(ID, Attribute(2, "note", 2950, -1)).form(
+            [transaction(100, T, insert(1, "a")), transaction(200, other, insert(1, "b"))], Lsn(50)
+        )
+    assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
+    assert (caught.value.context.finish_lsn, caught.value.context.relation) == (200, "public.t")
+    with pytest.raises(ApplyError, match='during message type "TRUNCATE"') as caught:
+        evolving(ID, Attribute(2, "note", 2950, -1)).form([transaction(200, other, Truncate((1,)))], Lsn(50))
+    assert caught.value.context.finish_lsn == 200
+
+
+def test_only_published_columns_follow():
+    """Of definitions with a column list the others are none of the target's business."""
+    only = replace(subscribed(T), columns=frozenset({"id"}))
+    batch = evolving(ID, NOTE, C, tables=[only]).form(
+        [transaction(100, WIDER, Insert(1, (text(3), NULL, NULL)))], Lsn(50)
+    )
+    (table,) = batch.tables
+    assert table.alterations == ()
+    assert [column.name for column in table.columns] == ["id"]
+    assert [row.state for row in batch.columns[1]] == ["live", "hidden", "hidden"]
