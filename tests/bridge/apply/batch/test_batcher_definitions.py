@@ -12,7 +12,7 @@ from bridge.apply.batch.routes import Routes
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.errors import ApplyError
-from bridge.receive.publisher import Attribute
+from bridge.publication.tables import Attribute
 from bridge.track.rows import ColumnRow
 from protocol.lsn import Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.batcher import Batcher
+from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.target.target import Target, target_schema
-from bridge.apply.batch.routes import Routes
-from bridge.publication.identity import Refusal
 from bridge.errors import ApplyError
+from bridge.publication.identity import Refusal
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Update
 from protocol.values.types import resolve
