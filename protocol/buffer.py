@@ -1,8 +1,8 @@
-"""A bounds-checked cursor over one message's bytes, and the writer that mirrors it.
+"""A bounds-checked cursor over one message's bytes, and the writer that mirrors it; neither knows any message.
 
-Integers are big-endian and strings end in NUL, as `src/backend/libpq/pqformat.c` writes them. No message is
-known here. Every method either moves forward or raises `MalformedMessage` with the offset it stood at, so a
-reader's loop ends with its bytes; a writer raises the same for a value the wire cannot carry.
+Integers are big-endian and strings end in NUL, as `src/backend/libpq/pqformat.c` writes them. Every method of the
+reader either moves forward or raises `MalformedMessage` with its offset, so a loop over a reader ends with the bytes.
+The writer raises the same error for a value that the wire cannot carry.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reader:
         return len(self._data) - self.offset
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise `MalformedMessage` at the present offset."""
+        """Raise `MalformedMessage` at the current offset."""
         raise MalformedMessage(self.tag, self.offset, reason)
 
     def finish(self) -> None:
@@ -54,7 +54,7 @@ class Reader:
             self.fail(f"{self.remaining} bytes after the end of the message")
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Read a run of fixed-length fields at once."""
+        """Read consecutive fields of fixed length at once."""
         end = self.offset + layout.size
         if end > len(self._data):
             self.fail(f"expected {layout.size} bytes, {self.remaining} remain")
@@ -87,7 +87,7 @@ class Reader:
         return int(self.unpack(_INT64)[0])
 
     def take(self, length: int) -> bytes:
-        """Read `length` bytes; the copy is made only after they are known to be there."""
+        """Read `length` bytes; they are copied only after the check that they exist."""
         if not 0 <= length <= self.remaining:
             self.fail(f"expected {length} bytes, {self.remaining} remain")
         start = self.offset
@@ -107,10 +107,10 @@ class Reader:
         return text
 
     def check_count(self, count: int, item_bytes: int) -> None:
-        """Check a number of items from the wire before anything is made for them.
+        """Check a number of items from the wire before memory is allocated for them.
 
         Args:
-            count: How many items the message claims to hold from here on.
+            count: Number of items that the message announces.
             item_bytes: The least number of bytes an item takes.
         """
         if count * item_bytes > self.remaining:
@@ -135,11 +135,11 @@ class Writer:
         return bytes(self._out)
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise `MalformedMessage` at the present end."""
+        """Raise `MalformedMessage` at the current end."""
         raise MalformedMessage(self.tag, len(self._out), reason)
 
     def pack(self, layout: struct.Struct, *fields: object) -> None:
-        """Write a run of fixed-length fields at once: the inverse of `Reader.unpack`."""
+        """Write consecutive fields of fixed length at once: the inverse of `Reader.unpack`."""
         try:
             self._out += layout.pack(*fields)
         except struct.error as error:
@@ -188,11 +188,11 @@ DecodeT_co = TypeVar("DecodeT_co", bound="Callable[..., object]", covariant=True
 
 
 class Codec(NamedTuple, Generic[DecodeT_co]):
-    """How one kind of message, known by its first byte, is read and written.
+    """How one type of message is read and written.
 
     Attributes:
         tag: The first byte.
-        name: What PostgreSQL's errors call the message (`logicalrep_message_type`).
+        name: Its name in PostgreSQL's errors (`logicalrep_message_type`).
         message: The class of its values.
         decode: Makes a value of the bytes.
         encode: Writes what follows the tag.

@@ -1,9 +1,8 @@
-"""The pgoutput messages that stand inside a transaction, read and written: relations, rows, truncates.
+"""Decode and encode the pgoutput messages inside a transaction: relations, rows, truncates, logical messages.
 
-Inside a streamed transaction each carries, after its tag, the xid of the (sub)transaction that made it;
-`pgoutput.decode` and `encode`, which choose among them by the tag, read and write it. The line above each
-pair is its layout after tag and xid; the rules are those of `src/backend/replication/logical/proto.c`, in
-both directions, and bits without a meaning are refused.
+Inside a streamed transaction each carries, after its tag, the xid of the (sub)transaction that made it; `pgoutput`
+reads and writes tag and xid. The line above each pair is the layout behind them. The rules are those of
+`src/backend/replication/logical/proto.c`, in both directions; flag bits without a meaning are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 from protocol.buffer import Codec
 from protocol.lsn import Lsn
 from protocol.messages import (
+    VALUE_KINDS,
+    VALUES_WITHOUT_DATA,
     Column,
     Delete,
     Insert,
@@ -24,7 +25,6 @@ from protocol.messages import (
     Type,
     Update,
     Value,
-    ValueKind,
 )
 from protocol.transaction_messages import known_bits
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from protocol.messages import Message
 
 Change = Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
-"""The messages that stand inside a transaction."""
+"""The messages inside a transaction; each has an `xid` if the transaction is streamed."""
 
 # Bits of the flag bytes, from proto.c
 _TRANSACTIONAL = 1
@@ -48,8 +48,6 @@ _OID_TYPMOD = struct.Struct(">Ii")
 
 _COLUMN_LEAST_BYTES = 10  # flags, an empty name's NUL, type OID, typmod
 _REPLICA_IDENTITIES = "dnfi"
-_KINDS = {kind.value[0]: kind for kind in ValueKind}
-_DATALESS = {kind: Value(kind) for kind in (ValueKind.NULL, ValueKind.UNCHANGED_TOAST)}
 
 
 # Message: flags (1 = transactional), LSN, prefix, length, content
@@ -193,7 +191,7 @@ def _encode_key_or_old(w: Writer, m: Update | Delete) -> None:
         w.raw(b"O")
         _encode_tuple(w, m.old_tuple)
     else:
-        w.fail("key_tuple and old_tuple: exactly one may stand here")
+        w.fail("exactly one of key_tuple and old_tuple must be set")
 
 
 # Truncate: number of relations, flags (1 = CASCADE, 2 = RESTART IDENTITY), the relations' OIDs
@@ -225,18 +223,19 @@ def _decode_tuple(r: Reader) -> Tuple:
 
 def _decode_value(r: Reader) -> Value:
     byte = r.uint8()
-    kind = _KINDS.get(byte)
+    if (value := VALUES_WITHOUT_DATA.get(byte)) is not None:
+        return value
+    kind = VALUE_KINDS.get(byte)
     if kind is None:
         r.fail(f"unrecognized data representation type {chr(byte)!r}")
-    dataless = _DATALESS.get(kind)
-    return Value(kind, r.take(r.int32())) if dataless is None else dataless
+    return Value(kind, r.take(r.int32()))
 
 
 def _encode_tuple(w: Writer, values: Tuple) -> None:
     w.uint16(len(values))
     for value in values:
         w.raw(value.kind.value)
-        if value.kind not in _DATALESS:
+        if value.kind.value[0] not in VALUES_WITHOUT_DATA:
             w.int32(len(value.data))
             w.raw(value.data)
         elif value.data:

@@ -70,21 +70,21 @@ class CopyDecoder:
                 from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
-        joined = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
-        if not len(joined.starts):
+        found = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
+        if not len(found.starts):
             return self._schema.empty_table()
         if self._ended:
             raise UnexpectedMessage(NAME, "the copy has ended")
-        rows = np.arange(len(joined.starts))
+        rows = np.arange(len(found.starts))
         if not self._started:
-            joined.starts[0] += _header_bytes(joined.data[joined.starts[0] : joined.ends[0]].tobytes())
+            found.starts[0] += _header_bytes(found.data[found.starts[0] : found.ends[0]].tobytes())
             self._started = True
-            if joined.starts[0] == joined.ends[0]:
+            if found.starts[0] == found.ends[0]:
                 rows = rows[1:]
-        if len(rows) and bytes(joined.data[joined.starts[-1] : joined.ends[-1]]) == _TRAILER:
+        if len(rows) and bytes(found.data[found.starts[-1] : found.ends[-1]]) == _TRAILER:
             self._ended = True
             rows = rows[:-1]
-        batches = decode_in_chunks(joined, rows, lambda _: NAME, lambda stretch, _: self._decode(stretch))
+        batches = decode_in_chunks(found, rows, lambda _: NAME, lambda chunk, _: self._decode(chunk))
         return pa.Table.from_batches(batches, self._schema)
 
     def finish(self) -> None:
@@ -96,27 +96,27 @@ class CopyDecoder:
         if not self._ended:
             raise MalformedMessage(NAME, 0, "it ended without a trailer" if self._started else "it had no header")
 
-    def _decode(self, stretch: DecodeChunk) -> pa.RecordBatch:
-        owners = np.arange(len(stretch))
-        positions = stretch.starts + _COUNT_BYTES
-        stretch.check(positions <= stretch.ends, owners, stretch.starts, "the row has no number of columns")
-        counts = numbers_at(stretch.data, stretch.starts, "i2")
+    def _decode(self, chunk: DecodeChunk) -> pa.RecordBatch:
+        owners = np.arange(len(chunk))
+        positions = chunk.starts + _COUNT_BYTES
+        chunk.check(positions <= chunk.ends, owners, chunk.starts, "the row has no number of columns")
+        counts = numbers_at(chunk.data, chunk.starts, "i2")
         expected = f"expected a row of {len(self._columns)} columns"
-        stretch.check(counts == len(self._columns), owners, stretch.starts, expected)
+        chunk.check(counts == len(self._columns), owners, chunk.starts, expected)
         arrays = []
         for column in self._columns:
-            lengths = numbers_at(stretch.data, positions, "i4").astype(np.int64)
+            lengths = numbers_at(chunk.data, positions, "i4").astype(np.int64)
             starts = positions + _LENGTH_BYTES
             following = starts + np.maximum(lengths, 0)
-            fits = (following <= stretch.ends) & (lengths >= -1)
-            stretch.check(fits, owners, positions, f'the value of column "{column.name}" does not end here')
+            fits = (following <= chunk.ends) & (lengths >= -1)
+            chunk.check(fits, owners, positions, f'the value of column "{column.name}" exceeds the message')
             present = owners if lengths.min() >= 0 else np.flatnonzero(lengths >= 0)
-            values = ValueArray(stretch.data, starts, lengths)
+            values = ValueArray(chunk.data, starts, lengths)
             some = values if len(present) == len(owners) else values.select(present)
-            found = stretch.read(column, present, some, binary=True)
+            found = chunk.read(column, present, some, binary=True)
             arrays.append(merge([(present, found)], len(owners), column.type.arrow))
             positions = following
-        stretch.check_end(owners, positions)
+        chunk.check_end(owners, positions)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

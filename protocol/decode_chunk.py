@@ -1,4 +1,4 @@
-"""Messages that lie in one buffer, worked on a stretch at a time, and the errors that name a place in them."""
+"""Decode messages in chunks of bounded size; errors name the message and the offset in it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from protocol.message_array import MessageArray
     from protocol.values.types import ColumnType
 
-# Of rows and bytes of buffer: what is made of them on the way stays in the caches (measured: twice as many
-# take longer for each row, half as many no less), and the fixed cost of a stretch is below 10 % of its time.
-STRETCH_ROWS = 1 << 14
-STRETCH_BYTES: Final = 1 << 22
+DECODE_CHUNK_ROWS: Final = 1 << 14
+DECODE_CHUNK_BYTES: Final = 1 << 22
+"""Limits of a chunk. Within them intermediate results stay in the CPU's caches (measured: chunks of twice the size
+take longer per row, chunks of half the size take no less), and a chunk's fixed cost is below 10 % of its time."""
 
-Part = TypeVar("Part")
+DecodedT = TypeVar("DecodedT")
 
 
 class Column(NamedTuple):
@@ -44,9 +44,9 @@ class Column(NamedTuple):
     Attributes:
         name: For errors.
         type: How its values are read.
-        unrepresentable: What to do with what the type cannot hold.
-        shown: Such a value's text is wanted (`DecodeChunk.read_showing`); then it is NULL.
-        wanted: Its values are wanted at all.
+        unrepresentable: What to do with a value that the type cannot hold.
+        shown: Make such a value NULL and return its text (`DecodeChunk.read_showing`).
+        wanted: False to skip its values.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeChunk:
-    """Some messages one after another in a buffer, perhaps with others between them.
+    """Consecutive messages in a buffer, perhaps with others between them.
 
     Attributes:
         data: The buffer, with PADDING bytes behind the last message.
-        starts: Of each message its first byte's index in `data`.
-        ends: Of each message the index of what follows its last byte.
-        first_row: How many messages came before those of this stretch.
-        name: Of a message, for errors.
+        starts: Index in `data` of each message's first byte.
+        ends: Index in `data` of the end of each message.
+        first_row: Number of messages in the chunks before this one.
+        name: Gives the name of a message for errors, by its index.
     """
 
     data: Bytes
@@ -78,11 +78,11 @@ class DecodeChunk:
         return len(self.starts)
 
     def malformed(self, index: int, position: int, reason: str) -> MalformedMessage:
-        """The error that a message is malformed at a position in the buffer."""
+        """Make the error that a message is malformed at a position in the buffer."""
         return MalformedMessage(self.name(index), int(position - self.starts[index]), reason)
 
     def check(self, fine: Bools, owners: Ints, positions: Ints, reason: str) -> None:
-        """Raise for the first thing that is not fine; each belongs to a message and has a position."""
+        """Raise for the first item that is not `fine`; `owners` and `positions` tell where each item is."""
         if not fine.all():
             first = int(fine.argmin())
             raise self.malformed(int(owners[first]), int(positions[first]), reason)
@@ -92,12 +92,12 @@ class DecodeChunk:
         self.check(positions == self.ends[owners], owners, positions, "bytes after the end of the message")
 
     def read(self, column: Column, owners: Ints, values: ValueArray, *, binary: bool) -> pa.Array:
-        """Read values of a column, one from each of the messages, none NULL.
+        """Read values of a column, none NULL; `owners` are the messages they are in.
 
         Raises:
             MalformedMessage: A value does not have its type's form.
-            UnrepresentableValue: A value cannot be held.
-            TooLargeError: They are too large together; fewer messages may do.
+            UnrepresentableValue: The column's type cannot hold a value.
+            TooLargeError: The values are too large together; fewer messages may do.
         """
         read = readers.read_binary if binary else readers.read_text
         try:
@@ -118,17 +118,17 @@ class DecodeChunk:
     def read_showing(
         self, column: Column, owners: Ints, values: ValueArray, *, binary: bool
     ) -> tuple[pa.Array, list[str | None] | None]:
-        """As `read`, but what the column's type cannot hold is NULL, whatever the policy.
+        """Like `read`, but a value that the column's type cannot hold is NULL, whatever the policy.
 
         Returns:
-            The array; and for each value the text that PostgreSQL has for it, or for an element of it, if it cannot
-            be held, else None; or None where all can.
+            The array; and for each value that cannot be held the text that PostgreSQL has for it, or for an element of
+            it, None for the others; or None if all values can be held.
         """
         if column.type.kind is not Kind.ARRAY:
             array = self.read(column._replace(unrepresentable="null"), owners, values, binary=binary)
             suspects = np.flatnonzero(array.is_null()) if array.null_count else np.zeros(0, np.int64)
         else:
-            try:  # of an array that is NULL, or has one in it, it does not show why
+            try:  # an array that is NULL, or has a NULL element, does not tell why
                 return self.read(column._replace(unrepresentable="error"), owners, values, binary=binary), None
             except UnrepresentableValue:
                 array = self.read(column._replace(unrepresentable="null"), owners, values, binary=binary)
@@ -152,40 +152,47 @@ class DecodeChunk:
 
 
 def decode_in_chunks(
-    joined: MessageArray, rows: Ints, name: Callable[[int], str], decode: Callable[[DecodeChunk, Ints], Part]
-) -> list[Part]:
-    """Decode messages, given by ascending indices, in stretches of a size that suits the caches.
+    messages: MessageArray, rows: Ints, name: Callable[[int], str], decode: Callable[[DecodeChunk, Ints], DecodedT]
+) -> list[DecodedT]:
+    """Decode some messages chunk by chunk.
 
-    `name` gives a message's, by its index in `joined`, for errors. `decode` is called with a stretch and its
-    messages' indices; where it raises TooLargeError, the stretch is halved.
+    Args:
+        messages: The messages.
+        rows: Indices of those to decode, ascending.
+        name: Gives the name of a message for errors, by its index in `messages`.
+        decode: Decodes a chunk, given its messages' indices as well. When it raises TooLargeError, the chunk is halved.
+
+    Returns:
+        The results of `decode`.
     """
-    parts = []
-    waiting = _stretches(joined, rows)[::-1]
+    decoded = []
+    waiting = _ranges(messages, rows)[::-1]
     while waiting:
         first, last = waiting.pop()
         some = rows[first:last]
         try:
-            parts.append(decode(_stretch(joined, some, first, name), some))
+            decoded.append(decode(_chunk(messages, some, first, name), some))
         except TooLargeError:
             middle = (first + last) // 2
             waiting += [(middle, last), (first, middle)]
-    return parts
+    return decoded
 
 
-def _stretches(joined: MessageArray, rows: Ints) -> list[tuple[int, int]]:
-    starts, ends = joined.starts[rows], joined.ends[rows]
+def _ranges(messages: MessageArray, rows: Ints) -> list[tuple[int, int]]:
+    """Divide `rows` into ranges within the limits of a chunk."""
+    starts, ends = messages.starts[rows], messages.ends[rows]
     found = []
     first = 0
     while first < len(rows):
-        fitting = int(np.searchsorted(ends, starts[first] + STRETCH_BYTES, side="right"))
-        last = max(first + 1, min(fitting, first + STRETCH_ROWS))
+        fitting = int(np.searchsorted(ends, starts[first] + DECODE_CHUNK_BYTES, side="right"))
+        last = max(first + 1, min(fitting, first + DECODE_CHUNK_ROWS))
         found.append((first, last))
         first = last
     return found
 
 
-def _stretch(joined: MessageArray, rows: Ints, first_row: int, name: Callable[[int], str]) -> DecodeChunk:
-    begin = int(joined.starts[rows[0]])
-    data = joined.data[begin : int(joined.ends[rows[-1]]) + PADDING]
-    starts, ends = joined.starts[rows] - begin, joined.ends[rows] - begin
+def _chunk(messages: MessageArray, rows: Ints, first_row: int, name: Callable[[int], str]) -> DecodeChunk:
+    begin = int(messages.starts[rows[0]])
+    data = messages.data[begin : int(messages.ends[rows[-1]]) + PADDING]
+    starts, ends = messages.starts[rows] - begin, messages.ends[rows] - begin
     return DecodeChunk(data, starts, ends, first_row, lambda index: name(int(rows[index])))

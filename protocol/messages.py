@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 
 class ValueKind(enum.Enum):
-    """How one column's value stands in a tuple; the value is the byte on the wire."""
+    """The form of a column's value in a tuple; the member's value is the byte on the wire."""
 
     NULL = b"n"
     UNCHANGED_TOAST = b"u"
@@ -31,6 +31,12 @@ class Value:
     kind: ValueKind
     data: bytes = b""
 
+
+VALUE_KINDS: Final = {kind.value[0]: kind for kind in ValueKind}
+"""Kinds by their byte on the wire."""
+
+VALUES_WITHOUT_DATA: Final = {kind.value[0]: Value(kind) for kind in (ValueKind.NULL, ValueKind.UNCHANGED_TOAST)}
+"""The values of the kinds that have neither length nor data, by the byte on the wire."""
 
 Tuple = tuple[Value, ...]
 """A row on the wire: as many values as its relation has columns."""
@@ -47,7 +53,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`end_lsn` lies just after the commit record: what is resumed from and confirmed."""
+    """`end_lsn` lies just after the commit record: the LSN to resume from and to confirm."""
 
     flags: int
     commit_lsn: Lsn
@@ -57,7 +63,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction came to the server from elsewhere: `commit_lsn` there, and the origin's name."""
+    """The transaction was replicated to the server from `name`, where it has `commit_lsn`."""
 
     commit_lsn: Lsn
     name: str
@@ -65,7 +71,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as the Relation message has it; `is_key` marks the replica identity's columns."""
+    """A column in a Relation message; `is_key` marks the columns of the replica identity."""
 
     name: str
     type_oid: int
@@ -111,8 +117,8 @@ class Insert:
 class Update:
     """A changed row.
 
-    At most one of `key_tuple` (the old key, sent when the key changed or was toasted; columns outside the
-    replica identity are NULL in it) and `old_tuple` (the whole old row, REPLICA IDENTITY FULL) is there.
+    It has at most one of `key_tuple` (the old key, sent when the key changed or was toasted; columns outside the
+    replica identity are NULL in it) and `old_tuple` (the whole old row, REPLICA IDENTITY FULL).
     """
 
     relation_id: int
@@ -144,7 +150,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """`pg_logical_emit_message`: transactional ones belong to their transaction, others stand alone."""
+    """A message of `pg_logical_emit_message`: part of its transaction if `transactional`, else on its own."""
 
     transactional: bool
     lsn: Lsn
@@ -155,7 +161,7 @@ class LogicalMessage:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Changes of an in-progress transaction follow, up to Stream Stop. Protocol 2."""
+    """A segment of an in-progress transaction follows: changes up to Stream Stop. Protocol 2."""
 
     xid: int
     first_segment: bool
@@ -163,7 +169,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamStop:
-    """End of a run of changes of an in-progress transaction. Protocol 2."""
+    """End of a segment of an in-progress transaction. Protocol 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,7 @@ class StreamCommit:
 class StreamAbort:
     """Abort of a streamed transaction (`subxid == xid`) or one of its subtransactions. Protocol 2.
 
-    The LSN and the time are there only with streaming = parallel (protocol 4).
+    The LSN and the time are sent only with streaming = parallel (protocol 4).
     """
 
     xid: int

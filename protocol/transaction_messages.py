@@ -1,8 +1,7 @@
-"""The pgoutput messages that begin, end and attribute transactions, read and written.
+"""Decode and encode the pgoutput messages that begin, end and attribute transactions.
 
-`pgoutput.decode` and `encode` choose among them by the tag and check that a message ends where it should. The
-line above each pair is its layout after the tag; the rules are those of
-`src/backend/replication/logical/proto.c`, in both directions.
+`pgoutput` reads and writes the tag, and checks that a message ends where it should. The line above each pair is the
+layout behind the tag. The rules are those of `src/backend/replication/logical/proto.c`, in both directions.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from protocol.buffer import Reader, Writer
     from protocol.messages import Message
 
-# Runs of fixed-length fields: LSNs are Q, times q, xids I, flags B.
+# Consecutive fields of fixed length: LSNs are Q, times q, xids I, flags B.
 _BEGIN = struct.Struct(">cQqI")
 _FINAL_LSN_TIME_XID = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">cBQQq")
@@ -50,18 +49,18 @@ _FLAGS_LSN_END_TIME_TIME_XID = struct.Struct(">BQQqqI")
 
 
 _lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)
-"""An Lsn of a field read as unsigned 64 bits; Lsn's own check of the range costs as much as the unpacking."""
+"""Make an Lsn of an unsigned 64-bit field; Lsn's own check of the range costs as much as the unpacking."""
 
 
 def known_bits(cursor: Reader | Writer, flags: int, known: int = 0) -> int:
-    """Refuse a flag byte with other bits than those of `known`; by default none has a meaning yet."""
+    """Refuse a flag byte with other bits than `known`; by default no bit has a meaning yet."""
     if flags & ~known:
         cursor.fail(f"unrecognized flags {flags}")
     return flags
 
 
 def valid_xid(cursor: Reader | Writer, xid: int) -> int:
-    """Refuse InvalidTransactionId: `worker.c` does inside streams, `proto.c` in prepared transactions."""
+    """Refuse InvalidTransactionId, as `worker.c` does inside streams and `proto.c` in prepared transactions."""
     if xid == 0:
         cursor.fail("invalid transaction ID 0")
     return xid

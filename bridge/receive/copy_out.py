@@ -21,7 +21,7 @@ from psycopg import errors, pq
 from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
-from protocol.decode_chunk import STRETCH_BYTES
+from protocol.decode_chunk import DECODE_CHUNK_BYTES
 from protocol.message_array import MessageArray
 from protocol.values.value_array import PADDING
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from protocol.values.value_array import Bytes
 
-_AT_ONCE_BYTES: Final = STRETCH_BYTES
+_AT_ONCE_BYTES: Final = DECODE_CHUNK_BYTES
 _LENGTH: Final = struct.Struct(">I")
 _ERROR, _READY = b"EZ"
 _READY_PREFIX: Final = b"Z\0\0\0\5"

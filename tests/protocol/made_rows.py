@@ -1,4 +1,4 @@
-"""Strategies for values in both forms, and for runs of row messages that carry them."""
+"""Strategies for values in both forms, and for blocks of row messages that carry them."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ TYPES = [
 ]  # fmt: skip
 
 
-class Run(NamedTuple):
+class RowBlock(NamedTuple):
     """Messages of one relation, and the types of its columns."""
 
     relation: Relation
@@ -204,7 +204,7 @@ class Run(NamedTuple):
 
 
 @st.composite
-def runs(draw: st.DrawFn, *, in_stream: bool = False, most: int = 12) -> Run:
+def row_blocks(draw: st.DrawFn, *, in_stream: bool = False, most: int = 12) -> RowBlock:
     """Random relations, and messages of all tags with all kinds of values in both forms."""
     types = draw(st.lists(st.sampled_from(TYPES), max_size=5))
     columns = tuple(Column(f"c{i}", type_.oid, type_.typmod, i == 0) for i, type_ in enumerate(types))
@@ -232,4 +232,4 @@ def runs(draw: st.DrawFn, *, in_stream: bool = False, most: int = 12) -> Run:
         st.builds(Delete, relation_id, key_tuple=old, xid=xid),
         st.builds(Delete, relation_id, old_tuple=old, xid=xid),
     )
-    return Run(relation, types, draw(st.lists(message, max_size=most)))
+    return RowBlock(relation, types, draw(st.lists(message, max_size=most)))

@@ -1,10 +1,7 @@
-"""The bulk decoder means what the strict codec means: random runs, recorded streams, and broken bytes."""
+"""The bulk decoder means what the strict codec means: random blocks, recorded streams, and broken bytes."""
 
 from __future__ import annotations
 
-import datetime as dt
-import struct
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from protocol.messages import Column, Delete, Insert, Relation, Type, Update, Va
 from protocol.pgoutput import decode, encode
 from protocol.values.types import ColumnType, TypeInfo, resolve
 from tests.protocol import independent
-from tests.protocol.made_rows import RELATION_ID, runs
+from tests.protocol.made_rows import RELATION_ID, row_blocks
 from tests.vectors import load
 
 if TYPE_CHECKING:
@@ -92,24 +89,26 @@ def expected_columns_undecoded(messages: Sequence[Message], places: Sequence[int
 
 
 @pytest.fixture
-def short_stretches(monkeypatch):
-    """Cut after three rows, so that small runs have several stretches."""
-    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 3)
+def short_chunks(monkeypatch):
+    """Cut after three rows, so that small blocks have several chunks."""
+    monkeypatch.setattr(decode_chunk, "DECODE_CHUNK_ROWS", 3)
 
 
 @pytest.mark.parametrize("in_stream", [False, True])
 @given(data=st.data(), skip_bytes=st.sampled_from([0, 25]), view=st.booleans())
-def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes, view):
-    run = data.draw(runs(in_stream=in_stream))
-    sent = [b"x" * skip_bytes + encode(message) for message in run.messages]
+def test_random_blocks_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes, view):
+    block = data.draw(row_blocks(in_stream=in_stream))
+    sent = [b"x" * skip_bytes + encode(message) for message in block.messages]
     strict = [decode(message[skip_bytes:], in_stream=in_stream) for message in sent]
-    expected = expected_columns(strict, run.types)
+    expected = expected_columns(strict, block.types)
     rows = RowMessages([memoryview(m) for m in sent] if view else sent, skip_bytes=skip_bytes, in_stream=in_stream)
     assert len(rows) == len(sent)
     assert rows.tags.tolist() == expected["op"]
     assert rows.relation_ids.tolist() == [RELATION_ID] * len(sent)
-    assert (None if rows.xids is None else rows.xids.tolist()) == ([m.xid for m in run.messages] if in_stream else None)
-    assert_same(rows.decode(run.relation, run.types, unrepresentable="null"), expected)
+    assert (None if rows.xids is None else rows.xids.tolist()) == (
+        [m.xid for m in block.messages] if in_stream else None
+    )
+    assert_same(rows.decode(block.relation, block.types, unrepresentable="null"), expected)
     refused = {
         (row, int(name.removeprefix("new_").removeprefix("old_")))
         for name, values in expected.items()
@@ -118,11 +117,11 @@ def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes
     }
     if refused:
         with pytest.raises(UnrepresentableValue) as caught:
-            rows.decode(run.relation, run.types)
+            rows.decode(block.relation, block.types)
         assert (caught.value.row, int(caught.value.column.removeprefix("c"))) in refused
     else:
-        assert_same(rows.decode(run.relation, run.types), expected)
-    shown = rows.decode(run.relation, run.types, unrepresentable="show")
+        assert_same(rows.decode(block.relation, block.types), expected)
+    shown = rows.decode(block.relation, block.types, unrepresentable="show")
     for name, values in expected.items():
         kind, _, i = name.partition("_")
         if kind in {"new", "old"} and i:
@@ -133,24 +132,24 @@ def test_random_runs_are_read_as_by_the_strict_codec(in_stream, data, skip_bytes
 
 
 @given(data=st.data())
-def test_chosen_rows_in_several_stretches(data):
-    """Rows of one relation among others', cut into stretches, are those rows of the whole."""
-    run = data.draw(runs(most=20))
+def test_chosen_rows_in_several_chunks(data):
+    """Rows of one relation among others', cut into chunks, are those rows of the whole."""
+    block = data.draw(row_blocks(most=20))
     other = encode(Insert(RELATION_ID + 1, (NULL,) * 9))
-    mine = data.draw(st.lists(st.booleans(), min_size=len(run.messages), max_size=len(run.messages)))
+    mine = data.draw(st.lists(st.booleans(), min_size=len(block.messages), max_size=len(block.messages)))
     sent = [
-        m for message, before in zip(run.messages, mine, strict=True) for m in ([other] * before + [encode(message)])
+        m for message, before in zip(block.messages, mine, strict=True) for m in ([other] * before + [encode(message)])
     ]
     rows = RowMessages(sent)
     chosen = np.flatnonzero(rows.relation_ids == RELATION_ID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode_chunk, "STRETCH_ROWS", 3)
-        patch.setattr(decode_chunk, "STRETCH_BYTES", 100)
-        table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
-        places = data.draw(st.permutations(range(len(run.types))))[:2]
-        olds, news = rows.raw(run.relation, places, chosen)
-    assert_same(table, expected_columns(run.messages, run.types))
-    strict = expected_columns_undecoded(run.messages, places)
+        patch.setattr(decode_chunk, "DECODE_CHUNK_ROWS", 3)
+        patch.setattr(decode_chunk, "DECODE_CHUNK_BYTES", 100)
+        table = rows.decode(block.relation, block.types, chosen, unrepresentable="null")
+        places = data.draw(st.permutations(range(len(block.types))))[:2]
+        olds, news = rows.raw(block.relation, places, chosen)
+    assert_same(table, expected_columns(block.messages, block.types))
+    strict = expected_columns_undecoded(block.messages, places)
     assert (olds, news) == strict
 
 
@@ -158,8 +157,8 @@ def test_chosen_rows_in_several_stretches(data):
 @given(data=st.data(), in_stream=st.booleans())
 def test_broken_messages_raise_protocol_errors(data, in_stream):
     """Cut, overwritten and made-up bytes never escape as another error, and what pgoutput refuses is refused."""
-    run = data.draw(runs(in_stream=in_stream, most=4))
-    sent = [bytearray(encode(message)) for message in run.messages]
+    block = data.draw(row_blocks(in_stream=in_stream, most=4))
+    sent = [bytearray(encode(message)) for message in block.messages]
     for message in sent:
         for _ in range(data.draw(st.integers(0, 2))):
             if data.draw(st.booleans()):
@@ -169,7 +168,7 @@ def test_broken_messages_raise_protocol_errors(data, in_stream):
     try:
         rows = RowMessages(sent, in_stream=in_stream)
         chosen = np.flatnonzero(rows.relation_ids == RELATION_ID)
-        table = rows.decode(run.relation, run.types, chosen, unrepresentable="null")
+        table = rows.decode(block.relation, block.types, chosen, unrepresentable="null")
     except ProtocolError:
         return
     table.validate(full=True)
@@ -197,7 +196,7 @@ OWN_TYPES = {
 
 
 def recorded(path: Path) -> list[tuple[Relation, bool, list[ColumnType], list[bytes]]]:
-    """Runs of row messages of a recorded stream, each with its relation and columns' types."""
+    """Blocks of row messages of a recorded stream, each with its relation and columns' types."""
     relations: dict[int, tuple[Relation, list[ColumnType]]] = {}
     catalog: dict[int, TypeInfo] = {}
     found: list[tuple[Relation, bool, list[ColumnType], list[bytes]]] = []
@@ -283,7 +282,7 @@ def test_no_messages():
     assert table.schema.field("new_0").type == pa.int32()
 
 
-def test_rows_that_need_different_columns_in_different_stretches(short_stretches):
+def test_rows_that_need_different_columns_in_different_chunks(short_chunks):
     messages: list[Message] = [
         *[Insert(7, (text(str(i)), text("a"))) for i in range(4)],
         *[Delete(7, key_tuple=(text(str(i)), NULL)) for i in range(4)],
@@ -294,42 +293,7 @@ def test_rows_that_need_different_columns_in_different_stretches(short_stretches
     assert_same(table, expected_columns(messages, [INT4, TEXT]))
 
 
-ONE = encode(Insert(7, (text("1"), text("a"))))  # I, 4 bytes, N, 2 bytes; t, 4 bytes, 1; t, 4 bytes, a
-KEYED = encode(Update(7, (text("1"), text("a")), key_tuple=(text("2"), NULL)))
-DELETED = encode(Delete(7, key_tuple=(text("2"), NULL)))
-
-
-@pytest.mark.parametrize(
-    ("message", "tag", "offset", "reason"),
-    [
-        (ONE[:5], "INSERT", 5, "expected a tuple, nothing remains"),
-        (ONE[:7], "INSERT", 5, "ends in its tuple's header"),
-        (ONE[:8], "INSERT", 8, 'column "id"'),
-        (ONE[:13], "INSERT", 8, 'column "id"'),
-        (ONE[:-1], "INSERT", 14, 'column "t"'),
-        (ONE + b"x", "INSERT", 20, "bytes after the end"),
-        (ONE[:5] + b"O" + ONE[6:], "INSERT", 5, "mark of a tuple"),
-        (ONE[:7] + b"\1" + ONE[8:], "INSERT", 5, "tuple of 2 columns"),
-        (ONE[:8] + b"x" + ONE[9:], "INSERT", 8, 'unknown kind of value in column "id"'),
-        (ONE[:9] + struct.pack(">i", -1) + ONE[13:], "INSERT", 8, 'column "id"'),
-        (ONE[:9] + struct.pack(">i", 2**31 - 1) + ONE[13:], "INSERT", 8, 'column "id"'),
-        (ONE[:13] + b"y" + ONE[14:], "INSERT", 13, 'column "id": y is no int4'),
-        (ONE[:-1] + b"\xff", "INSERT", 19, r'column "t": \\xff is not UTF-8'),
-        (KEYED[:5] + b"x" + KEYED[6:], "UPDATE", 5, "mark of a tuple"),
-        (KEYED[:15], "UPDATE", 15, "expected a tuple marked N"),
-        (KEYED[:15] + b"K" + KEYED[16:], "UPDATE", 15, "expected a tuple marked N"),
-        (KEYED[:14] + b"u" + KEYED[15:], "UPDATE", 14, 'unchanged TOAST in an old tuple, column "t"'),
-        (DELETED + b"n", "DELETE", 15, "bytes after the end"),
-        (DELETED[:5] + b"N" + DELETED[6:], "DELETE", 5, "mark of a tuple"),
-    ],
-)  # fmt: skip
-def test_malformed(message, tag, offset, reason):
-    """The error names the message's kind, the offset in it, and what is wrong, also behind a sound message."""
-    for before in ([], [ONE], [KEYED, DELETED]):
-        rows = RowMessages([b"XY" + m for m in [*before, message]], skip_bytes=2)
-        with pytest.raises(MalformedMessage, match=reason) as caught:
-            rows.decode(PAIR, [INT4, TEXT])
-        assert (caught.value.tag, caught.value.offset) == (tag, offset)
+ONE = encode(Insert(7, (text("1"), text("a"))))
 
 
 @pytest.mark.parametrize("message", [b"", b"I", b"I\0\0\0", b"R\0\0\0\7", b"\0" * 9])
@@ -339,88 +303,13 @@ def test_no_row_message(message):
 
 
 def test_skipped_bytes_missing():
-    with pytest.raises(MalformedMessage, match="message 0 of the run ends here"):
+    with pytest.raises(MalformedMessage, match="row message 0 ends before"):
         RowMessages([ONE], skip_bytes=25)
 
 
 def test_streamed_without_xid():
     with pytest.raises(MalformedMessage, match="invalid transaction ID 0"):
         RowMessages([encode(Insert(7, (), xid=1)), b"U" + bytes(4) + bytes(4) + b"N\0\0"], in_stream=True)
-
-
-def test_binary_value_of_a_type_that_is_read_from_text_only():
-    point = Relation(7, "", "t", "d", (Column("p", 600, -1, False),))
-    rows = RowMessages([encode(Insert(7, (Value(ValueKind.BINARY, bytes(16)),)))])
-    with pytest.raises(UnsupportedMessage, match='column "p"'):
-        rows.decode(point, [resolve(600, -1)])
-
-
-def test_unrepresentable_value_names_row_and_column(short_stretches):
-    days = Relation(7, "", "t", "d", (Column("d", 1082, -1, False),))
-    sent = [encode(Insert(7, (text("2024-01-01" if i != 8 else "infinity"),))) for i in range(10)]
-    rows = RowMessages(sent)
-    with pytest.raises(UnrepresentableValue, match="infinity") as caught:
-        rows.decode(days, [resolve(1082, -1)])
-    assert (caught.value.column, caught.value.value, caught.value.row) == ("d", "infinity", 8)
-    with pytest.raises(UnrepresentableValue) as caught:
-        rows.decode(days, [resolve(1082, -1)], np.array([2, 8]))
-    assert caught.value.row == 1
-
-
-DATE, DATES, DECIMAL = (resolve(oid, typmod, {}) for oid, typmod in ((1082, -1), (1182, -1), (1700, (5 << 16 | 2) + 4)))
-ALL = Relation(
-    7, "public", "all", "f", tuple(Column(f"c{i}", oid, -1, True) for i, oid in enumerate((23, 1082, 1182, 1700)))
-)
-EVERY_TYPE = [INT4, DATE, DATES, DECIMAL]
-
-
-def test_what_cannot_be_held_is_shown(short_stretches):
-    """In new and old tuples, in both forms, by message; an array is NULL for one of its elements."""
-    plain = (text("1"), text("2020-01-01"), text("{2020-01-01,NULL}"), text("1.50"))
-    odd = (text("1"), text("infinity"), text("{2020-01-01,-infinity}"), text("NaN"))
-    forever = Value(ValueKind.BINARY, (2**31 - 1).to_bytes(4, "big"))
-    messages: list[Message] = [
-        Insert(7, plain),
-        Insert(7, odd),
-        Update(7, (text("1"), forever, TOAST, NULL), old_tuple=odd),
-        Delete(7, old_tuple=(text("1"), text("0044-03-15 BC"), text("{{2020-01-01}}"), text("0.00"))),
-    ]
-    table = RowMessages([encode(message) for message in messages]).decode(
-        ALL, EVERY_TYPE, unrepresentable="show", key=(1,)
-    )
-    shown = {name: table[name].to_pylist() for name in table.column_names if "unheld" in name}
-    assert shown == {
-        "unheld_1": [None, "infinity", "infinity", None],
-        "unheld_2": [None, "-infinity", None, None],
-        "unheld_3": [None, "NaN", None, None],
-        "oldunheld_1": [None, None, "infinity", "0044-03-15 BC"],
-        "oldunheld_2": [None, None, "-infinity", "{{2020-01-01}}"],
-        "oldunheld_3": [None, None, "NaN", None],
-    }
-    assert table["new_1"].to_pylist() == [dt.date(2020, 1, 1), None, None, None]
-    assert table["new_2"].to_pylist() == [[dt.date(2020, 1, 1), None], None, None, None]
-    assert table["old_3"].to_pylist()[3] == Decimal("0.00")
-    table.validate(full=True)
-    usual = RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE, unrepresentable="show")
-    assert usual == RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE)
-
-
-def test_columns_that_are_not_wanted_are_not_looked_at():
-    """They are NULL, whatever stands there; what comes behind them is found."""
-    messages: list[Message] = [
-        Insert(7, (text("1"), text("infinity"), text("{{"), text("1.50"))),
-        Update(7, (text("2"), TOAST, NULL, text("2.50")), old_tuple=(text("1"), text("no date"), NULL, text("1.50"))),
-    ]
-    rows = RowMessages([encode(message) for message in messages])
-    table = rows.decode(ALL, EVERY_TYPE, wanted={0, 3}, key=(1,))
-    assert table["new_0"].to_pylist() == [1, 2]
-    assert table["new_3"].to_pylist() == [Decimal("1.50"), Decimal("2.50")]
-    assert table["old_3"].to_pylist() == [None, Decimal("1.50")]
-    assert table["new_1"].null_count == table["new_2"].null_count == table["old_1"].null_count == 2
-    broken = bytearray(encode(messages[0]))
-    broken[broken.index(b"infinity") - 5] = ord("x")
-    with pytest.raises(MalformedMessage, match='unknown kind of value in column "c1"'):
-        RowMessages([bytes(broken)]).decode(ALL, EVERY_TYPE, wanted={0})
 
 
 def test_rows_of_another_relation_are_the_callers_mistake():

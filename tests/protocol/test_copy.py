@@ -125,7 +125,7 @@ def test_no_rows(messages):
 
 
 def test_rows_in_several_stretches(monkeypatch):
-    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 7)
+    monkeypatch.setattr(decode_chunk, "DECODE_CHUNK_ROWS", 7)
     numbers = np.arange(100)
     rows = [row(struct.pack(">i", n), b"x" * n if n % 3 else None) for n in numbers.tolist()]
     table = decode([HEADER, *rows, TRAILER])
@@ -148,9 +148,9 @@ def test_rows_in_several_stretches(monkeypatch):
         ([HEADER + row(b"\0\0\0\1"), TRAILER], "row of 2 columns"),
         ([HEADER, b"\0", TRAILER], "no number of columns"),
         ([HEADER, b"", TRAILER], "no number of columns"),
-        ([HEADER, ONE[:-1], TRAILER], 'offset 10: the value of column "t" does not end here'),
-        ([HEADER, ONE[:12], TRAILER], 'column "t" does not end here'),
-        ([HEADER, b"\0\2" + struct.pack(">i", -2) + ONE[6:], TRAILER], 'offset 2: .*column "id" does not end here'),
+        ([HEADER, ONE[:-1], TRAILER], 'offset 10: the value of column "t" exceeds the message'),
+        ([HEADER, ONE[:12], TRAILER], 'column "t" exceeds the message'),
+        ([HEADER, b"\0\2" + struct.pack(">i", -2) + ONE[6:], TRAILER], 'offset 2: .*column "id" exceeds the message'),
         ([HEADER, ONE + b"x", TRAILER], "bytes after the end"),
         ([HEADER, row(b"\0\0\1", b"a"), TRAILER], 'column "id": int4 of 3 bytes, expected 4'),
         ([HEADER, row(b"\0\0\0\1", b"\xff"), TRAILER], "not UTF-8"),
@@ -175,7 +175,7 @@ def test_critical_flags():
 
 
 def test_unrepresentable_value_names_its_row_in_the_call(monkeypatch):
-    monkeypatch.setattr(decode_chunk, "STRETCH_ROWS", 2)
+    monkeypatch.setattr(decode_chunk, "DECODE_CHUNK_ROWS", 2)
     day, infinity = row(struct.pack(">i", 1)), row(struct.pack(">i", 2**31 - 1))
     decoder = CopyDecoder([DATE], ["d"])
     decoder.decode([HEADER + day, day])

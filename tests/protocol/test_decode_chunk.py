@@ -1,4 +1,4 @@
-"""Messages are cut into stretches of bounded size, and errors name the place in the message."""
+"""Messages are cut into chunks of bounded size, and errors name the place in the message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HUNDREDTHS = bytes.fromhex("0001 0014 0000 0000 0001")  # 1 followed by 80 zeros
 
 
 @given(st.lists(st.binary(max_size=6), max_size=30), st.data(), st.integers(1, 5), st.integers(1, 20))
-def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, most_bytes):
+def test_chunks_are_the_chosen_messages_in_order(messages, data, most_rows, most_bytes):
     """Each once, no more than so many at a time, and more than so many bytes only if it is one message."""
     chosen = np.array(
         data.draw(st.lists(st.integers(0, max(len(messages) - 1, 0)), unique=True, max_size=len(messages))), np.int64
@@ -31,18 +31,18 @@ def test_stretches_are_the_chosen_messages_in_order(messages, data, most_rows, m
     chosen.sort()
     found: list[bytes] = []
 
-    def decode(stretch, rows):
-        assert len(stretch) == len(rows)
-        assert stretch.first_row == len(found)
-        assert [stretch.name(i) for i in range(len(rows))] == [f"message {row}" for row in rows]
+    def decode(chunk, rows):
+        assert len(chunk) == len(rows)
+        assert chunk.first_row == len(found)
+        assert [chunk.name(i) for i in range(len(rows))] == [f"message {row}" for row in rows]
         assert len(rows) <= most_rows
-        assert len(rows) == 1 or stretch.ends[-1] - stretch.starts[0] <= most_bytes
-        found.extend(stretch.data[a:b].tobytes() for a, b in zip(stretch.starts, stretch.ends, strict=True))
+        assert len(rows) == 1 or chunk.ends[-1] - chunk.starts[0] <= most_bytes
+        found.extend(chunk.data[a:b].tobytes() for a, b in zip(chunk.starts, chunk.ends, strict=True))
         return len(rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode_chunk, "STRETCH_ROWS", most_rows)
-        patch.setattr(decode_chunk, "STRETCH_BYTES", most_bytes)
+        patch.setattr(decode_chunk, "DECODE_CHUNK_ROWS", most_rows)
+        patch.setattr(decode_chunk, "DECODE_CHUNK_BYTES", most_bytes)
         counts = decode_in_chunks(MessageArray.of(messages), chosen, lambda i: f"message {i}", decode)
     assert found == [messages[i] for i in chosen]
     assert sum(counts) == len(chosen)
@@ -54,10 +54,10 @@ def test_skipped_bytes():
     assert parts == [b"XY"]
 
 
-def test_stretches_that_are_too_large_are_halved():
+def test_chunks_that_are_too_large_are_halved():
     sizes = []
 
-    def decode(stretch, rows):
+    def decode(chunk, rows):
         sizes.append(len(rows))
         if len(rows) > 2:
             raise TooLargeError
@@ -69,7 +69,7 @@ def test_stretches_that_are_too_large_are_halved():
 
 
 def test_values_that_are_too_large_together(monkeypatch):
-    """Long numerics are written in several stretches; one that is too long alone cannot be represented."""
+    """Long numerics are written in several chunks; one that is too long alone cannot be represented."""
     monkeypatch.setattr(numeric, "_MAX_TEXT_BYTES", 300)
     messages = [encode(Insert(7, (Value(ValueKind.BINARY, HUNDREDTHS),)))] * 10
     table = RowMessages(messages).decode(NUMERICS, [resolve(1700, -1)])
@@ -84,13 +84,13 @@ def test_values_that_are_too_large_together(monkeypatch):
 def test_checks_name_the_first_place():
     joined = MessageArray.of([b"abc", b"defg"])
 
-    def decode(stretch, _):
+    def decode(chunk, _):
         owners, positions = np.array([0, 1, 1]), np.array([1, 4, 5])
-        stretch.check(np.array([True, True, True]), owners, positions, "fine")
+        chunk.check(np.array([True, True, True]), owners, positions, "fine")
         with pytest.raises(MalformedMessage, match="malformed b message at offset 1: bad"):
-            stretch.check(np.array([True, False, False]), owners, positions, "bad")
-        stretch.check_end(np.array([0, 1]), np.array([3, 7]))
+            chunk.check(np.array([True, False, False]), owners, positions, "bad")
+        chunk.check_end(np.array([0, 1]), np.array([3, 7]))
         with pytest.raises(MalformedMessage, match="malformed b message at offset 3: bytes after"):
-            stretch.check_end(np.array([0, 1]), np.array([3, 6]))
+            chunk.check_end(np.array([0, 1]), np.array([3, 6]))
 
     decode_in_chunks(joined, np.arange(2), lambda i: "ab"[i], decode)
