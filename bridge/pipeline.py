@@ -21,8 +21,9 @@ from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
-from bridge.publication.reapply import apply_publications, definitions_of
+from bridge.publication.definitions import load_optional
 from bridge.receive.options import pgoutput_options
+from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import not_there
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
@@ -102,7 +103,7 @@ class Published:
             PublicationError: The definitions cannot be re-applied rightly to the server's tables.
             ConfigError: A row filter cannot be computed as PostgreSQL does, or the definitions' file cannot be used.
         """
-        definitions = definitions_of(subscription)
+        definitions = load_optional(subscription.publication_definitions)
         if missing := publisher.missing(subscription.publications):
             log.warning(
                 not_there(missing),
@@ -111,7 +112,7 @@ class Published:
             )
         applied = None
         if definitions is not None:
-            applied = apply_publications(subscription, publisher, definitions)
+            applied = apply_publications(publisher, subscription.publications, definitions)
             applied.check()
             for gap in applied.gaps:
                 log.warning("the stream lacks something that the definitions publish", gap=gap.message)
@@ -149,7 +150,8 @@ class Published:
             return Routes(subscribed, cut_identities, subscription=name, replaced=replaced)
 
         def look() -> Routing:
-            return apply_publications(self.subscription, self.publisher, self._definitions, missing_ok=True).routing
+            names = self.subscription.publications
+            return apply_publications(self.publisher, names, self._definitions, missing_ok=True).routing
 
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.errors import PublisherError
+from bridge.publication.definitions import load_optional
 from bridge.publication.holdable import unheld
 from bridge.publication.publication import ACTIONS, DML, Publication
 from bridge.publication.publication import render as statements
-from bridge.publication.reapply import apply_publications, definitions_of
+from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, not_there
-from bridge.receive.relations import read_publications
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,11 +45,11 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
 
 
 def _one(subscription: Subscription) -> dict[str, Any]:
-    definitions = definitions_of(subscription)
+    definitions = load_optional(subscription.publication_definitions)
     with _publisher(subscription) as publisher:
         missing = publisher.missing(subscription.publications)
         notes = [not_there(missing)] if missing else []
-        applied = apply_publications(subscription, publisher, definitions)
+        applied = apply_publications(publisher, subscription.publications, definitions)
     names = subscription.publications if definitions is None else [item.name for item in definitions]
     return {
         "name": subscription.name,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.errors import ConfigError
+from bridge.publication.definitions import load_optional
 from bridge.publication.holdable import left_out
-from bridge.publication.reapply import apply_publications, definitions_of
+from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, not_there
 from bridge.sync.plan import plan
 from bridge.track import refresh
@@ -73,13 +74,13 @@ def ask(
 
 def _published(subscription: Subscription) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
     """What is published, and which publications do not exist."""
-    definitions = definitions_of(subscription)
+    definitions = load_optional(subscription.publication_definitions)
     with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
         missing = publisher.missing(subscription.publications)
         if definitions is None:
             tables = publisher.tables(subscription.publications)
         else:
-            applied = apply_publications(subscription, publisher, definitions)
+            applied = apply_publications(publisher, subscription.publications, definitions)
             applied.check()
             tables = applied.routing.tables()
     return {(table.namespace, table.name): table for table in tables}, missing

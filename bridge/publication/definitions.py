@@ -8,6 +8,7 @@ refuses without a look at its tables is refused here, in its words; the rest is 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from bridge.errors import ConfigError
@@ -17,7 +18,6 @@ from bridge.sqltext.tokens import RESERVED, Kind, LexicalError, Token, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 class DefinitionError(ConfigError):
@@ -35,6 +35,11 @@ def load(path: Path) -> tuple[Publication, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"publication definitions {path} cannot be read: {error}") from error
     return parse(text, str(path))
+
+
+def load_optional(path: str | None) -> tuple[Publication, ...] | None:
+    """Read the file that `publication_definitions` names; None without one. Raises as `load` does."""
+    return None if path is None else load(Path(path))
 
 
 def parse(text: str, file: str) -> tuple[Publication, ...]:

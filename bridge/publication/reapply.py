@@ -1,22 +1,23 @@
-"""A subscription's publications on its server: those of its definitions file, or the server's own."""
+"""Publications of a definitions file, re-applied to the stream of the server's own; or those alone, without a file.
+
+`bridge.receive.publications` reads the catalog for it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
 from bridge.publication.coverage import Gap, gaps
-from bridge.publication.definitions import load
 from bridge.publication.identity import Refusal, refusals
 from bridge.publication.routing import Routing
-from bridge.receive.relations import read_publications, read_relations
 
 if TYPE_CHECKING:
-    from bridge.config import Subscription
+    from collections.abc import Sequence
+
     from bridge.publication.publication import Publication
-    from bridge.receive.publisher import Publisher
+    from bridge.publication.tables import Relations
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Applied:
     Attributes:
         routing: By the definitions, or by the server's publications where there are none.
         stream: By the server's publications: as which tables, and how, changes arrive.
-        gaps: What the stream lacks for the definitions.
+        gaps: What the definitions need and the stream does not carry.
         refusals: UPDATEs and DELETEs that the server would refuse if the definitions were its own publications.
     """
 
@@ -36,10 +37,10 @@ class Applied:
     refusals: tuple[Refusal, ...] = ()
 
     def check(self) -> None:
-        """Refuse what cannot be re-applied rightly.
+        """Refuse definitions that the stream cannot serve.
 
         Raises:
-            PublicationError: The stream lacks what they need.
+            PublicationError: The stream does not carry what they need.
         """
         for gap in self.gaps:
             if gap.fatal:
@@ -48,38 +49,26 @@ class Applied:
                 )
 
 
-def definitions_of(subscription: Subscription) -> tuple[Publication, ...] | None:
-    """The publications of the subscription's file; None without one.
-
-    Raises:
-        ConfigError: The file has changed since the configuration was read, and cannot be used now.
-    """
-    path = subscription.publication_definitions
-    return None if path is None else load(Path(path))
-
-
-def apply_publications(
-    subscription: Subscription,
-    publisher: Publisher,
-    definitions: tuple[Publication, ...] | None,
+def reapply(
+    definitions: Sequence[Publication] | None,
+    server_publications: Sequence[Publication],
+    relations: Relations,
     *,
     missing_ok: bool = False,
 ) -> Applied:
-    """Read the catalog, and work out what applies.
+    """Work out what applies to a subscription's stream.
 
     Args:
-        subscription: Names the server's publications.
-        publisher: The server.
-        definitions: What `definitions_of` gave; read once, so that a file that is being edited does no harm.
-        missing_ok: A table of the definitions that is not there is passed over: for a look at the catalog while
-            the stream runs, when a table may just have been dropped.
+        definitions: The publications of the subscription's file; None without one.
+        server_publications: The server's publications that the stream has.
+        relations: The server's tables.
+        missing_ok: Pass over tables of the definitions that do not exist: while the stream runs, one may just have
+            been dropped.
 
     Raises:
-        PublicationError: The publications do not fit the tables, or not each other.
-        PublisherError: A publication does not exist, or the server cannot answer.
+        PublicationError: The publications contradict the tables or each other.
     """
-    relations = read_relations(publisher)
-    stream = Routing(read_publications(publisher, subscription.publications), relations, missing_ok=True)
+    stream = Routing(server_publications, relations, missing_ok=True)
     if definitions is None:
         return Applied(stream, stream)
     routing = Routing(definitions, relations, missing_ok=missing_ok)

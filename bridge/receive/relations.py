@@ -1,20 +1,14 @@
-"""What of the publisher's catalog decides on publishing: its tables, how they hang together, and its publications.
-
-Wider than `Publisher.tables`, which asks the server what its publications come to: from these facts
-`bridge.filter` works it out for any publications, those of a file too.
-"""
+"""The tables of the publisher's database, read from its catalog as `bridge.publication.tables` has them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import PublisherError
-from bridge.publication.publication import ACTIONS, Publication, PublishedBy
 from bridge.publication.tables import CatalogColumn, CatalogRelation, Collation, Relations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from bridge.receive.publisher import Publisher
 
@@ -66,41 +60,4 @@ def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:
         row["in_replica_identity_index"],
         in_identity,
         collation,
-    )
-
-
-def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publication, ...]:
-    """The server's own publications, in the order of `names`; without those that do not exist (`Publisher.missing`).
-
-    A filter is what pg_get_expr makes of it; every table is ONLY, because inheritors are members of their own.
-
-    Raises:
-        PublisherError: As `Publisher.missing`, or the catalog cannot be read.
-    """
-    names = publisher.existing(names)
-    wanted = {"publications": list(names)}
-    tables: dict[str, list[PublishedBy]] = defaultdict(list)
-    schemas: dict[str, list[str]] = defaultdict(list)
-    version = 15 if publisher.version >= 150000 else 14
-    for row in publisher.rows(f"publication_members_{version}", wanted):
-        if row["name"] is None:
-            schemas[row["publication"]].append(row["namespace"])
-        else:
-            columns = None if row["columns"] is None else tuple(row["columns"])
-            table = PublishedBy(row["namespace"], row["name"], True, columns, row["row_filter"])
-            tables[row["publication"]].append(table)
-    made = {row["name"]: row for row in publisher.rows("publications", wanted)}
-    if gone := [name for name in names if name not in made]:
-        raise PublisherError(f'publication "{gone[0]}" does not exist on the publisher', retry=True)
-    return tuple(
-        Publication(
-            name,
-            tuple(tables[name]),
-            tuple(schemas[name]),
-            made[name]["all_tables"],
-            frozenset(action for action in ACTIONS if made[name][f"pub{action}"]),
-            made[name]["via_root"],
-            "stored" if made[name]["generated_columns"] == "s" else "none",
-        )
-        for name in names
     )

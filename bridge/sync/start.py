@@ -9,8 +9,8 @@ from bridge import faults
 from bridge.errors import PublisherError
 from bridge.receive.history import check_history
 from bridge.receive.options import pgoutput_options
+from bridge.receive.publications import read_publications
 from bridge.receive.publisher import psql_name
-from bridge.receive.relations import read_publications
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
 from bridge.track.timeline import set_timeline, timeline
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.publication.definitions import DefinitionError, load, parse
+from bridge.publication.definitions import DefinitionError, load, load_optional, parse
 from bridge.publication.publication import ACTIONS, Publication, PublishedBy
 
 
@@ -189,3 +189,14 @@ def test_load(tmp_path):
         load(path)
     path.write_text("CREATE PUBLICATION p")
     assert load(path) == (Publication("p"),)
+
+
+def test_load_optional(tmp_path):
+    """A file that was mended or broken since the configuration was read is read as it is now."""
+    assert load_optional(None) is None
+    path = tmp_path / "f.sql"
+    path.write_text("CREATE PUBLICATION p")
+    assert load_optional(str(path)) == (Publication("p"),)
+    path.write_text("CREATE")
+    with pytest.raises(DefinitionError, match=r"f.sql:1:1: syntax error"):
+        load_optional(str(path))
