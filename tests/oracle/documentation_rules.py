@@ -23,9 +23,9 @@ class Rule(NamedTuple):
     proofs: tuple[str, ...]
 
 
-_FILTER: Final = "tests/bridge/filter"
+_PUBLICATION: Final = "tests/bridge/publication"
 _EXAMPLE: Final = "tests/oracle/test_identity.py::test_the_documentations_example"
-_IDENTITY: Final = f"{_FILTER}/test_identity.py::test_against_the_servers_own_refusal"
+_IDENTITY: Final = f"{_PUBLICATION}/test_identity.py::test_against_the_servers_own_refusal"
 _REFUSED: Final = "tests/oracle/test_refusals.py::test_in_the_servers_words"
 
 PUBLICATION: Final = (
@@ -38,14 +38,14 @@ PUBLICATION: Final = (
     ("the replica identity is the primary key, another unique index, or full", "publications", "identity", "nulls"),
     (
         "without one, UPDATE and DELETE cause an error on the publisher",
-        f"{_FILTER}/test_identity.py::test_table_without_identity_is_the_servers_business",
+        f"{_PUBLICATION}/test_identity.py::test_table_without_identity_is_the_servers_business",
     ),
     ("INSERT can proceed regardless of any replica identity", "identity"),
-    ("ALTER PUBLICATION adds tables and schemas", f"{_FILTER}/test_definitions.py::test_what_pg_dump_writes"),
+    ("ALTER PUBLICATION adds tables and schemas", f"{_PUBLICATION}/test_definitions.py::test_what_pg_dump_writes"),
 )
 SUBSCRIPTION: Final = (
     ("tables are matched by the fully qualified name", "tests/bridge/apply/batch/test_routes.py::test_by_name"),
-    ("only regular tables may be the target", f"{_FILTER}/test_membership.py::test_refused_in_the_servers_words"),
+    ("only regular tables may be the target", f"{_PUBLICATION}/test_membership.py::test_refused_in_the_servers_words"),
     ("columns are matched by name, whatever their order", "columns", "root", "middle"),
     ("Examples: pub1, pub2, pub3a, pub3b", "subscriptions"),
 )
@@ -59,7 +59,7 @@ ROW_FILTERS: Final = (
         "simple expressions: nothing user-defined or mutable, no system columns; so no role matters to them",
         _REFUSED,
         "tests/oracle/test_refusals.py::test_in_other_words",
-        f"{_FILTER}/test_row_filter.py::test_what_the_server_refuses_in_its_own_words",
+        "tests/bridge/rowfilter/test_row_filter.py::test_what_the_server_refuses_in_its_own_words",
     ),
     ("with UPDATE or DELETE, only columns of the replica identity", _IDENTITY, _EXAMPLE),
     ("with INSERT alone, any column", "identity", "publish", "generated"),
@@ -94,27 +94,34 @@ COLUMN_LISTS: Final = (
     ),
     ("only simple column references", _REFUSED),
     ("the order in the list is not preserved", "columns"),
-    ("no list beside FOR TABLES IN SCHEMA", f"{_FILTER}/test_definitions.py::test_refused_in_the_servers_words"),
+    ("no list beside FOR TABLES IN SCHEMA", f"{_PUBLICATION}/test_definitions.py::test_refused_in_the_servers_words"),
     ("publish_via_partition_root: the root's list, or each partition's", "root", "root_stream", "leaves"),
     ("with UPDATE or DELETE, a list includes the replica identity", _IDENTITY),
     ("with INSERT alone, it may omit it", "publish"),
     ("no effect for TRUNCATE", "truncate"),
     ("only the published columns are copied", "listed", "leaves"),
-    ("different lists of one table are an error", f"{_FILTER}/test_routing.py::test_different_column_lists"),
+    ("different lists of one table are an error", f"{_PUBLICATION}/test_routing.py::test_different_column_lists"),
     ("Examples: p1", "columns"),
 )
 GENERATED_COLUMNS: Final = (
     ("published where a list names them, or by publish_generated_columns", "generated"),
-    ("a list has precedence over the parameter", "generated", f"{_FILTER}/test_routing.py::test_generated_columns"),
-    ("different values are an error", f"{_FILTER}/test_routing.py::test_different_publish_generated_columns"),
-    ("virtual ones are not published", "generated", f"{_FILTER}/test_coverage.py::test_virtual_columns"),
-    ("a replica identity has none unpublished", f"{_FILTER}/test_identity.py::test_generated_columns_in_the_identity"),
+    (
+        "a list has precedence over the parameter",
+        "generated",
+        f"{_PUBLICATION}/test_routing.py::test_generated_columns",
+    ),
+    ("different values are an error", f"{_PUBLICATION}/test_routing.py::test_different_publish_generated_columns"),
+    ("virtual ones are not published", "generated", f"{_PUBLICATION}/test_coverage.py::test_virtual_columns"),
+    (
+        "a replica identity has none unpublished",
+        f"{_PUBLICATION}/test_identity.py::test_generated_columns_in_the_identity",
+    ),
 )
 RESTRICTIONS: Final = (
     ("TRUNCATE empties the same group, minus what is not subscribed", "truncate"),
     (
         "views, foreign tables and so on are an error",
-        f"{_FILTER}/test_membership.py::test_refused_in_the_servers_words",
+        f"{_PUBLICATION}/test_membership.py::test_refused_in_the_servers_words",
     ),
     ("changes originate from the leaf partitions by default", "leaves", "via_child"),
     ("targets may be partitions, or independent tables", "root", "middle"),
@@ -123,13 +130,13 @@ RESTRICTIONS: Final = (
         "TRUNCATE of a partition is not the root's (but in a stream of partitions that of all of them is taken for it)",
         "root",
         "root_stream",
-        f"{_FILTER}/test_routing.py::test_truncate_of_a_leaf_under_a_published_root",
+        f"{_PUBLICATION}/test_routing.py::test_truncate_of_a_leaf_under_a_published_root",
     ),
 )
 CREATE_PUBLICATION: Final = (
     (
         "tables that inherit are added with the one that is named; the copy of each has its own rows",
-        f"{_FILTER}/test_membership.py::test_members_are_the_servers",
+        f"{_PUBLICATION}/test_membership.py::test_members_are_the_servers",
         "tests/bridge/sync/test_copy.py::test_copy_statement",
     ),
 )
