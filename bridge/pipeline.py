@@ -22,7 +22,7 @@ from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.publication.definitions import load_optional
-from bridge.receive.options import pgoutput_options
+from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import not_there
 from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
-    from bridge.receive.broken_off import BrokenOff
+    from bridge.receive.filter_server import FilterServer
     from bridge.receive.publisher import Publisher
-    from bridge.receive.verdicts import FilterServer
+    from bridge.receive.streaming_fallback import BrokenOff
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage

@@ -24,10 +24,10 @@ from bridge.errors import (
     TargetBusy,
 )
 from bridge.pipeline import Published, stream
-from bridge.publication import holdable
-from bridge.receive.broken_off import BrokenOff
+from bridge.publication import delta_columns
+from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.receive.verdicts import FilterServer
+from bridge.receive.streaming_fallback import BrokenOff
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
@@ -262,7 +262,7 @@ class SubscriptionWorker:
     def _leave_out(self, published: Published) -> list[str]:
         """Warn once of the tables that Delta cannot hold; returns their names."""
         rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
-        found = holdable.left_out(published.tables, [(rel.namespace, rel.name) for rel in rels])
+        found = delta_columns.left_out(published.tables, [(rel.namespace, rel.name) for rel in rels])
         reasons = {name: why.reason for name, why in found.items()}
         for name in left_out.put(self._catalog, self._name, reasons):
             self._log.warning(

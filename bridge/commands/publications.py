@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bridge.errors import PublisherError
 from bridge.publication.definitions import load_optional
-from bridge.publication.holdable import unheld
+from bridge.publication.delta_columns import unheld
 from bridge.publication.publication import ACTIONS, DML, Publication
 from bridge.publication.publication import render as statements
 from bridge.receive.publications import apply_publications, read_publications

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import ConfigError
 from bridge.publication.definitions import load_optional
-from bridge.publication.holdable import left_out
+from bridge.publication.delta_columns import left_out
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, not_there
 from bridge.sync.plan import plan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bridge.config import Subscription
-    from bridge.publication.holdable import Unheld
+    from bridge.publication.delta_columns import Unheld
     from bridge.publication.published_table import PublishedTable
     from bridge.sync.plan import Plan
     from bridge.track.catalog import Catalog

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
-from bridge.publication.identity import column_names
 from bridge.publication.publication import ACTIONS
+from bridge.publication.replica_identity import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

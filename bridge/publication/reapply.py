@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
 from bridge.publication.coverage import Gap, gaps
-from bridge.publication.identity import Refusal, refusals
+from bridge.publication.replica_identity import Refusal, refusals
 from bridge.publication.routing import Routing
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import psycopg
 
 from bridge.errors import PublisherError, SlotMoved, SyncError
 from bridge.receive.connection import connect, translated
-from bridge.receive.history import ServerIdentity
+from bridge.receive.timeline_history import ServerIdentity
 from protocol.lsn import Lsn
 from protocol.walsender import quote_identifier
 

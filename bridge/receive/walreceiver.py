@@ -21,7 +21,7 @@ from bridge import faults
 from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
-from bridge.receive.silence import Silence
+from bridge.receive.wal_receiver_timeout import Silence
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.errors import PublisherError
-from bridge.receive.history import check_history
-from bridge.receive.options import pgoutput_options
+from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import read_publications
 from bridge.receive.publisher import psql_name
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
+from bridge.receive.timeline_history import check_history
 from bridge.track.timeline import set_timeline, timeline
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bridge.config import Subscription
     from bridge.errors import BridgeError
     from bridge.publication.published_table import PublishedTable
-    from bridge.receive.history import ServerIdentity
     from bridge.receive.publisher import Publisher, SlotStatus
+    from bridge.receive.timeline_history import ServerIdentity
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn

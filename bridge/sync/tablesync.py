@@ -26,7 +26,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.evolution.tracker import columns_of
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
-from bridge.publication.holdable import unheld
+from bridge.publication.delta_columns import unheld
 from bridge.sync.copy import read_table
 from bridge.sync.progress import CopyMonitor
 from bridge.sync.table_lock import HeldTable

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING
 from bridge import faults, log, session
 from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
 from bridge.pipeline import Published, spool_folder, stream
-from bridge.receive.broken_off import BrokenOff
+from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
-from bridge.receive.verdicts import FilterServer
+from bridge.receive.streaming_fallback import BrokenOff
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh

@@ -13,8 +13,8 @@ from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.config import Subscription
 from bridge.errors import ConfigError, StreamError
 from bridge.pipeline import Published
-from bridge.receive.broken_off import PATIENCE, BrokenOff
 from bridge.receive.publisher import Publisher
+from bridge.receive.streaming_fallback import PATIENCE, BrokenOff
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 

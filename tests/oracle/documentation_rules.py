@@ -25,7 +25,7 @@ class Rule(NamedTuple):
 
 _PUBLICATION: Final = "tests/bridge/publication"
 _EXAMPLE: Final = "tests/oracle/test_identity.py::test_the_documentations_example"
-_IDENTITY: Final = f"{_PUBLICATION}/test_identity.py::test_against_the_servers_own_refusal"
+_IDENTITY: Final = f"{_PUBLICATION}/test_replica_identity.py::test_against_the_servers_own_refusal"
 _REFUSED: Final = "tests/oracle/test_refusals.py::test_in_the_servers_words"
 
 PUBLICATION: Final = (
@@ -38,7 +38,7 @@ PUBLICATION: Final = (
     ("the replica identity is the primary key, another unique index, or full", "publications", "identity", "nulls"),
     (
         "without one, UPDATE and DELETE cause an error on the publisher",
-        f"{_PUBLICATION}/test_identity.py::test_table_without_identity_is_the_servers_business",
+        f"{_PUBLICATION}/test_replica_identity.py::test_table_without_identity_is_the_servers_business",
     ),
     ("INSERT can proceed regardless of any replica identity", "identity"),
     ("ALTER PUBLICATION adds tables and schemas", f"{_PUBLICATION}/test_definitions.py::test_what_pg_dump_writes"),
@@ -114,7 +114,7 @@ GENERATED_COLUMNS: Final = (
     ("virtual ones are not published", "generated", f"{_PUBLICATION}/test_coverage.py::test_virtual_columns"),
     (
         "a replica identity has none unpublished",
-        f"{_PUBLICATION}/test_identity.py::test_generated_columns_in_the_identity",
+        f"{_PUBLICATION}/test_replica_identity.py::test_generated_columns_in_the_identity",
     ),
 )
 RESTRICTIONS: Final = (

@@ -1,8 +1,8 @@
 """What the documentation says is not allowed: the server and the definitions refuse the same text.
 
-Without Spark. What the server refuses by the statement alone, by its tables, by the replica identity and by a second
-publication, in its own words, is in tests/bridge/filter: `test_definitions`, `test_membership`, `test_identity` and
-`test_routing`. Here is the rest, and the reason where the words are not the server's.
+Without Spark. tests/bridge/publication has what the server refuses in its own words: by the statement alone
+(`test_definitions`), by its tables (`test_membership`), by the replica identity and by a second publication. Here is
+the rest, and the reason where the words are not the server's.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from bridge.errors import ApplyError, SyncError
-from bridge.publication.holdable import left_out
+from bridge.publication.delta_columns import left_out
 from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher as Server
 from protocol.columns import RowMessages

@@ -9,7 +9,7 @@ from bridge import remedies
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.errors import PublicationError, TargetError
-from bridge.publication.identity import refusals_of
+from bridge.publication.replica_identity import refusals_of
 from bridge.publication.tables import announced, described
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.row_filters import FilterMaker
     from bridge.apply.batch.subscribed import Subscribed
-    from bridge.publication.identity import Refusal
+    from bridge.publication.replica_identity import Refusal
     from bridge.publication.routing import Entry, Routing
     from bridge.publication.tables import CatalogRelation
     from protocol.lsn import Lsn

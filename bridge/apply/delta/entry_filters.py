@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters, Verdicts
-from bridge.publication.identity import column_names
+from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter
 from bridge.rowfilter.on_server import server_filter
 from bridge.rowfilter.on_server.server_filter import ServerColumn

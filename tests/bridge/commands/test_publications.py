@@ -11,7 +11,7 @@ from bridge.commands.publications import collect, dump, is_refused, render
 from bridge.config import Subscription
 from bridge.errors import PublicationError, PublisherError
 from bridge.publication.definitions import parse
-from tests.bridge.publication.on_server import own_publications
+from tests.bridge.publication.server_publications import own_publications
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.publication.coverage import gaps
-from bridge.publication.identity import refusals
-from tests.bridge.publication.on_server import routing
+from bridge.publication.replica_identity import refusals
+from tests.bridge.publication.server_publications import routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, c int);

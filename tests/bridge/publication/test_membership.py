@@ -8,7 +8,7 @@ import pytest
 from bridge.errors import PublicationError
 from bridge.publication.definitions import parse
 from bridge.publication.membership import resolve
-from tests.bridge.publication.on_server import members, own_publications, routing
+from tests.bridge.publication.server_publications import members, own_publications, routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, g int GENERATED ALWAYS AS (a) STORED);

@@ -15,7 +15,7 @@ from bridge.publication.publication import ACTIONS, DML, Publication, PublishedB
 from bridge.publication.routing import Routing
 from bridge.publication.tables import described
 from protocol.messages import Column, Relation
-from tests.bridge.publication.on_server import Decoder, Sent, own_routing, own_tables, relation, routing
+from tests.bridge.publication.server_publications import Decoder, Sent, own_routing, own_tables, relation, routing
 
 if TYPE_CHECKING:
     from bridge.publication.routing import Entry

@@ -9,7 +9,7 @@ from bridge.publication.definitions import parse
 from bridge.publication.publication import render
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher as Server
-from tests.bridge.publication.on_server import own_publications
+from tests.bridge.publication.server_publications import own_publications
 
 
 def test_publications_of_the_server(publisher):

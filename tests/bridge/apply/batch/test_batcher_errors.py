@@ -13,7 +13,7 @@ from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.target.target import Target, target_schema
 from bridge.errors import ApplyError
-from bridge.publication.identity import Refusal
+from bridge.publication.replica_identity import Refusal
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Update
 from protocol.values.types import resolve

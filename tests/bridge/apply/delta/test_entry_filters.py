@@ -10,12 +10,12 @@ from bridge.apply.delta.entry_filters import AnyOf, EntryFilters
 from bridge.config import Subscription
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
+from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
-from bridge.receive.verdicts import FilterServer
 from bridge.rowfilter.row_filter import RowFilterError
 from protocol.values.types import resolve
-from tests.bridge.publication.on_server import routing
+from tests.bridge.publication.server_publications import routing
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from psycopg.pq import TransactionStatus
 
 from bridge.config import Subscription
 from bridge.errors import PublisherError
-from bridge.receive.options import pgoutput_options
+from bridge.receive.pgoutput_options import pgoutput_options
 from protocol.lsn import INVALID
 from protocol.walsender import start_replication
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.receive.broken_off import PATIENCE, BrokenOff
+from bridge.receive.streaming_fallback import PATIENCE, BrokenOff
 from protocol.lsn import Lsn
 
 AT, FLUSHED = Lsn(100), Lsn(500)

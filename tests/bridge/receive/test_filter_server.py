@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.config import Subscription
 from bridge.errors import ConfigError, PublisherError
-from bridge.receive.verdicts import FilterServer
+from bridge.receive.filter_server import FilterServer
 from bridge.rowfilter.on_server.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.rowfilter.row_filter import RowFilterError
 from protocol.messages import Tuple, Value, ValueKind

@@ -7,11 +7,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from bridge.publication.identity import column_names, refusals, refusals_of
+from bridge.publication.replica_identity import column_names, refusals, refusals_of
 from bridge.publication.routing import Routing
 from bridge.publication.tables import announced
 from protocol.messages import Column, Relation
-from tests.bridge.publication.on_server import relation, routing
+from tests.bridge.publication.server_publications import relation, routing
 
 TABLES = """
     CREATE TABLE t (a int PRIMARY KEY, b int, c int);

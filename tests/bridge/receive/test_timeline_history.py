@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import PublisherError, WentBack
-from bridge.receive.history import ServerIdentity, check_history, switch_point
+from bridge.receive.timeline_history import ServerIdentity, check_history, switch_point
 from protocol.lsn import Lsn
 
 HISTORY = "1\t0/3000110\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-11-22 18:00:00+00\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.holdable import left_out, unheld
+from bridge.publication.delta_columns import left_out, unheld
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.errors import PublisherError
 from bridge.receive import walreceiver
-from bridge.receive.silence import Silence
+from bridge.receive.wal_receiver_timeout import Silence
 from tests.bridge.receive.streams import Stream, ids, insert, wait_for
 
 if TYPE_CHECKING:
