@@ -1,36 +1,90 @@
-"""The README names what there is: every command, every configuration key, every folder."""
+"""README.md and docs/ name what there is: commands, options, keys with their defaults, links, files, make targets."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
 
+from bridge import session
 from bridge.cli import app
-from bridge.config import Subscription
+from bridge.config import Config, Spark, Subscription
 from bridge.errors import BridgeError
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "tests" / "README.md")
+}
+README = PAGES["README.md"]
+DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group
+KEYS = {**Config.model_fields, **Spark.model_fields, **Subscription.model_fields}
+NO_KEYS = {"name", "subscription", "spark", "conf"}  # tables of the file
+
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("command", sorted(get_command(app).commands))  # type: ignore[attr-defined]  # a group
-def test_readme_names_every_command(command):
-    assert f"pgbridge {command}" in README or f"`{command} SUB`" in README
+def blocks(text: str) -> list[str]:
+    """The lines of all code blocks."""
+    return [line for block in _FENCE.findall(text) for line in block.splitlines()[1:-1]]
 
 
-@pytest.mark.parametrize("key", sorted(Subscription.model_fields.keys() - {"name"}))
-def test_readme_names_every_key(key):
-    assert re.search(rf"`{key}\b", README)
+def spans(text: str) -> list[str]:
+    """Inline code."""
+    return re.findall(r"`([^`\n]+)`", _FENCE.sub("", text))
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "bench", "fuzz"])
-def test_readme_and_makefile_have_the_commands(target):
-    assert f"make {target}" in README
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+def cells(page: str) -> dict[str, list[str]]:
+    """The other cells of each row of a page's tables, by each name in the row's first cell."""
+    rows = [line.strip("|").split("|") for line in PAGES[page].splitlines() if line.startswith("| `")]
+    return {name: [cell.strip() for cell in row[1:]] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+# --- the pages ------------------------------------------------------------------------------------------------------
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", [name for name in DOCS if name != "README.md"])
+def test_page_begins_with_its_purpose_and_readme_links_to_it(page):
+    title, _, purpose = DOCS[page].partition("\n\n")
+    sentence = purpose.partition("\n\n")[0]
+    assert re.fullmatch(r"# [A-Z].*", title)
+    assert re.fullmatch(r"[A-Z][^.]*(\.toml[^.]*)?\.", sentence)
+    assert f"]({page})" in README
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_links_and_anchors_resolve(page):
+    broken = []
+    for target in re.findall(r"\]\(([^)]+)\)", _FENCE.sub("", PAGES[page])):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = ((ROOT / page).parent / file).resolve() if file else ROOT / page
+        headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text()), re.MULTILINE) if path.is_file() else []
+        if not path.exists() or (anchor and anchor not in map(slug, headings)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS))
+def test_paths_exist(page):
+    named = re.findall(r"(?<![\w/.<>-])((?:benchmarks|bridge|fuzz|protocol|sql|tests)/[\w./-]*)", DOCS[page])
+    assert [path for path in named if not (ROOT / path.rstrip(".")).exists()] == []
 
 
 def test_architecture_names_every_folder():
@@ -38,8 +92,117 @@ def test_architecture_names_every_folder():
     assert {
         folder
         for folder in folders | {"benchmarks/", "fuzz/", "protocol/", "sql/", "tests/"}
-        if f"`{folder}`" not in ARCHITECTURE
+        if f"`{folder}`" not in DOCS["docs/architecture.md"]
     } == set()
+
+
+def test_make_targets_exist_and_are_named():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    helped = set(re.findall(r"^#   make ([a-z-]+)", makefile, re.MULTILINE))
+    code = [line for text in PAGES.values() for line in (*blocks(text), *spans(text))]
+    named = {match[1] for line in code if (match := re.match(r"(?:\$ )?make ([a-z-]+)", line))}
+    assert named - targets == set()
+    assert helped - named == set()
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_operations_have_every_command(command):
+    assert f"\n### pgbridge {command}\n" in DOCS["docs/operations.md"] or any(
+        span.startswith(f"pgbridge {command}") for span in spans(DOCS["docs/operations.md"])
+    )
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_option_is_named(command):
+    options = {option for parameter in COMMANDS[command].params for option in parameter.opts if option[0] == "-"}
+    code = " ".join(line for text in DOCS.values() for line in (*blocks(text), *spans(text)))
+    assert {option for option in options if not re.search(rf"{option}\b", code)} == set()
+
+
+def complaint(line: str, *, whole: bool) -> str:
+    """What the command line says of a line that begins with `pgbridge`; where it is not whole, arguments may lack."""
+    _, *words = shlex.split(line, comments=True)
+    if not words or words[0] in {"--help", "--version"}:
+        return ""
+    name, *arguments = words
+    if name not in COMMANDS:
+        return f"no command {name}"
+    try:
+        COMMANDS[name].make_context(name, [word for word in arguments if word != "--help"])
+    except Exception as error:  # noqa: BLE001 - typer has click's exceptions under several names
+        return "" if type(error).__name__ == "MissingParameter" and not whole else str(error)
+    return ""
+
+
+@pytest.mark.parametrize("page", sorted(DOCS))
+def test_command_lines_parse(page):
+    lines = {line.removeprefix("$ ") for line in blocks(DOCS[page])}
+    whole = {line for line in lines if line.startswith("pgbridge ")}
+    mentioned = {span for span in spans(DOCS[page]) if span.startswith("pgbridge ")}
+    said = {line: complaint(line, whole=line in whole) for line in whole | mentioned}
+    assert {line: text for line, text in said.items() if text} == {}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS))
+def test_options_exist(page):
+    known = {
+        option
+        for command in COMMANDS.values()
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    named = {span.split()[0] for span in spans(DOCS[page]) if span.startswith("--")}
+    assert named - known == set()
+
+
+# --- configuration --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", sorted(KEYS.keys() - NO_KEYS))
+def test_configuration_has_every_key_with_its_default(key):
+    default, meaning = cells("docs/configuration.md")[key]
+    field = KEYS[key]
+    if default == "required":
+        assert field.is_required()
+    elif default:
+        value = tomllib.loads(f"default = {default.strip('`')}")["default"]
+        assert value == (str(field.default) if isinstance(field.default, Path) else field.default)
+    else:
+        assert not field.is_required()
+        assert field.default in {None, ""}, "a default is not shown"
+    allowed = [f'"{value}"' for value in get_args(field.annotation) if isinstance(value, str)]
+    assert [value for value in allowed if f"`{value}`" not in default + meaning] == []
+
+
+def test_configuration_has_no_other_key():
+    tables = re.findall(r"^\| key \| default \|.*\n\|---.*\n((?:\|.*\n)+)", DOCS["docs/configuration.md"], re.MULTILINE)
+    named = re.findall(r"^\| `(\w+)` \|", "".join(tables), re.MULTILINE)
+    assert sorted(named) == sorted(KEYS.keys() - NO_KEYS)
+
+
+@pytest.mark.parametrize(("setting", "value"), [*session.DEFAULTS.items(), *session.REQUIRED.items()])
+def test_configuration_has_every_setting_of_spark(setting, value):
+    assert cells("docs/configuration.md")[setting] == [f"`{value}`"]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS))
+def test_settings_in_text_are_allowed(page):
+    """`key = "value"` in inline code and in TOML."""
+    wrong = []
+    for line in (*spans(DOCS[page]), *blocks(DOCS[page])):
+        match = re.match(r'(?:# )?([a-z_]+) = ("[^"]*"|[\w.]+)', line)
+        if match and (field := KEYS.get(match[1])) is not None:
+            allowed = [value for value in get_args(field.annotation) if isinstance(value, str)]
+            if allowed and match[2].strip('"') not in allowed:
+                wrong.append(line)
+    assert wrong == []
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_errors_have_one_root():

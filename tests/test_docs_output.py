@@ -1,0 +1,217 @@
+"""What README.md and docs/ show as output is what the programs print, as far as that can be held without a run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bridge.cli import app
+from bridge.commands import origin, publications, status
+from bridge.demo.proof import Verdict
+from bridge.demo.screen import render_verdicts
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PUBLICATIONS = (ROOT / "docs" / "publications.md").read_text(encoding="utf-8")
+SCHEMA_CHANGES = (ROOT / "docs" / "schema-changes.md").read_text(encoding="utf-8")
+HOLE = "\0"
+
+
+@cache
+def templates(folder: str) -> frozenset[str]:
+    """All strings of a folder's sources, or of a file, with a hole for each value that is put in."""
+    found = set()
+    for path in [ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [
+                (part.value if isinstance(part.value, str) else "") if isinstance(part, ast.Constant) else HOLE
+                for part in parts
+                if isinstance(part, ast.Constant | ast.FormattedValue)
+            ]
+            found.add("".join(texts))
+    return frozenset(found)
+
+
+def told(text: str, sources: frozenset[str]) -> bool:
+    """Whether one of the sources makes this text; words that are put into it must come from a source, too."""
+    for template in sources:
+        pieces = template.split(HOLE)
+        if not "".join(pieces).strip() or not all(piece in text for piece in pieces):
+            continue
+        pattern = re.escape(template).replace(re.escape(HOLE), "(.*?)")
+        match = re.fullmatch(pattern, text)
+        if match and all(" " not in value.strip() or told(value, sources) for value in match.groups()):
+            return True
+    return False
+
+
+def block_with(page: str, first: str) -> list[str]:
+    """The lines of the code block that has this line, from it on."""
+    for block in re.findall(r"^```.*?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        lines: list[str] = block.splitlines()
+        if first in lines:
+            return lines[lines.index(first) + 1 :]
+    raise AssertionError(f"there is no {first!r}")
+
+
+def printed(renderable: object) -> list[str]:
+    """What a command prints where the output is no terminal: 80 columns."""
+    output = io.StringIO()
+    Console(file=output, width=80).print(renderable)
+    return [line.rstrip() for line in output.getvalue().rstrip().splitlines()]
+
+
+# --- the demo -------------------------------------------------------------------------------------------------------
+
+
+def demo_lines() -> list[str]:
+    """The README's, with what stands on a second line put back."""
+    return re.sub(r"\n {8}(?=\S)", " ", "\n".join(block_with(README, "$ make demo"))).splitlines()
+
+
+def test_demo_tells_the_events():
+    events = [line[8:] for line in demo_lines() if re.match(r" *\d+ s  ", line)]
+    assert len(events) > 10
+    assert [event for event in events if not told(event, templates("bridge/demo"))] == []
+
+
+def test_demo_prints_the_verdicts():
+    lines = [line for line in demo_lines() if not re.match(r" *\d+ s  ", line)]
+    rows = [line.split() for line in lines[1:]]
+    verdicts = [
+        Verdict(subscription, table, int(count.replace(",", "")), int(columns), Path(), ())
+        for subscription, table, columns, count, _ in rows
+    ]
+    assert lines == printed(render_verdicts(verdicts))
+
+
+def test_a_changed_event_would_be_seen():
+    sources = frozenset({f"kill -9 {HOLE}: pgbridge is dead{HOLE}", f", in the middle of {HOLE}"})
+    assert told("kill -9 12: pgbridge is dead, in the middle of 0/1", sources)
+    assert not told("kill -9 12: pgbridge is dead, at the end of 0/1", sources)
+    assert not told("kill -9 12: pgbridge has died", sources)
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+ERROR = """\
+column "placed": value 'infinity' cannot be represented: the column holds the years 0001 to 9999 only
+CONTEXT:  processing remote data for replication origin "pgbridge_shop_pub" during message type "UPDATE" for \
+replication target relation "public.orders" column "placed" in transaction 806, finished at 0/2F52788
+HINT:  set unrepresentable = "null" to store NULL for such values"""
+
+
+def subscription(state: str, remote: str, received: str, lag: int, errors: int, tables: str, error: str = ""):
+    """A subscription of the status document."""
+    return {
+        "name": "shop_pub",
+        "state": state,
+        "remote_lsn": remote,
+        "received_lsn": received,
+        "confirmed_flush_lsn": remote,
+        "lag_bytes": lag,
+        "skip_lsn": None,
+        "apply_error_count": errors,
+        "sync_error_count": 0,
+        "last_error": error and {"time": "2026-11-22T21:58:03+00:00", "message": error, "finish_lsn": "0/2F52788"},
+        "tables": [
+            {"name": f"public.{table}", "state": "r", "path": f"/srv/shop/lake/public/{table}"}
+            for table in tables.split()
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        (README, subscription("stopped", "0/2F4EEF8", "0/2F4EEF8", 14 << 10, 0, "orders")),
+        (
+            OPERATIONS[: OPERATIONS.index("## Errors")],
+            subscription("streaming", "0/2F696C0", "0/2F696C0", 0, 3, "customers orders"),
+        ),
+        (
+            OPERATIONS[OPERATIONS.index("## Errors") :],
+            subscription("error", "0/2F526E8", "0/2F527B8", 208, 3, "orders", ERROR),
+        ),
+    ],
+    ids=["caught up", "streaming", "error"],
+)
+def test_status(page, shown):
+    assert block_with(page, "$ pgbridge status") == printed(status.render({"subscriptions": [shown]}))
+
+
+def test_publications():
+    targets: list[dict[str, object]] = [
+        {"name": f"public.{table}", "columns": columns.split(), "filters": {}, "copy_filter": row_filter}
+        for table, columns, row_filter in (
+            ("customers", "id name vip", "(id < 400)"),
+            ("orders", "id customer total placed", None),
+        )
+    ]
+    every = {"publications": ["shop_pub"], "actions": ["insert", "update", "delete", "truncate"], "root": None}
+    document = {
+        "name": "shop_pub",
+        "refused": None,
+        "warnings": [],
+        "notes": [],
+        "targets": [{**every, "leaves": [], **target} for target in targets],
+    }
+    shown = printed(publications.render({"subscriptions": [document]}))
+    assert block_with(PUBLICATIONS, "$ pgbridge publications") == shown
+
+
+def test_origin():
+    entry = {"subscription": "shop_pub", "external_id": "pgbridge_shop_pub", "remote_lsn": "0/2F696C0", "batch": None}
+    assert block_with(OPERATIONS, "$ pgbridge origin") == printed(origin.render({"origins": [entry]}))
+
+
+@pytest.mark.parametrize("page", [README, OPERATIONS], ids=["README", "operations"])
+def test_init(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = re.findall(r"^\$ pgbridge (init .*)$", page, re.MULTILINE)[0]
+    result = CliRunner().invoke(app, shlex.split(command))
+    assert block_with(page, f"$ pgbridge {command}")[0] == result.output.strip()
+    if page is OPERATIONS:
+        written = (tmp_path / "pgbridge.toml").read_text(encoding="utf-8")
+        assert f"```toml\n{written}```\n" in page
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        (OPERATIONS, "disable shop_pub"),
+        (OPERATIONS, "skip shop_pub --lsn 0/2F52788"),
+        (OPERATIONS, "refresh shop_pub"),
+        (SCHEMA_CHANGES, "refresh shop --resync public.events"),
+    ],
+)
+def test_answers(page, command):
+    lines = block_with(page, f"$ pgbridge {command}")
+    assert lines
+    assert [line for line in lines if not told(line, templates("bridge/commands") | templates("bridge/cli.py"))] == []
+
+
+# --- errors and remedies --------------------------------------------------------------------------------------------
+
+
+def test_errors_with_remedies_are_those_of_the_sources():
+    section = OPERATIONS[OPERATIONS.index("| error or warning |") :].partition("\n\n")[0]
+    quoted = [text for row in section.splitlines()[2:] for text in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    sources = templates("bridge") | templates("protocol")
+    missing = [
+        text
+        for text in quoted
+        if not any(all(piece.strip() in template for piece in text.split("…")) for template in sources)
+    ]
+    assert len(quoted) > 20
+    assert missing == []
