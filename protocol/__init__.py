@@ -1,8 +1,11 @@
 """Bytes of PostgreSQL's logical replication <-> values and Arrow columns.
 
-There is no I/O in here: no socket, no psycopg, no Spark, no clock. Modules, lowest first: `lsn`, `errors`,
-`buffer` (bounds-checked cursor), `messages` (values), `boundaries` and `changes` (the messages' codecs, decode and
-encode side by side), `pgoutput` (the strict codec over them), `walsender` (the replication stream around it),
-`relations` (cache), `transactions` (assembler), `oids`, `types` (PostgreSQL type -> Arrow type and value readers),
-`columns` (row messages in bulk -> Arrow), `copy` (COPY BINARY in bulk -> Arrow).
+There is no I/O here: no socket, no psycopg, no Spark, no clock. The modules, lowest first:
+
+- `lsn`, `errors`, `buffer` (a bounds-checked cursor), `values/` (PostgreSQL's types and their values)
+- one message at a time: `messages` (dataclasses), `transaction_messages` and `change_messages` (decode and encode side
+  by side), `pgoutput` (the strict codec over them), `walsender` (the replication stream around it)
+- many messages at once: `message_array` (in the buffers in which they arrived), `copy_frames` (CopyData in a buffer),
+  `decode_chunk`, `tuple_data` and `columns` (row messages -> Arrow), `copy` (COPY BINARY -> Arrow)
+- transactions: `relations` (the announced definitions), `transactions`, `transaction_runs` (found in bulk), `assembler`
 """

@@ -1,14 +1,14 @@
-"""Assembles whole transactions of a pgoutput stream; what is not committed or prepared never leaves it.
+"""Assembles a pgoutput stream into whole transactions; a transaction leaves the assembler only when it has ended.
 
-Messages are taken many at a time (`take`). Row messages stay as they came; the others are looked at one by one
-(`control`), unless they are of transactions of the plain form, which are found in bulk (`plain`).
+`take` takes many messages at a time. Transactions that hold nothing but rows are found in bulk (`transaction_runs`);
+otherwise row messages stay undecoded, and the others, the control messages, are decoded one by one (`control`).
 
-Transactions come whole (Begin … Commit, Begin Prepare … Prepare) or, while they are in progress, in segments between
-Stream Start and Stream Stop, those of several transactions in turn; a segment's transaction ends with Stream Commit,
-Stream Abort or Stream Prepare, and a prepared one with Commit Prepared or Rollback Prepared.
+A transaction comes whole (Begin … Commit, Begin Prepare … Prepare) or, while it is in progress, in segments between
+Stream Start and Stream Stop, in turn with segments of others; then it ends with Stream Commit, Stream Abort or Stream
+Prepare. A prepared transaction ends with Commit Prepared or Rollback Prepared.
 
-The states and what may come in each are the table `TRANSITIONS`. Source: the documentation's "Logical Streaming
-Replication Protocol"; the `apply_handle_*` functions in PostgreSQL's worker.c.
+The table `TRANSITIONS` has the states and the messages that may come in each. Source: the documentation's "Logical
+Streaming Replication Protocol"; the `apply_handle_*` functions in PostgreSQL's worker.c.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol.messages import (
 )
 from protocol.pgoutput import decode
 from protocol.relations import RelationCache
-from protocol.transaction_runs import Messages
+from protocol.transaction_runs import RunFinder
 from protocol.transactions import Ending, Transaction, TransactionRun
 from protocol.walsender import decode_xlog_data
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """Where the stream stands."""
+    """The state of the stream; the value completes the sentence "unexpected message while …"."""
 
     IDLE = "outside a transaction"
     IN_TRANSACTION = "inside a transaction"
@@ -78,7 +78,7 @@ TRANSITIONS: dict[State, dict[type, State]] = {
     State.IN_PREPARED: {Prepare: State.IDLE, **_inside(State.IN_PREPARED)},
     State.IN_STREAM: {StreamStop: State.IDLE, **_inside(State.IN_STREAM)},
 }
-"""State -> message -> next state; what is not there is a protocol violation."""
+"""State -> message -> next state; any other message is a protocol violation."""
 
 
 class TransactionAssembler:
@@ -88,7 +88,7 @@ class TransactionAssembler:
         prepared: Transactions that were prepared in an earlier session and have not ended, with their changes.
 
     Attributes:
-        state: Where the stream stands.
+        state: The state of the stream.
         open: The transaction being received; None outside of one.
         streamed: Streamed transactions that are in progress, by xid.
         prepared: Prepared transactions that have not ended, by gid.
@@ -100,10 +100,11 @@ class TransactionAssembler:
         self.streamed: dict[int, Transaction] = {}
         self.prepared = {transaction.gid: transaction for transaction in prepared}
         self._relations = RelationCache()
-        # Relations of which whoever takes the transactions in the order of their ends may know another definition
-        # than the server believes: the next transaction carries the right one.
+        # The server has announced these relations' definitions, but the transactions handed over so far, taken in
+        # order, may tell another one: the next transaction carries the right one.
         self._unsettled: set[int] = set()
-        self._announced: dict[int, set[int]] = {}  # by xid, in transactions that are not handed over as they end
+        # By xid: relations announced in transactions that are streamed or being prepared.
+        self._announced: dict[int, set[int]] = {}
         self._take: dict[type, Callable[..., Transaction | None]] = {
             Begin: self._begin,
             Commit: self._commit,
@@ -123,41 +124,41 @@ class TransactionAssembler:
         }
 
     def rows(self) -> ChunkedMessages:
-        """The open transaction's row messages, to extend.
+        """The open transaction's row messages, to be extended.
 
         Raises:
-            UnexpectedMessage: No transaction is open, so no row message may come.
+            UnexpectedMessage: No transaction is open.
         """
         if self.open is None:
             raise UnexpectedMessage("row", self.state.value)
         return self.open.rows
 
     def in_progress(self) -> list[Transaction]:
-        """The transactions that hold changes and have not ended."""
+        """Transactions that have changes here and have not ended."""
         streamed = list(self.streamed.values())
         return streamed if self.open is None or self.open.in_stream else [*streamed, self.open]
 
     def take(self, messages: MessageArray) -> Iterator[Transaction | TransactionRun]:
-        """Take messages as they come, each in its XLogData.
+        """Take messages in the order in which they came, each in its XLogData.
 
         Yields:
-            What they end, in order; see `control`. Transactions with nothing but rows come as runs.
+            The transactions that they end, in order; see `control`. Transactions with nothing but rows come as runs.
 
         Raises:
-            UnexpectedMessage: As `control` does; what came before the message has been taken.
-            MalformedMessage: One is not of its tag's form.
-            UnsupportedMessage: No protocol version has its tag.
+            UnexpectedMessage: As `control` does; the messages before it have been taken.
+            MalformedMessage: A message does not have its tag's form.
+            UnsupportedMessage: No protocol version has a message's tag.
         """
-        found = Messages(messages)
+        finder = RunFinder(messages)
         at = control = 0
-        while control < len(found.controls):
-            index = int(found.controls[control])
+        while control < len(finder.controls):
+            index = int(finder.controls[control])
             if at < index:
                 self.rows().extend(messages.part(at, index))
-            run = found.run_from(control) if self.state is State.IDLE and not self._unsettled else None
+            run = finder.run_from(control) if self.state is State.IDLE and not self._unsettled else None
             if run is not None:
                 control += 2 * len(run)
-                at = int(found.controls[control - 1]) + 1
+                at = int(finder.controls[control - 1]) + 1
                 yield run
                 continue
             payload = decode_xlog_data(messages[index]).payload
@@ -173,14 +174,14 @@ class TransactionAssembler:
         """Take a message that is not a row's.
 
         Returns:
-            The transaction that the message ended, `ending` telling how: committed, also at COMMIT PREPARED;
-            prepared, to be kept safe, with all its changes, before its end may be confirmed; rolled back at
-            ROLLBACK PREPARED; aborted while it was streamed. A logical message outside of transactions is handed
-            over as one of its own. None for every other message.
+            The transaction that the message ended; its `ending` tells how: COMMIT (also at COMMIT PREPARED); PREPARE
+            (its changes must be durable before its end may be confirmed); ROLLBACK_PREPARED; ABORT (while it was
+            streamed). For a logical message outside of transactions, a transaction of its own. None for every other
+            message.
 
         Raises:
-            UnexpectedMessage: The message may not come in this state, or contradicts what came before. The state
-                is what it was.
+            UnexpectedMessage: The message may not come in this state, or contradicts an earlier one. The state does
+                not change.
         """
         state = TRANSITIONS[self.state].get(type(message))
         if state is None:
@@ -209,7 +210,7 @@ class TransactionAssembler:
 
     def _begin_prepare(self, begin: BeginPrepare) -> None:
         transaction = Transaction(begin.xid, begin.prepare_lsn, begin.prepare_time_us, begin.end_lsn, gid=begin.gid)
-        # It will be applied later, perhaps by another process: what it takes for known has to be kept with it.
+        # It will be applied later, perhaps by another process: the definitions it relies on are kept with it.
         transaction.relations = self._relations.session()
         self.open = transaction
 
@@ -218,9 +219,9 @@ class TransactionAssembler:
         began = (transaction.xid, transaction.gid, transaction.commit_lsn, transaction.end_lsn)
         ends = (prepare.xid, prepare.gid, prepare.prepare_lsn, prepare.end_lsn)
         if began != ends:
-            raise UnexpectedMessage("Prepare", self.state.value, f"it is of {ends}, Begin Prepare was of {began}")
+            raise UnexpectedMessage("Prepare", self.state.value, f"it has {ends}, Begin Prepare had {began}")
         self.open = None
-        # The server counts on what it announced in here, from now on.
+        # From now on the server relies on the definitions that it announced in this transaction.
         self._unsettled.update(self._announced.pop(transaction.xid, ()))
         return self._keep(transaction, prepare)
 
@@ -244,14 +245,14 @@ class TransactionAssembler:
         transaction.commit_time_us = commit.commit_time_us
         handed_over = self._hand_over(transaction)
         self._relations.promote(commit.xid)
-        # Another definition may be newer than the one that whoever takes this transaction will hold after it.
+        # A definition announced outside of this transaction may be newer than the one that it carries.
         self._unsettled.update(self._announced.pop(commit.xid, ()))
         return handed_over
 
     def _stream_abort(self, abort: StreamAbort) -> Transaction | None:
         transaction = self.streamed.get(abort.xid)
         if transaction is None:
-            return None  # nothing of it came
+            return None  # none of its changes came
         if abort.subxid != abort.xid:
             transaction.aborted.add(abort.subxid)
             self._relations.forget(abort.xid)
@@ -299,14 +300,14 @@ class TransactionAssembler:
             commit_time_us=commit.commit_time_us,
         )
         handed_over = self._hand_over(transaction)
-        # Whoever takes it learns its definitions only now, and they may be older than the session's.
+        # It carries definitions that may be older than the session's.
         self._unsettled.update(relation.relation_id for relation in self._relations.session())
         return handed_over
 
     def _rollback_prepared(self, rollback: RollbackPrepared) -> Transaction | None:
         prepared = self.prepared.get(rollback.gid)
         if prepared is None or prepared.xid != rollback.xid:
-            return None  # prepared before the slot was there: it never came, as in apply_handle_rollback_prepared
+            return None  # prepared before the slot was made, so it never came: as in apply_handle_rollback_prepared
         del self.prepared[rollback.gid]
         return replace(
             prepared,
@@ -316,13 +317,13 @@ class TransactionAssembler:
             commit_time_us=rollback.rollback_time_us,
         )
 
-    # --- what stands inside transactions ------------------------------------------------------------------------------
+    # --- messages inside transactions ---------------------------------------------------------------------------------
 
     def _origin(self, origin: Origin) -> None:
-        """It may stand before the transaction's first change only (apply_handle_origin)."""
+        """Take an Origin, which may only come before the transaction's first change (apply_handle_origin)."""
         transaction = self._opened()
         if transaction.n_rows or any(isinstance(event, Truncate) for _, event in transaction.events):
-            raise UnexpectedMessage("Origin", self.state.value, "the transaction has changed rows already")
+            raise UnexpectedMessage("Origin", self.state.value, "the transaction has already changed rows")
         transaction.origin_name = origin.name
 
     def _relation(self, relation: Relation) -> None:
@@ -336,15 +337,15 @@ class TransactionAssembler:
         if self.open is not None:
             self.open.add(message)
             return None
-        assert isinstance(message, LogicalMessage)  # noqa: S101 - TRANSITIONS has no Truncate outside
+        assert isinstance(message, LogicalMessage)  # noqa: S101 - TRANSITIONS: no Truncate outside of transactions
         return Transaction.of_message(message)
 
     def _opened(self) -> Transaction:
-        assert self.open is not None  # noqa: S101 - TRANSITIONS: the message comes only where one is open
+        assert self.open is not None  # noqa: S101 - TRANSITIONS: the message comes only while one is open
         return self.open
 
     def _hand_over(self, transaction: Transaction) -> Transaction:
-        """A committed transaction: it carries what must be known of relations before its own definitions."""
+        """Return a committed transaction, with the definitions that must be known before its own."""
         if self._unsettled:
             known = (self._relations.find(relation_id) for relation_id in self._unsettled)
             settled = tuple(relation for relation in known if relation is not None)

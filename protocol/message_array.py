@@ -1,4 +1,4 @@
-"""Messages in the buffers they came in: many without an object for each."""
+"""Many messages in the buffers in which they arrived, without a Python object for each."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 ROW_OVERHEAD_BYTES = 60
-"""What a message weighs in memory beside its bytes: where it lies, and what is left around it in the buffer."""
+"""Memory for a message beside its bytes: its position, and the bytes around it in the buffer."""
 
-_PART_OVERHEAD_BYTES = 600  # of messages that came together: the arrays' own
+_CHUNK_OVERHEAD_BYTES = 600  # the arrays of a MessageArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageArray:
-    """Messages in one buffer, one after another, perhaps with something between them.
+    """Messages in one buffer, in order, perhaps with other bytes between them.
 
     Attributes:
         data: The buffer, with PADDING bytes behind the last message.
-        starts: Of each message its first byte's index in `data`.
-        ends: Of each message the index of what follows its last byte.
+        starts: Index in `data` of each message's first byte.
+        ends: Index in `data` of the end of each message.
     """
 
     data: Bytes
@@ -42,23 +42,23 @@ class MessageArray:
 
     @classmethod
     def packed(cls, data: bytes, lengths: Ints) -> MessageArray:
-        """Messages of these lengths that lie there already, nothing between them, with PADDING bytes behind."""
+        """Wrap a buffer that holds messages of these lengths, nothing between them, and PADDING bytes behind."""
         ends = np.cumsum(lengths)
         return cls(np.frombuffer(data, np.uint8), ends - lengths, ends)
 
     @classmethod
     def concatenated(cls, parts: Sequence[MessageArray]) -> MessageArray:
-        """All messages in one buffer."""
+        """Copy the messages of all arrays into one buffer."""
         some = [part for part in parts if len(part)]
         if len(some) < 2:
             return some[0] if some else cls.of()
         begins = [int(part.starts[0]) for part in some]
-        pieces = [part.data[begin : part.ends[-1]] for part, begin in zip(some, begins, strict=True)]
-        places = np.cumsum([0, *map(len, pieces)])
+        contents = [part.data[begin : part.ends[-1]] for part, begin in zip(some, begins, strict=True)]
+        places = np.cumsum([0, *map(len, contents)])
         data = np.empty(places[-1] + PADDING, np.uint8)
-        for place, piece in zip(places.tolist(), pieces, strict=False):
-            # Each by itself: np.concatenate keeps Python's lock for all of them, and the receiver waits for it.
-            data[place : place + len(piece)] = piece
+        for place, content in zip(places.tolist(), contents, strict=False):
+            # One by one: np.concatenate holds the GIL for all of them, and the receiver waits for it.
+            data[place : place + len(content)] = content
         moves = (places[:-1] - begins).tolist()
         return cls(
             data,
@@ -74,16 +74,16 @@ class MessageArray:
 
     @property
     def lengths(self) -> Ints:
-        """Of each message."""
+        """Length of each message."""
         return self.ends - self.starts
 
     @property
     def size_bytes(self) -> int:
-        """Of all messages."""
+        """Length of all messages together."""
         return int(self.lengths.sum())
 
     def messages(self) -> list[bytes]:
-        """Each by itself."""
+        """Each message as bytes."""
         if not len(self):
             return []
         begin = int(self.starts[0])
@@ -92,19 +92,19 @@ class MessageArray:
         return [data[start:end] for start, end in places]
 
     def part(self, begin: int, end: int | None = None) -> MessageArray:
-        """Messages one after another, in the same buffer."""
+        """Messages `begin` to `end`, in the same buffer."""
         return MessageArray(self.data, self.starts[begin:end], self.ends[begin:end])
 
     def where(self, which: Bools) -> MessageArray:
-        """Those of a mask, in the same buffer."""
+        """The messages that a mask selects, in the same buffer."""
         return MessageArray(self.data, self.starts[which], self.ends[which])
 
     def without_prefix(self, width: int) -> MessageArray:
-        """The messages without their first bytes; a shorter one ends before it starts."""
+        """The messages without their first bytes; a shorter message then has a negative length."""
         return MessageArray(self.data, self.starts + width, self.ends) if width else self
 
     def trimmed(self) -> MessageArray:
-        """The same messages; they do not keep a buffer alive of which they are less than half."""
+        """The same messages, copied if they are less than half of their buffer, so that it can be freed."""
         if not len(self):
             return MessageArray.of()
         begin, end = int(self.starts[0]), int(self.ends[-1])
@@ -114,20 +114,20 @@ class MessageArray:
 
 
 class ChunkedMessages:
-    """A transaction's row messages in order, as they come.
+    """A transaction's row messages in order; it grows as they arrive.
 
     Args:
-        messages: The first ones.
+        messages: The first messages.
 
     Attributes:
-        size_bytes: Of all messages.
+        size_bytes: Length of all messages together.
     """
 
-    __slots__ = ("_ends", "_parts", "size_bytes")
+    __slots__ = ("_chunks", "_ends", "size_bytes")
 
     def __init__(self, messages: Sequence[bytes] = ()) -> None:
-        self._parts: list[MessageArray] = []
-        self._ends: list[int] = []  # of each part, how many messages there are up to its end
+        self._chunks: list[MessageArray] = []
+        self._ends: list[int] = []  # number of messages up to the end of each chunk
         self.size_bytes = 0
         if messages:
             self.extend(MessageArray.of(messages))
@@ -145,33 +145,33 @@ class ChunkedMessages:
 
     @property
     def memory_bytes(self) -> int:
-        """What they hold in memory."""
-        return self.size_bytes + ROW_OVERHEAD_BYTES * len(self) + _PART_OVERHEAD_BYTES * len(self._parts)
+        """Memory they take."""
+        return self.size_bytes + ROW_OVERHEAD_BYTES * len(self) + _CHUNK_OVERHEAD_BYTES * len(self._chunks)
 
     def extend(self, messages: MessageArray) -> None:
-        """Those that come next."""
+        """Append messages."""
         if len(messages):
             self._ends.append(len(self) + len(messages))
-            self._parts.append(messages.trimmed())
+            self._chunks.append(messages.trimmed())
             self.size_bytes += messages.size_bytes
 
     def part(self, begin: int = 0, end: int | None = None) -> MessageArray:
-        """Messages one after another."""
+        """Messages `begin` to `end`, in one buffer."""
         end = len(self) if end is None else end
         found = []
-        for number in range(bisect_right(self._ends, begin), len(self._parts)):
+        for number in range(bisect_right(self._ends, begin), len(self._chunks)):
             first = self._ends[number - 1] if number else 0
             if first >= end:
                 break
-            found.append(self._parts[number].part(max(0, begin - first), end - first))
+            found.append(self._chunks[number].part(max(0, begin - first), end - first))
         return MessageArray.concatenated(found)
 
     def messages(self) -> list[bytes]:
-        """Each by itself."""
+        """Each message as bytes."""
         return self.part().messages()
 
     def clear(self) -> None:
-        """Forget them."""
-        self._parts.clear()
+        """Remove all messages."""
+        self._chunks.clear()
         self._ends.clear()
         self.size_bytes = 0

@@ -1,10 +1,17 @@
 """The strict codec of pgoutput messages, protocol versions 1 to 4: `decode` and `encode`.
 
-This is the reference: one message at a time, every field checked, and `encode` gives back every byte that
-`decode` accepts. Rows in bulk are for `columns`; whether a message may come at this point of the stream is
-for `transactions`. The layouts are in `boundaries` and `changes`, in the order of the documentation's
-"Logical Replication Message Formats". Names are UTF-8, as the connection's client_encoding must be; column
-values stay bytes.
+This is the reference: one message at a time, every field checked, and `encode` returns every byte that `decode`
+accepts. `columns` reads rows in bulk; `assembler` checks whether a message may come at its point of the stream. Names
+are UTF-8, as the connection's client_encoding must be; column values stay bytes. Source: the documentation's "Logical
+Replication Message Formats".
+
+To add a message:
+
+1. `messages`: a dataclass, and its place in the union `Message`.
+2. `transaction_messages`, or `change_messages` if it comes inside a transaction: a pair of functions, entered in
+   CODECS with its tag and its name.
+3. `assembler`: the states in which it may come (TRANSITIONS), and the method that takes it.
+4. `tests/strategies.py`: random ones, for the tests and the round trip; an example of its bytes in the test of 2.
 """
 
 from __future__ import annotations
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
     from protocol.messages import Message
 
 _WHOLE = {codec.tag[0]: codec.decode for codec in transaction_messages.WHOLE_CODECS}
-_BOUNDARIES = {codec.tag[0]: codec for codec in transaction_messages.CODECS}
-_CHANGES = {codec.tag[0]: codec for codec in change_messages.CODECS}
+_TRANSACTION_MESSAGES = {codec.tag[0]: codec for codec in transaction_messages.CODECS}
+_CHANGE_MESSAGES = {codec.tag[0]: codec for codec in change_messages.CODECS}
 _CODECS: tuple[Codec[Callable[..., Message]], ...] = (
     *transaction_messages.WHOLE_CODECS,
     *transaction_messages.CODECS,
@@ -40,11 +47,11 @@ def decode(data: bytes | memoryview, *, in_stream: bool = False) -> Message:
 
     Args:
         data: The whole message: XLogData's payload, or a row of pg_logical_slot_get_binary_changes.
-        in_stream: It stands between Stream Start and Stream Stop, where R, Y, I, U, D, T and M carry an xid.
+        in_stream: It comes between Stream Start and Stream Stop, where R, Y, I, U, D, T and M carry an xid.
 
     Raises:
-        MalformedMessage: It is not exactly one message of its tag's form.
-        UnsupportedMessage: No protocol version up to 4 has its tag.
+        MalformedMessage: The bytes are not exactly one message of the tag's form.
+        UnsupportedMessage: No protocol version up to 4 has the tag.
     """
     if not data:
         raise MalformedMessage("pgoutput", 0, "an empty message has no tag")
@@ -52,13 +59,13 @@ def decode(data: bytes | memoryview, *, in_stream: bool = False) -> Message:
     if (decode_whole := _WHOLE.get(tag)) is not None:
         return decode_whole(data)
     message: Message
-    if (boundary := _BOUNDARIES.get(tag)) is not None:
-        reader = Reader(data, boundary.name, 1)
-        message = boundary.decode(reader)
-    elif (change := _CHANGES.get(tag)) is not None:
-        reader = Reader(data, change.name, 1)
+    if (codec := _TRANSACTION_MESSAGES.get(tag)) is not None:
+        reader = Reader(data, codec.name, 1)
+        message = codec.decode(reader)
+    elif (change_codec := _CHANGE_MESSAGES.get(tag)) is not None:
+        reader = Reader(data, change_codec.name, 1)
         xid = transaction_messages.valid_xid(reader, reader.uint32()) if in_stream else None
-        message = change.decode(reader, xid)
+        message = change_codec.decode(reader, xid)
     else:
         raise UnsupportedMessage(f"no pgoutput message of protocol versions 1 to 4 has the tag {chr(tag)!r}")
     reader.finish()
@@ -66,10 +73,10 @@ def decode(data: bytes | memoryview, *, in_stream: bool = False) -> Message:
 
 
 def encode(message: Message) -> bytes:
-    """Encode one message, as inside a streamed transaction where its `xid` is not None.
+    """Encode one message: as inside a streamed transaction if its `xid` is not None.
 
     Raises:
-        MalformedMessage: A field does not fit its place, or `decode` would refuse the result.
+        MalformedMessage: A field does not fit its layout, or `decode` would refuse the result.
     """
     codec = _ENCODERS[type(message)]
     writer = Writer(codec.name, codec.tag)

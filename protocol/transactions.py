@@ -1,7 +1,7 @@
-"""What the assembler hands over: a transaction with its changes as they came, and how it ended.
+"""Transactions as the assembler hands them over: their changes as received, and how they ended.
 
-Row messages (Insert, Update, Delete) are most of a stream. They are kept as they came, undecoded, in the
-transaction's `rows`; whoever holds too many of them moves them elsewhere (`Spooled`).
+Row messages (Insert, Update, Delete) are most of a stream. They stay undecoded in the transaction's `rows`; when they
+are too many for memory, they are moved elsewhere (`Spooled`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROW_TAGS = frozenset(b"IUD")
-"""First bytes of the messages that stay undecoded until a batch is formed."""
+"""First bytes of row messages, which stay undecoded until a batch is formed."""
 
 Event = Relation | Truncate | LogicalMessage
 Events = list[tuple[int, Event]]
@@ -28,7 +28,7 @@ Events = list[tuple[int, Event]]
 
 
 class Ending(enum.Enum):
-    """What a transaction that leaves the assembler came to."""
+    """How a transaction that leaves the assembler ended."""
 
     COMMIT = "committed"
     PREPARE = "prepared"
@@ -37,10 +37,10 @@ class Ending(enum.Enum):
 
 
 class Spooled(Protocol):
-    """Changes of a transaction that were written to a spool file; those still in `rows` and `events` come after them.
+    """The first changes of a transaction, written to a spool file; those in `rows` and `events` come after them.
 
     Attributes:
-        rows: How many row messages.
+        rows: Number of row messages.
     """
 
     rows: int
@@ -53,20 +53,19 @@ class Transaction:
     Attributes:
         xid: The top-level transaction id on the server; 0 for a logical message outside of transactions.
         commit_lsn: LSN of the record that ends it (commit, prepare, commit prepared, rollback prepared): the
-            finish LSN that operators see and skip. While it is in progress, what its first message said.
-        end_lsn: Just after that record: resume and confirm from here.
+            finish LSN that operators see and skip. While it is in progress, the LSN in its first message.
+        end_lsn: Just after that record: the LSN to resume from and to confirm.
         commit_time_us: Microseconds since 2000-01-01 UTC.
-        rows: Row messages in order, each as it came (with the header its receiver leaves in front of it).
+        rows: Row messages in order, each as received, with XLogData around it.
         events: Relation, Truncate and logical messages, each with its position among `rows`.
-        origin_name: Where the transaction came to the server from; None when it began there.
-        relations: Definitions that hold where its changes begin, and that those of the transactions handed over
-            before it do not give.
+        origin_name: The origin from which the server replicated it; None if it began on the server.
+        relations: Definitions in force at its first change that earlier transactions did not announce.
         in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
-        aborted: Its subtransactions that were rolled back: changes with these xids are void.
+        aborted: xids of its subtransactions that were rolled back: their changes are void.
         gid: The global identifier of a prepared transaction.
         ending: How it ended.
-        spooled: Changes that lie in a spool file, no longer in memory.
-        content_bytes: Of the logical messages in `events`.
+        spooled: Its changes in a spool file.
+        content_bytes: Length of the logical messages in `events`.
     """
 
     xid: int
@@ -86,27 +85,27 @@ class Transaction:
 
     @classmethod
     def of_message(cls, message: LogicalMessage) -> Self:
-        """A logical message that stands outside of transactions."""
+        """Make a transaction of a logical message that stands outside of transactions."""
         made = cls(0, message.lsn, end_lsn=message.lsn)
         made.add(message)
         return made
 
     def add(self, event: Event) -> None:
-        """What comes next, before the rows that are still to come."""
+        """Append an event: it comes before the rows that are appended later."""
         self.events.append((len(self.rows), event))
         if isinstance(event, LogicalMessage):
             self.content_bytes += len(event.prefix) + len(event.content)
 
     @property
     def n_rows(self) -> int:
-        """Row messages to apply, those of aborted subtransactions among them; none in one that did not commit."""
+        """Number of row messages to apply, with those of aborted subtransactions; 0 if it did not commit."""
         if self.ending is not Ending.COMMIT:
             return 0
         return len(self.rows) + (self.spooled.rows if self.spooled else 0)
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds in memory."""
+        """Memory it takes."""
         return self.rows.memory_bytes + self.content_bytes + ROW_OVERHEAD_BYTES * len(self.events)
 
     @property
@@ -120,7 +119,7 @@ class Transaction:
         return self.rows_bytes + self.content_bytes
 
     def spool_to(self, spooled: Spooled) -> None:
-        """Forget what is in memory: it lies in `spooled` now."""
+        """Forget the changes in memory: they are in `spooled` now."""
         self.spooled = spooled
         self.rows.clear()
         self.events.clear()
@@ -129,18 +128,18 @@ class Transaction:
 
 @dataclass(slots=True)
 class TransactionRun:
-    """Committed transactions one after the other that hold nothing but rows: what most of a busy stream is.
+    """Consecutive committed transactions that hold nothing but rows, without an object for each.
 
-    There is no object for each of them.
+    Most of a busy stream is of this form.
 
     Attributes:
-        xids: uint32, of each.
-        commit_lsns: uint64, of each.
-        end_lsns: uint64, of each.
-        commit_times_us: int64, of each.
-        rows: Row messages of all, in order.
-        first_rows: int64: of each transaction, and behind the last one, the index of its first row.
-        row_ends: int64: of each row, the bytes of all rows up to it and with it.
+        xids: uint32, one for each transaction, as the next three.
+        commit_lsns: uint64.
+        end_lsns: uint64.
+        commit_times_us: int64.
+        rows: Row messages of all transactions, in order.
+        first_rows: int64: index of each transaction's first row, and at the end the number of rows.
+        row_ends: int64: total length of the rows up to and including each row.
     """
 
     xids: np.ndarray
@@ -156,31 +155,31 @@ class TransactionRun:
 
     @property
     def end_lsn(self) -> Lsn:
-        """The last transaction's."""
+        """The last transaction's end LSN."""
         return Lsn(int(self.end_lsns[-1]))
 
     @property
     def n_rows(self) -> int:
-        """Row messages."""
+        """Number of row messages."""
         return len(self.rows)
 
     @property
     def rows_bytes(self) -> int:
-        """Bytes of `rows`."""
+        """Bytes of the row messages."""
         return int(self.row_ends[-1]) if len(self.row_ends) else 0
 
     @property
     def received_bytes(self) -> int:
-        """The same: it has no logical messages."""
+        """The same: a run has no logical messages."""
         return self.rows_bytes
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds in memory."""
+        """Memory it takes."""
         return self.rows_bytes + ROW_OVERHEAD_BYTES * len(self.rows)
 
     def split(self, count: int) -> tuple[TransactionRun, TransactionRun | None]:
-        """The first `count` transactions, and the others, if there are any."""
+        """Divide it into the first `count` transactions and the others, if there are any."""
         if count >= len(self):
             return self, None
         row = int(self.first_rows[count])
@@ -206,13 +205,13 @@ class TransactionRun:
         return head, tail
 
     def reaching(self, rows: int, size: int) -> int:
-        """How many transactions it takes to have so many rows or so many bytes: at least 1, or all of them."""
+        """Number of transactions that together reach so many rows or so many bytes: from 1 to all of them."""
         by_rows = int(np.searchsorted(self.first_rows[1:], rows))
         ends = np.concatenate([np.zeros(1, np.int64), self.row_ends])[self.first_rows[1:]]
         return min(by_rows, int(np.searchsorted(ends, size)), len(self) - 1) + 1
 
     def ending_by(self, lsn: Lsn) -> int:
-        """How many transactions end at or before `lsn`."""
+        """Number of transactions that end at or before `lsn`."""
         return int(np.searchsorted(self.end_lsns, np.uint64(lsn), side="right"))
 
 
@@ -220,12 +219,12 @@ Item = Transaction | TransactionRun
 
 
 def count(items: Iterable[Item]) -> int:
-    """How many transactions there are."""
+    """Number of transactions."""
     return sum(len(item) if isinstance(item, TransactionRun) else 1 for item in items)
 
 
 def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
-    """The first so many transactions, and the others."""
+    """Divide items into the first so many transactions and the others."""
     head: list[Item] = []
     tail: list[Item] = []
     for item in items:

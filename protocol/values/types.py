@@ -1,7 +1,7 @@
-"""PostgreSQL types as Arrow types: which column holds a type's values, and in which forms they can be read.
+"""PostgreSQL types -> Arrow types, and the forms in which their values can be read.
 
-`resolve` is the mapping; `readers` decodes by the `Kind` it names. A type that no kind describes becomes a
-string column holding PostgreSQL's text output, and its values must be asked for in text form.
+`resolve` is the mapping; `readers` decodes by the `Kind` it finds. A type that no kind describes becomes a string
+column with PostgreSQL's text output, and its values must be requested in text form.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A row of pg_type, as `sql/types.sql` returns it; what does not apply to the type is 0 (typmod -1).
+    """A row of pg_type, as `sql/types.sql` returns it; a field that does not apply to the type is 0 (typmod -1).
 
     Attributes:
         typtype: b base, d domain, e enum, c composite, r range, m multirange, p pseudo.
-        basetype: What a domain is over.
+        basetype: A domain's base type.
         typmod: A domain's modifier of its base type.
-        element: Of true array types only (`int2vector`, `name` or `point` have elements and are no arrays).
-        subtype: Of a range, or of the range that a multirange is made of.
-        delimiter: Stands between the elements in the text form of an array of this type.
+        element: A true array's element type (`int2vector`, `name` and `point` have elements and are not arrays).
+        subtype: The subtype of a range, or of a multirange's range.
+        delimiter: Separates the elements in the text form of an array of this type.
     """
 
     oid: int
@@ -53,90 +53,58 @@ BUILTIN: Final[Mapping[int, TypeInfo]] = MappingProxyType(
 
 
 class Kind(enum.Enum):
-    """How values of a type are read; `arrow` is the Arrow type, None where it depends on the column."""
+    """How values of a type are read.
 
-    def __init__(self, label: str, arrow: pa.DataType | None) -> None:
+    Attributes:
+        label: Its name in messages for people.
+        arrow: The Arrow type; None where it depends on the column.
+        names: The built-in types that are read so. Types that no kind names, such as money (its text depends on the
+            locale) and point, are OPAQUE.
+    """
+
+    def __init__(self, label: str, arrow: pa.DataType | None, names: str = "") -> None:
         self.label = label
         self.arrow = arrow
+        self.names = names.split()
 
-    BOOL = "bool", pa.bool_()
-    INT2 = "int2", pa.int16()
-    INT4 = "int4", pa.int32()
-    INT8 = "int8", pa.int64()
-    OID = "oid", pa.int64()
-    FLOAT4 = "float4", pa.float32()
-    FLOAT8 = "float8", pa.float64()
+    BOOL = "bool", pa.bool_(), "bool"
+    INT2 = "int2", pa.int16(), "int2"
+    INT4 = "int4", pa.int32(), "int4"
+    INT8 = "int8", pa.int64(), "int8"
+    OID = "oid", pa.int64(), "oid"
+    FLOAT4 = "float4", pa.float32(), "float4"
+    FLOAT8 = "float8", pa.float64(), "float8"
     DECIMAL = "numeric(p,s)", None  # a numeric whose values decimal128 holds
-    BYTEA = "bytea", pa.binary()
-    DATE = "date", pa.date32()
-    TIMESTAMP = "timestamp", pa.timestamp("us")
-    TIMESTAMPTZ = "timestamptz", pa.timestamp("us", tz="UTC")
+    BYTEA = "bytea", pa.binary(), "bytea"
+    DATE = "date", pa.date32(), "date"
+    TIMESTAMP = "timestamp", pa.timestamp("us"), "timestamp"
+    TIMESTAMPTZ = "timestamptz", pa.timestamp("us", tz="UTC"), "timestamptz"
     ARRAY = "array", None
 
     # Strings of PostgreSQL's text output; the kinds tell the binary forms apart.
-    TEXT = "text", pa.string()  # binary form = text form
-    JSONB = "jsonb", pa.string()  # a version byte, then the text form
-    NUMERIC = "numeric", pa.string()
-    CHAR = '"char"', pa.string()
-    UUID = "uuid", pa.string()
-    INET = "inet", pa.string()
-    MACADDR = "macaddr", pa.string()
-    MACADDR8 = "macaddr8", pa.string()
-    INTERVAL = "interval", pa.string()
-    TIME = "time", pa.string()
-    TIMETZ = "timetz", pa.string()
-    BIT = "bit", pa.string()
-    PG_LSN = "pg_lsn", pa.string()
-    XID = "xid", pa.string()
-    XID8 = "xid8", pa.string()
-    TID = "tid", pa.string()
+    # TEXT: binary form = text form. xml's binary form names the client's encoding, but not if that is UTF8, as here.
+    TEXT = "text", pa.string(), "text varchar bpchar name json xml refcursor"
+    JSONB = "jsonb", pa.string(), "jsonb jsonpath"  # a version byte, then the text form
+    NUMERIC = "numeric", pa.string(), "numeric"
+    CHAR = '"char"', pa.string(), "char"
+    UUID = "uuid", pa.string(), "uuid"
+    INET = "inet", pa.string(), "inet cidr"
+    MACADDR = "macaddr", pa.string(), "macaddr"
+    MACADDR8 = "macaddr8", pa.string(), "macaddr8"
+    INTERVAL = "interval", pa.string(), "interval"
+    TIME = "time", pa.string(), "time"
+    TIMETZ = "timetz", pa.string(), "timetz"
+    BIT = "bit", pa.string(), "bit varbit"
+    PG_LSN = "pg_lsn", pa.string(), "pg_lsn"
+    XID = "xid", pa.string(), "xid cid"
+    XID8 = "xid8", pa.string(), "xid8"
+    TID = "tid", pa.string(), "tid"
     RANGE = "range", pa.string()
     MULTIRANGE = "multirange", pa.string()
     OPAQUE = "opaque", pa.string()  # text form only
 
 
-_KIND_OF_NAME: Final[Mapping[str, Kind]] = MappingProxyType(
-    {
-        "bool": Kind.BOOL,
-        "int2": Kind.INT2,
-        "int4": Kind.INT4,
-        "int8": Kind.INT8,
-        "oid": Kind.OID,
-        "float4": Kind.FLOAT4,
-        "float8": Kind.FLOAT8,
-        "numeric": Kind.NUMERIC,
-        "bytea": Kind.BYTEA,
-        "date": Kind.DATE,
-        "timestamp": Kind.TIMESTAMP,
-        "timestamptz": Kind.TIMESTAMPTZ,
-        "text": Kind.TEXT,
-        "varchar": Kind.TEXT,
-        "bpchar": Kind.TEXT,
-        "name": Kind.TEXT,
-        "json": Kind.TEXT,
-        "xml": Kind.TEXT,  # its binary form names the client's encoding, but not if that is UTF8, as here
-        "refcursor": Kind.TEXT,
-        "jsonb": Kind.JSONB,
-        "jsonpath": Kind.JSONB,
-        "char": Kind.CHAR,
-        "uuid": Kind.UUID,
-        "inet": Kind.INET,
-        "cidr": Kind.INET,
-        "macaddr": Kind.MACADDR,
-        "macaddr8": Kind.MACADDR8,
-        "interval": Kind.INTERVAL,
-        "time": Kind.TIME,
-        "timetz": Kind.TIMETZ,
-        "bit": Kind.BIT,
-        "varbit": Kind.BIT,
-        "pg_lsn": Kind.PG_LSN,
-        "xid": Kind.XID,
-        "cid": Kind.XID,
-        "xid8": Kind.XID8,
-        "tid": Kind.TID,
-    }
-)
-"""By the names of built-in types; the others, such as money (locale) and point, are opaque."""
+_KIND_OF_NAME: Final[Mapping[str, Kind]] = MappingProxyType({name: kind for kind in Kind for name in kind.names})
 
 RANGE_SUBTYPES: Final = frozenset(
     {
@@ -161,14 +129,14 @@ class ColumnType:
     """How the values of one column are read, and the Arrow type they become.
 
     Attributes:
-        oid: The column's declared type; of a domain the domain's.
-        typmod: The modifier that counts: a domain's own where the type is one.
+        oid: The column's declared type; for a domain, the domain itself.
+        typmod: The column's modifier, or the domain's.
         arrow: The Arrow type of the Delta column.
-        binary: Whether values in binary form can be read; if not, the server must be asked for text.
+        binary: Whether values in binary form can be read; if not, text must be requested from the server.
         kind: How the values are read.
-        element: Of an array its element's, of a (multi)range its subtype's; None otherwise.
-        delimiter: Of an array: what stands between its elements in text form.
-        over: Of a domain the oid of the type that it is over; 0 otherwise.
+        element: An array's element type, a (multi)range's subtype; None otherwise.
+        delimiter: Separates an array's elements in text form.
+        over: A domain's base type, its oid; 0 otherwise.
     """
 
     oid: int
@@ -182,28 +150,28 @@ class ColumnType:
 
     @property
     def base_oid(self) -> int:
-        """The type that values are of: what a domain is over, else the declared one."""
+        """The oid of the values' type: a domain's base type, else the declared one."""
         return self.over or self.oid
 
     @property
     def label(self) -> str:
-        """What its values are called in messages for people."""
+        """The type's name in messages for people."""
         return f"{self.element.label}[]" if self.kind is Kind.ARRAY and self.element else self.kind.label
 
 
 def resolve(oid: int, typmod: int, catalog: Mapping[int, TypeInfo] = BUILTIN) -> ColumnType:
-    """How a column declared with this type and modifier is read.
+    """Return how a column declared with this type and modifier is read.
 
     Args:
         oid: As in pg_attribute.atttypid and in the Relation message.
         typmod: As in pg_attribute.atttypmod and in the Relation message, -1 for none.
-        catalog: The server's other types, with all they are made of; built-in ones need not be in it.
+        catalog: The server's types, with their base, element and subtypes; built-in types may be missing.
     """
     info = catalog.get(oid) or BUILTIN.get(oid)
     if info is None:
         return _scalar(oid, typmod, Kind.OPAQUE)
     if info.typtype == "d":
-        # A column of a domain has no modifier, nor has a domain over a domain: the innermost is the one.
+        # Neither a column of a domain nor a domain over a domain has a modifier: the innermost domain's counts.
         base = resolve(info.basetype, info.typmod, catalog)
         return replace(base, oid=oid, over=base.base_oid)
     if info.element:
@@ -228,7 +196,7 @@ def _scalar(oid: int, typmod: int, kind: Kind) -> ColumnType:
 
 
 def decimal_of(typmod: int) -> pa.DataType | None:
-    """The decimal that holds the numbers of a numeric with this modifier; None where there is none."""
+    """The decimal type that holds the numbers of a numeric with this modifier; None if no decimal does."""
     if typmod < _TYPMOD_HEADER:
         return None
     # numeric_typmod_precision and numeric_typmod_scale: 16 bits, and 11 with a sign

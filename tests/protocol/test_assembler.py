@@ -204,7 +204,7 @@ def test_origin_after_a_change(change):
         assembler.rows().extend(MessageArray.of([ROW]))
     else:
         assembler.control(EXAMPLES[m.Truncate])
-    with pytest.raises(UnexpectedMessage, match=r"unexpected Origin message .* has changed rows already"):
+    with pytest.raises(UnexpectedMessage, match=r"unexpected Origin message .* has already changed rows"):
         assembler.control(EXAMPLES[m.Origin])
 
 
@@ -389,7 +389,7 @@ def test_end_of_a_prepared_transaction_that_did_not_come(gid, xid):
 
 def test_prepare_of_another_transaction_than_began():
     assembler = assembler_in(State.IN_PREPARED)
-    with pytest.raises(UnexpectedMessage, match=r"unexpected Prepare message .* Begin Prepare was of"):
+    with pytest.raises(UnexpectedMessage, match=r"unexpected Prepare message .* Begin Prepare had"):
         assembler.control(m.Prepare(0, Lsn(0x200), Lsn(0x230), 7, 726, "g"))
     assert assembler.state is State.IN_PREPARED
 

@@ -16,7 +16,7 @@ from protocol.errors import ProtocolError
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages, MessageArray
 from protocol.pgoutput import decode, encode
-from protocol.transaction_runs import Messages
+from protocol.transaction_runs import RunFinder
 from protocol.transactions import Transaction, TransactionRun
 from protocol.walsender import HEADER_BYTES, XLogData, encode_xlog_data
 from tests.protocol.singled import singles
@@ -30,17 +30,17 @@ def row(number: int, xid: int | None = None) -> bytes:
     return wrapped(m.Insert(7, (m.Value(m.ValueKind.TEXT, b"x" * (number % 5)),), xid))
 
 
-def plain(lsn: int, rows: int) -> list[bytes]:
+def rows_only(lsn: int, rows: int) -> list[bytes]:
     """A transaction with nothing but rows."""
     begin, commit = m.Begin(Lsn(lsn), lsn + 1, lsn + 2), m.Commit(0, Lsn(lsn), Lsn(lsn + 8), lsn + 1)
     return [wrapped(begin), *(row(n) for n in range(rows)), wrapped(commit)]
 
 
 def other(lsn: int, rng: random.Random) -> list[bytes]:
-    """A transaction, or something, that is not of the plain form."""
+    """A transaction, or something, that is not of that form."""
     relation = wrapped(m.Relation(7, "public", "t", "d", (m.Column("c", 25, -1, is_key=False),)))
     message = m.LogicalMessage(transactional=False, lsn=Lsn(lsn), prefix="p", content=b"")
-    begin, *rows, commit = plain(lsn, 2)
+    begin, *rows, commit = rows_only(lsn, 2)
     streamed = [
         wrapped(m.StreamStart(lsn, first_segment=True)),
         row(1, lsn),
@@ -99,7 +99,7 @@ def test_turns_make_no_difference(seed):
     messages: list[bytes] = []
     for number in range(rng.randint(0, 30)):
         lsn = 0x1000 + 0x10 * number
-        messages += plain(lsn, rng.choice([0, 1, 1, 4])) if rng.random() < 0.85 else other(lsn, rng)
+        messages += rows_only(lsn, rng.choice([0, 1, 1, 4])) if rng.random() < 0.85 else other(lsn, rng)
     if messages and rng.random() < 0.4:
         place = rng.randrange(len(messages))
         spoiled = bytearray(messages[place])
@@ -115,9 +115,9 @@ def test_turns_make_no_difference(seed):
 
 def test_plain_transactions_come_as_one_run():
     """One object for all of them; the one that is open at the end stays."""
-    messages = [message for n in range(100) for message in plain(0x1000 + 0x10 * n, n % 4)]
+    messages = [message for n in range(100) for message in rows_only(0x1000 + 0x10 * n, n % 4)]
     assembler = TransactionAssembler()
-    (run,) = assembler.take(MessageArray.of([*messages, plain(0x9000, 1)[0], row(1)]))
+    (run,) = assembler.take(MessageArray.of([*messages, rows_only(0x9000, 1)[0], row(1)]))
     assert isinstance(run, TransactionRun)
     assert len(run) == 100
     assert (run.n_rows, run.end_lsn) == (sum(n % 4 for n in range(100)), 0x1000 + 0x10 * 99 + 8)
@@ -131,21 +131,21 @@ def test_plain_transactions_come_as_one_run():
 )
 def test_what_is_not_right_is_left_to_the_strict_way(place, offset, value):
     """The run ends before it, and the error is the assembler's."""
-    first, wrong = plain(0x1000, 1), plain(0x2000, 1)
+    first, wrong = rows_only(0x1000, 1), rows_only(0x2000, 1)
     index = 0 if place == "begin" else 2
     message = wrong[index]
     wrong[index] = message[: HEADER_BYTES + offset] + value + message[HEADER_BYTES + offset + len(value) :]
     taken: list[Transaction | TransactionRun] = []
     with pytest.raises(ProtocolError):
         taken.extend(TransactionAssembler().take(MessageArray.of([*first, *wrong])))
-    run = Messages(MessageArray.of([*first, *wrong])).run_from(0)
+    run = RunFinder(MessageArray.of([*first, *wrong])).run_from(0)
     assert run is not None
     assert run.xids.tolist() == [0x1002]
-    assert Messages(MessageArray.of(wrong)).run_from(0) is None
+    assert RunFinder(MessageArray.of(wrong)).run_from(0) is None
 
 
 def run_of(*rows: int) -> TransactionRun:
-    messages = [message for n, count in enumerate(rows) for message in plain(0x100 * (n + 1), count)]
+    messages = [message for n, count in enumerate(rows) for message in rows_only(0x100 * (n + 1), count)]
     (run,) = TransactionAssembler().take(MessageArray.of(messages))
     assert isinstance(run, TransactionRun)
     return run
