@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bridge.publication.routing import Routing
     from bridge.receive.filter_server import FilterServer
     from bridge.receive.publisher import Publisher
-    from bridge.receive.streaming_fallback import BrokenOff
+    from bridge.receive.streaming_fallback import StreamingFallback
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
@@ -168,11 +168,11 @@ def stream(
     control: Control,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
-    broken_off: BrokenOff,
+    fallback: StreamingFallback,
 ) -> bool:
     """Receive a subscription's slot from its origin on, and apply what comes, until the control says stop.
 
-    A stream that goes without `streaming` for a time (see `BrokenOff`) ends when that is over.
+    A stream that goes without `streaming` for a time (see `StreamingFallback`) ends when that is over.
 
     Args:
         published: Of the subscription.
@@ -182,7 +182,7 @@ def stream(
         control: Who says when to stop.
         log: The worker's logger.
         ignored: Called with a published table that does not follow the stream, when there are changes of it.
-        broken_off: What ended the streams before this one.
+        fallback: What ended the streams before this one.
 
     Returns:
         Whether it ended so that another begins at once, with the tables looked at anew.
@@ -192,13 +192,13 @@ def stream(
         BridgeError: The stream was lost, or cannot begin.
     """
     name = published.subscription.name
-    if published.subscription.streaming != "off" and broken_off.switches_off(published.publisher.flush_lsn):
+    if published.subscription.streaming != "off" and fallback.begins(published.publisher.flush_lsn):
         log.warning("streaming = off, for a time: with it the publisher breaks off the stream again and again")
-    once = _Once(control, broken_off)
+    once = _Once(control, fallback)
     try:
         _stream(published, subscribed, spark, catalog, control=once, log=log, ignored=ignored)
     except StreamError as error:
-        broken_off.failed(error.message, catalog.remote_lsn(name) or INVALID)
+        fallback.failed(error.message, catalog.remote_lsn(name) or INVALID)
         raise
     if once.over:
         log.info("streaming = on again: the WAL that the publisher could not stream is behind")
@@ -208,11 +208,11 @@ def stream(
 class _Once:
     """The control of one stream, which also ends when `streaming` is asked for again."""
 
-    def __init__(self, control: Control, broken_off: BrokenOff) -> None:
+    def __init__(self, control: Control, fallback: StreamingFallback) -> None:
         self._control = control
-        self._broken_off = broken_off
+        self._fallback = fallback
         self.over = False
-        self.streaming = not broken_off.off
+        self.streaming = not fallback.active
         self.progressed = control.progressed
         self.report = control.report
 
@@ -224,7 +224,7 @@ class _Once:
         """Whether to go on."""
         if self.over or not self._control.going_on(progress):
             return False
-        self.over = self._broken_off.switches_on(progress.durable_lsn)
+        self.over = self._fallback.ends(progress.durable_lsn)
         return not self.over
 
 

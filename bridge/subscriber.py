@@ -27,7 +27,7 @@ from bridge.pipeline import Published, stream
 from bridge.publication import delta_columns
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.receive.streaming_fallback import BrokenOff
+from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
@@ -95,7 +95,7 @@ class SubscriptionWorker:
         self._copying = False
         self._sync: TableSyncWorker | None = None
         self._again = self._look = False
-        self._broken_off = BrokenOff()
+        self._fallback = StreamingFallback()
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -253,7 +253,7 @@ class SubscriptionWorker:
                 control=self,
                 log=self._log,
                 ignored=self._ignoring(without),
-                broken_off=self._broken_off,
+                fallback=self._fallback,
             )
         return again or self._again
 
@@ -262,7 +262,7 @@ class SubscriptionWorker:
     def _leave_out(self, published: Published) -> list[str]:
         """Warn once of the tables that Delta cannot hold; returns their names."""
         rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
-        found = delta_columns.left_out(published.tables, [(rel.namespace, rel.name) for rel in rels])
+        found = delta_columns.unsupported_tables(published.tables, [(rel.namespace, rel.name) for rel in rels])
         reasons = {name: why.reason for name, why in found.items()}
         for name in left_out.put(self._catalog, self._name, reasons):
             self._log.warning(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bridge.errors import PublisherError
 from bridge.publication.definitions import load_optional
-from bridge.publication.delta_columns import unheld
+from bridge.publication.delta_columns import unsupported
 from bridge.publication.publication import ACTIONS, DML, Publication
 from bridge.publication.publication import render as statements
 from bridge.receive.publications import apply_publications, read_publications
@@ -68,7 +68,7 @@ def _refused(applied: Applied) -> str | None:
 
 def _left_out(applied: Applied) -> Iterator[str]:
     for entry in applied.routing.targets.values():
-        why = unheld(entry.target.qualified_name, entry.column_names)
+        why = unsupported(entry.target.qualified_name, entry.column_names)
         if why is not None:
             yield f"{why.reason}: it is left out, unless it is subscribed already"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import ConfigError
 from bridge.publication.definitions import load_optional
-from bridge.publication.delta_columns import left_out
+from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, not_there
 from bridge.sync.plan import plan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bridge.config import Subscription
-    from bridge.publication.delta_columns import Unheld
+    from bridge.publication.delta_columns import Unsupported
     from bridge.publication.published_table import PublishedTable
     from bridge.sync.plan import Plan
     from bridge.track.catalog import Catalog
@@ -53,7 +53,7 @@ def ask(
     with catalog.transaction():  # tables change hands
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
-    without = left_out(published, subscribed)
+    without = unsupported_tables(published, subscribed)
     known = plan(pending, published, subscribed).subscribed
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
@@ -96,7 +96,7 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
     )
 
 
-def _lines(planned: Plan, without: Mapping[tuple[str, str], Unheld]) -> list[str]:
+def _lines(planned: Plan, without: Mapping[tuple[str, str], Unsupported]) -> list[str]:
     what = (
         (planned.copied, "added: it is copied, then follows the stream"),
         (planned.uncopied, "added: it follows the stream at once, with what its Delta table holds"),

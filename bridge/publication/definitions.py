@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from bridge.errors import ConfigError
 from bridge.publication.options import OptionError, publication_options
-from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublishedBy
+from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublicationTable
 from bridge.sqltext.tokens import RESERVED, Kind, LexicalError, Token, tokenize
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _Parser:
 
     def _objects(self, made: Publication, *, creating: bool) -> Publication:
         """A list of tables and schemas, added to what the publication has."""
-        tables: list[tuple[PublishedBy, Token]] = []
+        tables: list[tuple[PublicationTable, Token]] = []
         schemas: list[str] = []
         kind = ""
         while True:
@@ -230,10 +230,10 @@ class _Parser:
         return made
 
     def _distinct(
-        self, made: Publication, tables: list[tuple[PublishedBy, Token]], *, creating: bool
-    ) -> tuple[PublishedBy, ...]:
+        self, made: Publication, tables: list[tuple[PublicationTable, Token]], *, creating: bool
+    ) -> tuple[PublicationTable, ...]:
         """The tables of one statement, each once (`OpenTableList`)."""
-        kept: dict[tuple[str, str], PublishedBy] = {}
+        kept: dict[tuple[str, str], PublicationTable] = {}
         members = set() if creating else {(table.namespace, table.name) for table in made.tables}
         for table, token in tables:
             key = (table.namespace, table.name)
@@ -250,7 +250,7 @@ class _Parser:
         return tuple(kept.values())
 
     def _check_lists(
-        self, made: Publication, tables: list[tuple[PublishedBy, Token]], schemas: list[str], *, creating: bool
+        self, made: Publication, tables: list[tuple[PublicationTable, Token]], schemas: list[str], *, creating: bool
     ) -> None:
         """Column lists and TABLES IN SCHEMA exclude each other within a publication."""
         if not made.schemas:
@@ -285,7 +285,7 @@ class _Parser:
             self._fail("WHERE clause not allowed for schema", self._next)
         return name
 
-    def _table(self) -> PublishedBy:
+    def _table(self) -> PublicationTable:
         token = self._next
         if token.is_word("current_schema"):
             self._fail("invalid table name", token)
@@ -314,7 +314,7 @@ class _Parser:
                 self._syntax(*allowed)
         *schema, name = parts
         place = self._place(token.start)
-        return PublishedBy(schema[0] if schema else DEFAULT_SCHEMA, name, only, columns, row_filter, place)
+        return PublicationTable(schema[0] if schema else DEFAULT_SCHEMA, name, only, columns, row_filter, place)
 
     def _columns(self) -> tuple[str, ...]:
         self._expect_symbol("(")

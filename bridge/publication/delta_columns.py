@@ -14,7 +14,7 @@ _RESERVED = "_tmp_metadata_row_index"  # ParquetFileFormat.ROW_INDEX_TEMPORARY_C
 
 
 @dataclass(frozen=True, slots=True)
-class Unheld:
+class Unsupported:
     """Why a table is left out.
 
     Attributes:
@@ -26,15 +26,15 @@ class Unheld:
     hint: str
 
 
-def unheld(relation: str, names: Sequence[str]) -> Unheld | None:
+def unsupported(relation: str, names: Sequence[str]) -> Unsupported | None:
     """Why a table with these columns cannot be held; None where it can."""
     if not names:
-        return Unheld(
+        return Unsupported(
             f'table "{relation}" has no column that is published, and a Delta table needs one',
             f"give it one: ALTER TABLE {relation} ADD COLUMN …",
         )
     if reserved := [name for name in names if name.lower() == _RESERVED]:
-        return Unheld(
+        return Unsupported(
             f'column "{reserved[0]}" of table "{relation}" has a name that Spark\'s reader of Parquet keeps for itself',
             "rename it, or publish the table with a column list that leaves it out",
         )
@@ -42,7 +42,7 @@ def unheld(relation: str, names: Sequence[str]) -> Unheld | None:
     for name in names:
         other = seen.setdefault(_folded(name), name)
         if other != name:
-            return Unheld(
+            return Unsupported(
                 f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
                 "which a Delta table cannot hold",
                 "rename one of them, or publish the table with a column list that leaves one out",
@@ -50,13 +50,16 @@ def unheld(relation: str, names: Sequence[str]) -> Unheld | None:
     return None
 
 
-def left_out(
+def unsupported_tables(
     tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], Unheld]:
-    """The published tables that are not subscribed because they cannot be held; what is subscribed has its target."""
-    others = tables.keys() - set(subscribed)
-    why = {name: unheld(tables[name].qualified_name, [c.name for c in tables[name].columns]) for name in sorted(others)}
-    return {name: reason for name, reason in why.items() if reason is not None}
+) -> dict[tuple[str, str], Unsupported]:
+    """The published tables that Delta cannot hold, without those that are subscribed: they have their target."""
+    found = {}
+    for name in sorted(tables.keys() - set(subscribed)):
+        why = unsupported(tables[name].qualified_name, [column.name for column in tables[name].columns])
+        if why is not None:
+            found[name] = why
+    return found
 
 
 def _folded(name: str) -> str:

@@ -14,7 +14,7 @@ from bridge.errors import PublicationError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bridge.publication.publication import Publication, PublishedBy
+    from bridge.publication.publication import Publication, PublicationTable
     from bridge.publication.tables import CatalogRelation, Relations
 
 _SYSTEM_COLUMNS = frozenset({"tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"})
@@ -35,7 +35,7 @@ class Membership:
     """
 
     publication: Publication
-    tables: Mapping[int, PublishedBy]
+    tables: Mapping[int, PublicationTable]
 
     def has(self, relation: CatalogRelation) -> bool:
         """Whether a table is a member, by itself or by its schema."""
@@ -96,7 +96,7 @@ def resolve(publication: Publication, relations: Relations, *, missing_ok: bool 
     Raises:
         PublicationError: The server would not make this publication.
     """
-    named: list[tuple[CatalogRelation, PublishedBy]] = []
+    named: list[tuple[CatalogRelation, PublicationTable]] = []
     for table in publication.tables:
         relation = relations.by_name.get((table.namespace, table.name))
         if relation is None:
@@ -121,9 +121,11 @@ def resolve_all(
     return tuple(resolve(publication, relations, missing_ok=missing_ok) for publication in publications)
 
 
-def _members(named: list[tuple[CatalogRelation, PublishedBy]], relations: Relations) -> dict[int, PublishedBy]:
+def _members(
+    named: list[tuple[CatalogRelation, PublicationTable]], relations: Relations
+) -> dict[int, PublicationTable]:
     """With their inheritors, which get the same row filter and column list."""
-    members: dict[int, PublishedBy] = {}
+    members: dict[int, PublicationTable] = {}
     for relation, table in named:
         before = members.get(relation.relid)
         if before is not None:
@@ -143,14 +145,14 @@ def _members(named: list[tuple[CatalogRelation, PublishedBy]], relations: Relati
     return members
 
 
-def _check_twice(table: PublishedBy, before: PublishedBy, relation: CatalogRelation) -> None:
+def _check_twice(table: PublicationTable, before: PublicationTable, relation: CatalogRelation) -> None:
     if table.row_filter is not None or before.row_filter is not None:
         _refuse(table.place, f'conflicting or redundant WHERE clauses for table "{relation.name}"')
     if table.columns is not None or before.columns is not None:
         _refuse(table.place, f'conflicting or redundant column lists for table "{relation.name}"')
 
 
-def _check_table(publication: Publication, table: PublishedBy, relation: CatalogRelation) -> None:
+def _check_table(publication: Publication, table: PublicationTable, relation: CatalogRelation) -> None:
     if not relation.publishable:
         kind = _NO_TABLE.get(relation.relkind, "unlogged tables" if relation.relpersistence == "u" else "system tables")
         detail = f"This operation is not supported for {kind}."
@@ -174,7 +176,7 @@ def _check_table(publication: Publication, table: PublishedBy, relation: Catalog
             _refuse(table.place, f'cannot use virtual generated column "{name}" in publication column list')
 
 
-def _unknown(table: PublishedBy, relations: Relations) -> NoReturn:
+def _unknown(table: PublicationTable, relations: Relations) -> NoReturn:
     if table.namespace == "pg_temp" or table.namespace.startswith("pg_temp_"):
         detail = "This operation is not supported for temporary tables."
         _refuse(table.place, f'cannot add relation "{table.name}" to publication', detail)

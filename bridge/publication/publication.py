@@ -23,7 +23,7 @@ DEFAULT_SCHEMA: Final = "public"
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedBy:
+class PublicationTable:
     """A table as one publication names it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Publication:
     """
 
     name: str
-    tables: tuple[PublishedBy, ...] = ()
+    tables: tuple[PublicationTable, ...] = ()
     schemas: tuple[str, ...] = ()
     all_tables: bool = False
     actions: frozenset[Action] = frozenset(ACTIONS)
@@ -95,7 +95,7 @@ def _statement(publication: Publication) -> str:
     return "\n".join(lines) + ";\n"
 
 
-def _table(table: PublishedBy) -> str:
+def _table(table: PublicationTable) -> str:
     text = "ONLY " if table.only else ""
     text += f"{quote_identifier(table.namespace)}.{quote_identifier(table.name)}"
     if table.columns is not None:

@@ -164,7 +164,7 @@ class Routing:
         return found
 
     def including(self, relation: CatalogRelation) -> Routing:
-        """The same with a table that the catalog has no more (`relations.described`)."""
+        """The same with a table that the catalog does not have any more (`tables.from_relation_message`)."""
         publications = [member.publication for member in self.memberships]
         return Routing(publications, self.relations.including(relation), missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""Tables, columns and collations, as the publisher's catalog has them: the facts that decide what is published.
+"""Tables, columns and collations as the publisher's catalog has them: the facts that decide what is published.
 
-`bridge.receive.relations` reads them; a Relation message gives some of them as well (`described`, `announced`).
+`bridge.receive.relations` reads them from the catalog; a Relation message has some of them, too.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Attribute:
     filled: bool = False
 
 
-def described(message: Relation) -> CatalogRelation:
+def from_relation_message(message: Relation) -> CatalogRelation:
     """A table as a Relation message describes it: one that was dropped after the changes that are still to come.
 
     It is taken for an ordinary table; that it was a partition, the message does not say.
@@ -200,7 +200,7 @@ def described(message: Relation) -> CatalogRelation:
     )
 
 
-def announced(relation: CatalogRelation, message: Relation) -> CatalogRelation:
+def with_replica_identity(relation: CatalogRelation, message: Relation) -> CatalogRelation:
     """A table with the replica identity that a Relation message gives it, whatever the catalog has by now."""
     whole = message.replica_identity == "f"
     key = {column.name for column in message.columns if column.is_key}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from bridge.errors import PublisherError
-from bridge.publication.publication import ACTIONS, Publication, PublishedBy
+from bridge.publication.publication import ACTIONS, Publication, PublicationTable
 from bridge.publication.reapply import Applied, reapply
 from bridge.receive.relations import read_relations
 
@@ -26,7 +26,7 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
     """
     names = publisher.existing(names)
     wanted = {"publications": list(names)}
-    tables: dict[str, list[PublishedBy]] = defaultdict(list)
+    tables: dict[str, list[PublicationTable]] = defaultdict(list)
     schemas: dict[str, list[str]] = defaultdict(list)
     version = 15 if publisher.version >= 150000 else 14
     for row in publisher.rows(f"publication_members_{version}", wanted):
@@ -34,7 +34,7 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
             schemas[row["publication"]].append(row["namespace"])
         else:
             columns = None if row["columns"] is None else tuple(row["columns"])
-            table = PublishedBy(row["namespace"], row["name"], True, columns, row["row_filter"])
+            table = PublicationTable(row["namespace"], row["name"], True, columns, row["row_filter"])
             tables[row["publication"]].append(table)
     made = {row["name"]: row for row in publisher.rows("publications", wanted)}
     if gone := [name for name in names if name not in made]:

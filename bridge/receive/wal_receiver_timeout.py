@@ -1,36 +1,39 @@
-"""How long the server may be silent: it is asked at half of the time, and given up at all of it.
+"""wal_receiver_timeout: a server that sends nothing for half of it is pinged; silent for all of it, it is given up.
 
-Source: `LogicalRepApplyLoop` in PostgreSQL's worker.c, with wal_receiver_timeout. Pure: no I/O, no clock.
+Source: `LogicalRepApplyLoop` in PostgreSQL's worker.c. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
 
-class Silence:
-    """The time since the server was heard.
+class WalReceiverTimeout:
+    """The time since the server last sent something.
 
     Args:
-        timeout_s: How long; 0 for as long as it likes.
+        timeout_s: How long the server may send nothing; 0 for any time.
         now_s: When the stream begins.
     """
 
     def __init__(self, timeout_s: float, now_s: float) -> None:
         self._half_s = timeout_s / 2
-        self._heard_s = now_s
-        self._asked_s: float | None = None
+        self._received_s = now_s
+        self._pinged_s: float | None = None
 
-    def heard(self, now_s: float) -> None:
-        """Bytes came, or nobody listened until now."""
-        self._heard_s = now_s
-        self._asked_s = None
+    def received(self, now_s: float) -> None:
+        """Start anew: bytes came, or nothing was read until now."""
+        self._received_s = now_s
+        self._pinged_s = None
 
-    def asks(self, now_s: float) -> bool:
-        """Whether the server is to be asked for an answer now; once for each silence."""
-        if not self._half_s or self._asked_s is not None or now_s < self._heard_s + self._half_s:
+    def ping_due(self, now_s: float) -> bool:
+        """Whether to ask the server for a reply now; True once until the server is heard again."""
+        if not self._half_s or self._pinged_s is not None or now_s < self._received_s + self._half_s:
             return False
-        self._asked_s = now_s
+        self._pinged_s = now_s
         return True
 
-    def over(self, now_s: float) -> bool:
-        """Whether it had its time to answer: as long again. A process that was stopped for hours asks first."""
-        return self._asked_s is not None and now_s >= self._asked_s + self._half_s
+    def expired(self, now_s: float) -> bool:
+        """Whether the server has not replied to the ping for half of the timeout.
+
+        Counted from the ping: a process that was stopped for hours pings first.
+        """
+        return self._pinged_s is not None and now_s >= self._pinged_s + self._half_s

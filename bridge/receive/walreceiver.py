@@ -21,7 +21,7 @@ from bridge import faults
 from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
-from bridge.receive.wal_receiver_timeout import Silence
+from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction
@@ -147,7 +147,7 @@ class WalReceiver:
 
     def _run(self) -> None:
         try:
-            silence = Silence(self._stream.timeout_s, time.monotonic())
+            timeout = WalReceiverTimeout(self._stream.timeout_s, time.monotonic())
             while not self._stop.is_set():
                 idle = self._receive()
                 self._limit_memory()
@@ -160,9 +160,9 @@ class WalReceiver:
                     self._report()
                     idle = False  # nor is the server silent: nobody listens
                 if idle:
-                    self._bear(silence)
+                    self._ping_or_time_out(timeout)
                 else:
-                    silence.heard(time.monotonic())
+                    timeout.received(time.monotonic())
             self._report()
         except StreamEnded as ended:
             self._queue.fail(_ended(ended))
@@ -175,21 +175,21 @@ class WalReceiver:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
 
-    def _bear(self, silence: Silence) -> None:
+    def _ping_or_time_out(self, timeout: WalReceiverTimeout) -> None:
         """Ask a server that is silent for an answer.
 
         Raises:
             PublisherError: It was asked, and is silent still.
         """
         now_s = time.monotonic()
-        if silence.over(now_s):
+        if timeout.expired(now_s):
             raise PublisherError(
                 "terminating logical replication worker due to timeout: the publisher has not answered for "
                 f"{self._stream.timeout_s:g} s",
                 hint="if it needs longer for a large transaction, raise wal_receiver_timeout_s",
                 retry=True,
             )
-        if silence.asks(now_s):
+        if timeout.ping_due(now_s):
             self.ask_for_position()
 
     def _receive(self) -> bool:

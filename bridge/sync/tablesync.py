@@ -26,7 +26,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.evolution.tracker import columns_of
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
-from bridge.publication.delta_columns import unheld
+from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import read_table
 from bridge.sync.progress import CopyMonitor
 from bridge.sync.table_lock import HeldTable
@@ -92,7 +92,7 @@ class TableSync:
         """
         rels = []
         for table in tables:
-            if unheld(table.qualified_name, [column.name for column in table.columns]) is not None:
+            if unsupported(table.qualified_name, [column.name for column in table.columns]) is not None:
                 continue
             path = table_path(self._subscription.warehouse, table.namespace, table.name)
             if owner := self._catalog.owner_of(path, but=self._subscription.name):
@@ -241,7 +241,7 @@ class TableSync:
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
-        if (why := unheld(table.qualified_name, [column.name for column in columns])) is not None:
+        if (why := unsupported(table.qualified_name, [column.name for column in columns])) is not None:
             raise TargetError(why.reason, hint=why.hint)
         schema = commit.columns_of(self._spark, rel.path)
         if schema is None:

@@ -32,7 +32,7 @@ from bridge.pipeline import Published, spool_folder, stream
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
-from bridge.receive.streaming_fallback import BrokenOff
+from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
@@ -119,7 +119,7 @@ class TableSyncWorker:
         self._aim: tuple[Lsn, float] | None = None  # where the subscription was, and when
         self._failures = 0
         self._streams = False
-        self._broken_off = BrokenOff()
+        self._fallback = StreamingFallback()
         self.within_reach = threading.Event()
         self.error: Exception | None = None
         self.gave_up = False
@@ -246,7 +246,7 @@ class TableSyncWorker:
                     control=self,
                     log=self._log,
                     ignored=lambda _: None,
-                    broken_off=self._broken_off,
+                    fallback=self._fallback,
                 )
         faults.reach("sync_caught_up")
 

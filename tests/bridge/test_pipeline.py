@@ -14,7 +14,7 @@ from bridge.config import Subscription
 from bridge.errors import ConfigError, StreamError
 from bridge.pipeline import Published
 from bridge.receive.publisher import Publisher
-from bridge.receive.streaming_fallback import PATIENCE, BrokenOff
+from bridge.receive.streaming_fallback import REPEATS, StreamingFallback
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 
@@ -98,19 +98,19 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
     catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
     control = SimpleNamespace(going_on=going_on, progressed=None, report=None)
-    others: Any = {"control": control, "log": log.get(), "ignored": None, "broken_off": BrokenOff()}
+    others: Any = {"control": control, "log": log.get(), "ignored": None, "fallback": StreamingFallback()}
     positional: Any = (published, {}, None, catalog)
 
     def stream():
         return pipeline.stream(*positional, **others)
 
-    for _ in range(PATIENCE):
+    for _ in range(REPEATS):
         with pytest.raises(StreamError):
             stream()
     with capture_logs() as events:
         assert stream()
         assert not stream()
-    assert asked == [True] * PATIENCE + [False, True]
+    assert asked == [True] * REPEATS + [False, True]
     assert progress.durable_lsn == 900
     assert [(event["log_level"], event["event"].split(",")[0].split(":")[0]) for event in events] == [
         ("warning", "streaming = off"),

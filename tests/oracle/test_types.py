@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from bridge.errors import ApplyError, SyncError
-from bridge.publication.delta_columns import left_out
+from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher as Server
 from protocol.columns import RowMessages
@@ -441,5 +441,5 @@ def test_a_table_whose_columns_differ_only_in_case_is_left_out(publisher, one, o
     publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
     with Server(publisher.conninfo, application_name="test") as asked:
         (table,) = asked.tables(("pub",))
-    (why,) = left_out({("public", "t"): table}, ()).values()
+    (why,) = unsupported_tables({("public", "t"): table}, ()).values()
     assert f'columns "{one}" and "{other}" of table "public.t" differ only in case' in why.reason

@@ -10,7 +10,7 @@ from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.replica_identity import refusals_of
-from bridge.publication.tables import announced, described
+from bridge.publication.tables import from_relation_message, with_replica_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -235,7 +235,7 @@ class DefinedRoutes(Routes):
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else announced_as(leaf.relid)
             if message is not None:
-                found += refusals_of(self._routing, announced(leaf, message), self._filters.columns_of)
+                found += refusals_of(self._routing, with_replica_identity(leaf, message), self._filters.columns_of)
         return found
 
     def announced_again(self) -> None:
@@ -250,7 +250,7 @@ class DefinedRoutes(Routes):
             found = self._routing.find(relation.relation_id, *name_of(relation))
             if found is not None:
                 return found
-        gone = described(relation)
+        gone = from_relation_message(relation)
         self._use(self._routing.including(gone))
         return gone
 

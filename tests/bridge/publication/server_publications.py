@@ -15,7 +15,7 @@ from protocol.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.publication.publication import Publication, PublishedBy
+    from bridge.publication.publication import Publication, PublicationTable
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.tables import CatalogRelation
     from tests.fix_postgres import Publisher
@@ -68,7 +68,7 @@ def relation(routed: Routing, name: str) -> CatalogRelation:
     return routed.relations.by_name[namespace or "public", table]
 
 
-def members(publication: Publication) -> dict[str, PublishedBy]:
+def members(publication: Publication) -> dict[str, PublicationTable]:
     return {table.qualified_name: table for table in publication.tables}
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from bridge.errors import ConfigError
 from bridge.publication.definitions import DefinitionError, load, load_optional, parse
-from bridge.publication.publication import ACTIONS, Publication, PublishedBy
+from bridge.publication.publication import ACTIONS, Publication, PublicationTable
 
 
-def table(name: str, namespace: str = "public", **more) -> PublishedBy:
-    return PublishedBy(namespace, name, **more)
+def table(name: str, namespace: str = "public", **more) -> PublicationTable:
+    return PublicationTable(namespace, name, **more)
 
 
 def one(text: str) -> Publication:

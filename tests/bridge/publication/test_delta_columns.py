@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.delta_columns import left_out, unheld
+from bridge.publication.delta_columns import unsupported, unsupported_tables
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 
 
 def reason(*names):
-    found = unheld("public.t", names)
+    found = unsupported("public.t", names)
     return found and found.reason
 
 
@@ -52,4 +52,4 @@ def test_what_is_subscribed_already_is_not_left_out():
         return PublishedTable(1, "public", name, "r", "d", tuple(made), ())
 
     tables = {("public", t.name): t for t in (table("bare"), table("emptied"), table("t", "id"))}
-    assert list(left_out(tables, [("public", "emptied")])) == [("public", "bare")]
+    assert list(unsupported_tables(tables, [("public", "emptied")])) == [("public", "bare")]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.publication.definitions import parse
-from bridge.publication.publication import ACTIONS, Publication, PublishedBy, render
+from bridge.publication.publication import ACTIONS, Publication, PublicationTable, render
 
 NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=15) | (
     st.sampled_from(["a", "user", "Tables", "tables", "only", "in", "where", "with", "current_schema", "x$1"])
@@ -15,7 +15,7 @@ FILTERS = st.sampled_from(
     ["a > 5", "(a > 5)", "a = ')' -- x\n", "a /* ) */ > $x$)$x$", "E'\\')' = b", 'U&")" > 1', "f(a, (b))"]
 )
 TABLES = st.builds(
-    PublishedBy,
+    PublicationTable,
     NAMES,
     NAMES,
     st.booleans(),
@@ -49,7 +49,7 @@ def test_rendered_publications_are_read_back(made):
 
 def test_form():
     """For people, and for a diff."""
-    tables = (PublishedBy("public", "t", True, ("a", "B"), "a > 5"), PublishedBy("public", "user"))
+    tables = (PublicationTable("public", "t", True, ("a", "B"), "a > 5"), PublicationTable("public", "user"))
     made = [
         Publication("p", tables, ("s",), actions=frozenset({"update", "insert"}), via_root=True),
         Publication("q", all_tables=True, generated_columns="stored"),

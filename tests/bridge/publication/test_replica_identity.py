@@ -9,7 +9,7 @@ import pytest
 
 from bridge.publication.replica_identity import column_names, refusals, refusals_of
 from bridge.publication.routing import Routing
-from bridge.publication.tables import announced
+from bridge.publication.tables import with_replica_identity
 from protocol.messages import Column, Relation
 from tests.bridge.publication.server_publications import relation, routing
 
@@ -87,7 +87,8 @@ def test_the_identity_is_the_streams(publisher):
         columns = tuple(Column(column, 23, -1, is_key=column in key) for column in "abc")
         message = Relation(1, "public", name, identity, columns)
         return [
-            refusal.message("DELETE") for refusal in refusals_of(routed, announced(relation(routed, name), message))
+            refusal.message("DELETE")
+            for refusal in refusals_of(routed, with_replica_identity(relation(routed, name), message))
         ]
 
     assert refused("f", "f", *"abc") == refused("f", "i", "a", "c") == []

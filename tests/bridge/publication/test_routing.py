@@ -11,9 +11,9 @@ import pytest
 
 from bridge.errors import PublicationError, PublisherError
 from bridge.publication.definitions import parse
-from bridge.publication.publication import ACTIONS, DML, Publication, PublishedBy, render
+from bridge.publication.publication import ACTIONS, DML, Publication, PublicationTable, render
 from bridge.publication.routing import Routing
-from bridge.publication.tables import described
+from bridge.publication.tables import from_relation_message
 from protocol.messages import Column, Relation
 from tests.bridge.publication.server_publications import Decoder, Sent, own_routing, own_tables, relation, routing
 
@@ -399,7 +399,7 @@ def test_a_relation_that_the_catalog_has_no_more(publisher):
     without = replace(relations, by_relid={k: v for k, v in relations.by_relid.items() if v.name != "plain"})
     routed = Routing(parsed, without, missing_ok=True)
     assert list(routed.targets) == []
-    gone = described(Relation(77, "public", "plain", "d", (Column("a", 23, -1, is_key=True),)))
+    gone = from_relation_message(Relation(77, "public", "plain", "d", (Column("a", 23, -1, is_key=True),)))
     entry = routed.including(gone).entry(gone)
     assert entry is not None
     assert (entry.target, entry.filters["insert"], entry.column_names) == (gone, ("a > 5",), ("a",))
@@ -435,7 +435,7 @@ def random_publication(draw: random.Random, name: str) -> Publication:
         plain = table in KEYS or via_root
         columns = ("a", "id") if plain and not schemas and draw.random() < 0.15 else None
         row_filter = draw.choice(FILTERS) if plain else None
-        tables.append(PublishedBy(namespace, short, True, columns, row_filter))
+        tables.append(PublicationTable(namespace, short, True, columns, row_filter))
     return Publication(name, tuple(tables), schemas, actions=actions, via_root=via_root)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.publication.tables import Relations, announced, described
+from bridge.publication.tables import Relations, from_relation_message, with_replica_identity
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
 from protocol.messages import Column, Relation
@@ -41,7 +41,7 @@ def test_tree(publisher):
 def test_table_that_was_dropped(publisher):
     """Known from its Relation message, for the changes that come before the DROP."""
     message = Relation(7, "public", "gone", "d", (Column("a", 23, -1, is_key=True), Column("b", 25, -1, is_key=False)))
-    table = described(message)
+    table = from_relation_message(message)
     found = relations(publisher).including(table)
     assert found.by_name["public", "gone"] is table
     assert table in found.publishable
@@ -54,7 +54,7 @@ def test_replica_identity_of_a_relation_message(publisher):
     publisher.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
     table = relations(publisher).by_name["public", "t"]
     by_index = Relation(7, "public", "t", "i", (Column("a", 23, -1, is_key=False), Column("b", 23, -1, is_key=True)))
-    assert announced(table, by_index).identity_columns == {"b"}
+    assert with_replica_identity(table, by_index).identity_columns == {"b"}
     full = Relation(7, "public", "t", "f", (Column("a", 23, -1, is_key=True), Column("b", 23, -1, is_key=True)))
-    assert announced(table, full).identity_columns == {"a", "b"}
-    assert announced(table, full).replica_identity == "f"
+    assert with_replica_identity(table, full).identity_columns == {"a", "b"}
+    assert with_replica_identity(table, full).replica_identity == "f"

@@ -1,4 +1,4 @@
-"""A silent server is asked once, at half of the time, and given up at all of it, but never before it was asked."""
+"""A silent server is pinged at half of the timeout and given up at all of it, but never without a ping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.errors import PublisherError
 from bridge.receive import walreceiver
-from bridge.receive.wal_receiver_timeout import Silence
+from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
 from tests.bridge.receive.streams import Stream, ids, insert, wait_for
 
 if TYPE_CHECKING:
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_asked_at_half_and_given_up_at_all_of_it():
-    silence = Silence(60, now_s=100)
-    assert not silence.asks(129.9)
-    assert silence.asks(130)
-    assert not silence.asks(131)
-    assert not silence.over(159.9)
-    assert silence.over(160)
+def test_ping_at_half_of_the_timeout():
+    timeout = WalReceiverTimeout(60, now_s=100)
+    assert not timeout.ping_due(129.9)
+    assert timeout.ping_due(130)
+    assert not timeout.ping_due(131)
+    assert not timeout.expired(159.9)
+    assert timeout.expired(160)
 
 
-def test_whatever_comes_is_an_answer():
-    silence = Silence(60, now_s=100)
-    assert silence.asks(130)
-    silence.heard(159)
-    assert not silence.over(160)
-    assert not silence.asks(188)
-    assert silence.asks(189)
+def test_anything_received_starts_it_anew():
+    timeout = WalReceiverTimeout(60, now_s=100)
+    assert timeout.ping_due(130)
+    timeout.received(159)
+    assert not timeout.expired(160)
+    assert not timeout.ping_due(188)
+    assert timeout.ping_due(189)
 
 
-def test_nobody_is_given_up_unasked():
+def test_no_timeout_without_a_ping():
     """The process itself may have been stopped."""
-    silence = Silence(60, now_s=100)
-    assert not silence.over(5000)
-    assert silence.asks(5000)
-    assert not silence.over(5029)
-    assert silence.over(5030)
+    timeout = WalReceiverTimeout(60, now_s=100)
+    assert not timeout.expired(5000)
+    assert timeout.ping_due(5000)
+    assert not timeout.expired(5029)
+    assert timeout.expired(5030)
 
 
-def test_zero_is_for_ever():
-    silence = Silence(0, now_s=100)
-    assert not silence.asks(1e9)
-    assert not silence.over(1e9)
+def test_zero_is_no_timeout():
+    timeout = WalReceiverTimeout(0, now_s=100)
+    assert not timeout.ping_due(1e9)
+    assert not timeout.expired(1e9)
 
 
 # --- in a receiver ----------------------------------------------------------------------------------------------------
