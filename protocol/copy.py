@@ -1,7 +1,7 @@
 """COPY ... TO STDOUT (FORMAT binary) -> Arrow: the initial copy's side of `columns`, with the same readers.
 
-The server sends a header, a row in each CopyData message, and a trailer. Up to version 18 the header comes in
-front of the first row (or of the trailer, if there is no row); one in a message of its own is read as well.
+The server sends a header, a row in each CopyData message, and a trailer. Up to version 18 the header comes in the same
+message as the first row (or the trailer, if there is no row); a header in a message of its own is read as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "COPY BINARY"
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
-_FIXED_HEADER_BYTES: Final = len(_SIGNATURE) + 8  # and flags, and the length of what follows
+_FIXED_HEADER_BYTES: Final = len(_SIGNATURE) + 8  # and flags, and the length of an extension
 _CRITICAL_FLAGS: Final = 0xFFFF0000
 _TRAILER: Final = b"\xff\xff"  # as a row of -1 columns
 _COUNT_BYTES: Final = 2
@@ -34,11 +34,10 @@ class CopyDecoder:
     """Decodes one COPY, given its CopyData messages in order, any number at a time.
 
     Args:
-        types: Of each column; the query must have selected `copy_expression` of each.
+        types: The columns' types; the query must have selected `copy_expression` of each column.
         names: The columns' names in the tables and in errors.
-        unrepresentable: What becomes of a value that its column's type cannot hold.
-        key: Names of columns by which changes will find the rows: a value of theirs that cannot be held is an
-            error in any case.
+        unrepresentable: What to do with a value that its column's type cannot hold.
+        key: Key columns; `unrepresentable` does not apply to them: a value that cannot be held is an error.
     """
 
     def __init__(
@@ -58,16 +57,16 @@ class CopyDecoder:
         self._ended = False
 
     def decode(self, messages: Sequence[bytes | bytearray | memoryview] | MessageArray) -> pa.Table:
-        """Decode the next messages, given one by one or as they lie in a buffer.
+        """Decode the next messages.
 
         Returns:
             A table with the columns' names and a row for each row in these messages.
 
         Raises:
-            MalformedMessage: A message is not a row of so many columns, or a value not one of its type.
+            MalformedMessage: A message is not a row of so many columns, or a value does not have its type's form.
             UnexpectedMessage: A message comes after the trailer.
-            UnrepresentableValue: A value cannot be held, and the policy is "error" or it is a key's; `row` counts
-                from the first row of this call.
+            UnrepresentableValue: A value cannot be held, and the policy is "error" or the column is in the key; `row`
+                counts from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
         found = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
@@ -91,7 +90,7 @@ class CopyDecoder:
         """Check that the copy is whole.
 
         Raises:
-            MalformedMessage: It has no trailer: it was cut off.
+            MalformedMessage: It has no trailer, so it was cut off.
         """
         if not self._ended:
             raise MalformedMessage(NAME, 0, "it ended without a trailer" if self._started else "it had no header")
@@ -121,7 +120,7 @@ class CopyDecoder:
 
 
 def _header_bytes(message: bytes) -> int:
-    """Length of the header at the start of a message: signature, flags, and an extension to be skipped."""
+    """Return the length of the header at the start of a message: signature, flags, and an extension."""
     if len(message) < _FIXED_HEADER_BYTES or not message.startswith(_SIGNATURE):
         raise MalformedMessage(NAME, 0, "the first message does not start with the header")
     flags = int.from_bytes(message[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
@@ -148,11 +147,11 @@ def decode_copy_binary(
 
 
 def copy_expression(column_name: str, type_: ColumnType) -> str:
-    """What to select for a column, so that COPY BINARY sends its values in a form that is read.
+    """Return the expression to select for a column, so that COPY BINARY sends its values in a form that can be read.
 
-    That is the quoted column, or its text if the type is not read in binary form: what the output function writes,
-    as in the stream. A cast to text might be the type's own and say something else. Of a composite, `IS DISTINCT`
-    asks whether there is a value, where `IS NOT NULL` would ask for its fields.
+    That is the quoted column, or its text if the type is not read in binary form: `concat` gives what the output
+    function writes, as in the stream, while a cast to text may be defined by the type. A composite value IS DISTINCT
+    FROM NULL if it exists, while IS NOT NULL looks at its fields.
     """
     quoted = '"' + column_name.replace('"', '""') + '"'
     if type_.binary:

@@ -1,20 +1,20 @@
-"""What can be wrong with bytes that came from a server.
+"""Errors in the bytes that came from a server.
 
     ProtocolError
       MalformedMessage      the bytes of one message do not have the form of its tag
-      UnexpectedMessage     a well-formed message in a place where the protocol has none
-      UnsupportedMessage    a tag, or a value's form, that no version we speak has
-      UnrepresentableValue  a value that is right in PostgreSQL and that the target's type cannot hold
+      UnexpectedMessage     a well-formed message that the protocol does not allow at this point
+      UnsupportedMessage    a tag, or a value's form, that no supported version has
+      UnrepresentableValue  a valid value of PostgreSQL that the target's type cannot hold
 
-Decoding raises only these; anything else that escapes it, whatever the bytes, is a bug. Encoding raises
-MalformedMessage for a value that its message cannot carry or that decoding would refuse.
+Decoding raises only these, whatever the bytes; any other exception is a bug. Encoding raises MalformedMessage for a
+value that its message cannot carry or that decoding would refuse.
 """
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """Base of everything `protocol` raises about its input."""
+    """Base of all errors that `protocol` raises about its input."""
 
 
 class MalformedMessage(ProtocolError):
@@ -22,8 +22,8 @@ class MalformedMessage(ProtocolError):
 
     Attributes:
         tag: The message's (or value's) name or first byte, for people.
-        offset: Bytes from the message's start to where reading stopped.
-        reason: What was expected and what stood there.
+        offset: Bytes from the message's start to the point where reading stopped.
+        reason: What was expected and what was found.
     """
 
     def __init__(self, tag: str, offset: int, reason: str) -> None:
@@ -34,11 +34,11 @@ class MalformedMessage(ProtocolError):
 
 
 class UnexpectedMessage(ProtocolError):
-    """A well-formed message that may not come in the present state.
+    """A well-formed message that may not come in the current state.
 
     Attributes:
         tag: The message's name.
-        state: The state it came in.
+        state: The state in which it came.
     """
 
     def __init__(self, tag: str, state: str, detail: str = "") -> None:
@@ -48,11 +48,11 @@ class UnexpectedMessage(ProtocolError):
 
 
 class UnsupportedMessage(ProtocolError):
-    """A message tag or a value's form that this code does not speak."""
+    """A message tag or a value's form that is not supported."""
 
 
 class UnrepresentableValue(ProtocolError):
-    """A value that PostgreSQL holds and the target column's type cannot.
+    """A value of PostgreSQL that the target column's type cannot hold.
 
     Attributes:
         column: The column's name.

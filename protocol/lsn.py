@@ -15,7 +15,7 @@ _LIMIT = 1 << 64
 class Lsn(int):
     """A WAL position: an unsigned 64-bit integer that prints as PostgreSQL prints it.
 
-    Being an `int`, it compares, subtracts (bytes of WAL between two positions) and stores as one.
+    It compares, subtracts (bytes of WAL between two positions) and is stored as an `int`.
     """
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class Lsn(int):
         """Make an Lsn of an integer.
 
         Raises:
-            ValueError: The value does not fit 64 unsigned bits.
+            ValueError: The value is not an unsigned 64-bit integer.
         """
         if not 0 <= value < _LIMIT:
             raise ValueError(f"LSN out of range: {value} is not an unsigned 64-bit integer")

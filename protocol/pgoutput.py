@@ -11,7 +11,7 @@ To add a message:
 2. `transaction_messages`, or `change_messages` if it comes inside a transaction: a pair of functions, entered in
    CODECS with its tag and its name.
 3. `assembler`: the states in which it may come (TRANSITIONS), and the method that takes it.
-4. `tests/strategies.py`: random ones, for the tests and the round trip; an example of its bytes in the test of 2.
+4. `tests/strategies.py`: random ones; `tests/protocol/made_stream.py`: an example; its bytes in the tests of 2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The relations announced in a replication session, by OID.
 
-Rows name their table only by its OID: pgoutput sends the Relation before a table's first change, again after
-each change of its definition, and again in each streamed transaction, because that one may be applied later
-or never (`RelationSyncEntry` in `pgoutput.c`). A new session starts with an empty cache, as the server does.
+Rows name their table only by its OID. pgoutput sends the Relation before a table's first change, again after each
+change of its definition, and again in each streamed transaction, because that transaction may be applied later or never
+(`RelationSyncEntry` in `pgoutput.c`). A new session starts with an empty cache, as the server does.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class _Announced(NamedTuple):
-    number: int  # of announcements before it in this session
+    number: int  # the number of announcements before it in this session
     relation: Relation
 
 
 class RelationCache:
-    """Definitions as the server believes the subscriber to hold them; their `xid` is None.
+    """The definitions that the server believes the subscriber to hold; their `xid` is None.
 
-    What a streamed transaction announces counts only within it, until `promote`.
+    An announcement in a streamed transaction counts only within it, until `promote`.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class RelationCache:
 
         Args:
             relation: The message.
-            stream_xid: The streamed transaction it came in (Stream Start's xid, not a subtransaction's).
+            stream_xid: The streamed transaction that it came in (Stream Start's xid, not a subtransaction's).
 
         Returns:
-            True if its definition differs from what `get` gave before, or there was none.
+            True if the definition is new or differs from the one that `get` returned before.
         """
         differs = self.differs(relation, stream_xid)
         relation = replace(relation, xid=None)
@@ -50,11 +50,11 @@ class RelationCache:
         return differs
 
     def differs(self, relation: Relation, stream_xid: int | None = None) -> bool:
-        """Whether an announcement would change what `get` gives, or begin it."""
+        """Whether `update` with this announcement would return True."""
         return replace(relation, xid=None) != self.find(relation.relation_id, stream_xid)
 
     def get(self, relation_id: int, stream_xid: int | None = None) -> Relation:
-        """Return the definition that a row's OID stands for.
+        """Return the definition of the relation with this OID.
 
         Raises:
             UnexpectedMessage: The server has not announced it.
@@ -68,13 +68,13 @@ class RelationCache:
         return relation
 
     def session(self) -> tuple[Relation, ...]:
-        """What `get` gives outside of streamed transactions."""
+        """The definitions in force outside of streamed transactions."""
         return tuple(announced.relation for announced in self._session.values())
 
     def promote(self, stream_xid: int) -> None:
-        """At Stream Commit: what the transaction announced now counts for the session.
+        """At Stream Commit: the transaction's announcements count for the session now.
 
-        An announcement made outside the stream since then is newer and stays.
+        A newer announcement, made outside of the transaction, stays.
         """
         for relation_id, announced in self._streams.pop(stream_xid, {}).items():
             known = self._session.get(relation_id)
@@ -82,10 +82,10 @@ class RelationCache:
                 self._session[relation_id] = announced
 
     def forget(self, stream_xid: int) -> None:
-        """At Stream Abort, also of a subtransaction, and Stream Prepare: drop what the transaction announced.
+        """At Stream Abort, also of a subtransaction, and at Stream Prepare: drop the transaction's announcements.
 
-        The server no longer counts on it either (`cleanup_rel_sync_cache`): it announces again before what
-        follows of an aborted subtransaction's parent, and never relies on what a prepared transaction announced.
+        The server drops them as well (`cleanup_rel_sync_cache`): it announces again before the next changes of an
+        aborted subtransaction's parent, and never relies on the announcements of a prepared transaction.
         """
         self._streams.pop(stream_xid, None)
 

@@ -1,8 +1,8 @@
-"""The streaming replication protocol around pgoutput: CopyData contents, and the command that starts them.
+"""The streaming replication protocol around pgoutput: CopyData contents, and the command that starts the stream.
 
 Source: PostgreSQL documentation, "Streaming Replication Protocol"; `src/backend/replication/walsender.c`.
-LSNs are `Lsn`; times are microseconds since 2000-01-01 00:00 UTC. Nothing here decides what may be confirmed:
-a status update's LSNs are its maker's.
+LSNs are `Lsn`; times are microseconds since 2000-01-01 00:00 UTC. Nothing here decides what may be confirmed: the
+caller chooses the LSNs of a status update.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _START_END_TIME = struct.Struct(">QQq")
 _END_TIME_REPLY = struct.Struct(">QqB")
 _WRITE_FLUSH_APPLY_TIME_REPLY = struct.Struct(">QQQqB")
 
-_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)  # as in `boundaries`: no check of what was unsigned
+_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)  # as in `transaction_messages`: the range needs no check
 
 _XLOG_DATA = ord("w")
 
@@ -36,8 +36,8 @@ HEADER_BYTES = 25
 class XLogData:
     """One message of the output plugin.
 
-    In logical replication `wal_start` and `wal_end` are the same LSN, or both 0 for a message that another one
-    of the same change follows (Relation and Type before a row, Begin before Origin).
+    In logical replication `wal_start` and `wal_end` are the same LSN, or both 0 if another message of the same change
+    follows (Relation and Type before a row, Begin before Origin).
     """
 
     wal_start: Lsn
@@ -57,9 +57,9 @@ class PrimaryKeepalive:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatusUpdate:
-    """What the subscriber has: each LSN is the position after the last byte it speaks for.
+    """What the subscriber has written, flushed and applied: each LSN is the position after the last such byte.
 
-    The slot's confirmed_flush_lsn moves to `flush_lsn`: the server may forget everything before it.
+    The slot's confirmed_flush_lsn moves to `flush_lsn`: the server may remove all WAL before it.
     """
 
     write_lsn: Lsn
@@ -70,11 +70,11 @@ class StandbyStatusUpdate:
 
 
 def decode_copy_data(data: bytes | memoryview) -> XLogData | PrimaryKeepalive:
-    """Decode what a walsender put into one CopyData.
+    """Decode the content of a walsender's CopyData.
 
     Raises:
-        MalformedMessage: It is not exactly one message of its tag's form.
-        UnsupportedMessage: It has another tag than `w` and `k`.
+        MalformedMessage: The content is not exactly one message of its tag's form.
+        UnsupportedMessage: The tag is neither `w` nor `k`.
     """
     tag = bytes(data[:1])
     if tag == b"w":
@@ -87,8 +87,8 @@ def decode_copy_data(data: bytes | memoryview) -> XLogData | PrimaryKeepalive:
 
 
 def decode_xlog_data(data: bytes | memoryview) -> XLogData:
-    """Read `w`, wal_start, wal_end, send_time, and all that remains as payload."""
-    # It comes twice and more per transaction, so it is read whole, without a cursor.
+    """Read `w`, wal_start, wal_end, send_time, and the rest as payload."""
+    # At least two of these come per transaction, so it is read whole, without a cursor.
     if len(data) < HEADER_BYTES or data[0] != _XLOG_DATA:
         r = _reader(data, b"w", "XLogData")
         r.fail(f"expected {HEADER_BYTES} bytes, the message has {len(data)}")
@@ -97,7 +97,7 @@ def decode_xlog_data(data: bytes | memoryview) -> XLogData:
 
 
 def encode_xlog_data(m: XLogData) -> bytes:
-    """Write what `decode_xlog_data` reads."""
+    """Write the inverse of `decode_xlog_data`."""
     w = Writer("XLogData", b"w")
     w.pack(_START_END_TIME, m.wal_start, m.wal_end, m.send_time_us)
     w.raw(m.payload)
@@ -105,7 +105,7 @@ def encode_xlog_data(m: XLogData) -> bytes:
 
 
 def decode_primary_keepalive(data: bytes | memoryview) -> PrimaryKeepalive:
-    """Read `k`, wal_end, send_time, 1 if a reply is requested at once and else 0."""
+    """Read `k`, wal_end, send_time, and 1 if a reply is requested at once, else 0."""
     r = _reader(data, b"k", "PrimaryKeepalive")
     wal_end, send_time_us, reply = r.unpack(_END_TIME_REPLY)
     reply_requested = _flag(r, reply)
@@ -114,14 +114,14 @@ def decode_primary_keepalive(data: bytes | memoryview) -> PrimaryKeepalive:
 
 
 def encode_primary_keepalive(m: PrimaryKeepalive) -> bytes:
-    """Write what `decode_primary_keepalive` reads."""
+    """Write the inverse of `decode_primary_keepalive`."""
     w = Writer("PrimaryKeepalive", b"k")
     w.pack(_END_TIME_REPLY, m.wal_end, m.send_time_us, 1 if m.reply_requested else 0)
     return w.getvalue()
 
 
 def decode_standby_status_update(data: bytes | memoryview) -> StandbyStatusUpdate:
-    """Read `r`, write, flush and apply LSN, send_time, 1 if the server shall answer at once and else 0."""
+    """Read `r`, write, flush and apply LSN, send_time, and 1 if the server shall reply at once, else 0."""
     r = _reader(data, b"r", "StandbyStatusUpdate")
     write_lsn, flush_lsn, apply_lsn, send_time_us, reply = r.unpack(_WRITE_FLUSH_APPLY_TIME_REPLY)
     reply_requested = _flag(r, reply)
@@ -130,7 +130,7 @@ def decode_standby_status_update(data: bytes | memoryview) -> StandbyStatusUpdat
 
 
 def encode_standby_status_update(m: StandbyStatusUpdate) -> bytes:
-    """Write what `decode_standby_status_update` reads."""
+    """Write the inverse of `decode_standby_status_update`."""
     w = Writer("StandbyStatusUpdate", b"r")
     reply = 1 if m.reply_requested else 0
     w.pack(_WRITE_FLUSH_APPLY_TIME_REPLY, m.write_lsn, m.flush_lsn, m.apply_lsn, m.send_time_us, reply)
@@ -150,15 +150,15 @@ def _flag(r: Reader, byte: int) -> bool:
 
 
 class PgoutputOptions(TypedDict, total=False):
-    """The options of pgoutput; one that is left out is not sent, so that older servers can be spoken to.
+    """The options of pgoutput; an option that is left out is not sent, which older servers need.
 
     Attributes:
         proto_version: 1; 2 for streaming (PostgreSQL 14); 3 for two_phase (15); 4 for parallel (16).
         publication_names: At least one.
-        binary: Values by their types' send functions where there is one (14).
-        streaming: In-progress transactions: none, sent, or sent with what parallel apply needs (14, 16).
-        two_phase: Prepared transactions at PREPARE TRANSACTION; the slot must have been made for it (15).
-        origin: `none` leaves out what has a replication origin (16).
+        binary: Send values in binary form if their type has a send function (14).
+        streaming: In-progress transactions: not sent, sent, or sent with the LSNs that parallel apply needs (14, 16).
+        two_phase: Send prepared transactions at PREPARE TRANSACTION; the slot must be created for it (15).
+        origin: `none` leaves out changes that have a replication origin (16).
         messages: Send pg_logical_emit_message's messages (14).
     """
 
@@ -175,13 +175,13 @@ def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) 
     """Write the START_REPLICATION command for a logical slot of pgoutput.
 
     Args:
-        slot_name: Quoted as an identifier of `repl_scanner.l`, so that its case is kept.
-        start_lsn: Where to start. The server starts at the slot's confirmed_flush_lsn if that is further, and
-            0/0 leaves the choice to it.
-        options: What pgoutput shall send.
+        slot_name: The slot; it is quoted, so that its case is kept.
+        start_lsn: Where to start. The server starts at the slot's confirmed_flush_lsn if that is further; 0/0 leaves
+            the choice to the server.
+        options: Options of pgoutput.
 
     Raises:
-        ValueError: There is no publication, or a name is empty or holds a NUL.
+        ValueError: No publication is given, or a name is empty or contains a NUL.
     """
     publication_names = options["publication_names"]
     if not publication_names:
@@ -197,10 +197,10 @@ def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) 
 
 
 def quote_identifier(name: str) -> str:
-    """Quote a name for the replication grammar, which keeps what is between the quotes (`repl_scanner.l`).
+    """Quote a name for the replication grammar (`repl_scanner.l`).
 
     Raises:
-        ValueError: It is empty or holds a NUL.
+        ValueError: The name is empty or contains a NUL.
     """
     if not name or "\0" in name:
         raise ValueError(f"invalid name {name!r}: it is empty or contains a NUL")
@@ -208,5 +208,5 @@ def quote_identifier(name: str) -> str:
 
 
 def _literal(text: str) -> str:
-    # The replication grammar has no escape but the doubled quote: a backslash is a backslash, E'' an error.
+    # The replication grammar has no escape but the doubled quote: a backslash is itself, E'' is an error.
     return "'" + text.replace("'", "''") + "'"
