@@ -69,21 +69,21 @@ class CopyDecoder:
                 counts from the first row of this call.
             UnsupportedMessage: The header has flags that change the format.
         """
-        found = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
-        if not len(found.starts):
+        array = messages if isinstance(messages, MessageArray) else MessageArray.of(messages)
+        if not len(array.starts):
             return self._schema.empty_table()
         if self._ended:
             raise UnexpectedMessage(NAME, "the copy has ended")
-        rows = np.arange(len(found.starts))
+        rows = np.arange(len(array.starts))
         if not self._started:
-            found.starts[0] += _header_bytes(found.data[found.starts[0] : found.ends[0]].tobytes())
+            array.starts[0] += _header_bytes(array.data[array.starts[0] : array.ends[0]].tobytes())
             self._started = True
-            if found.starts[0] == found.ends[0]:
+            if array.starts[0] == array.ends[0]:
                 rows = rows[1:]
-        if len(rows) and bytes(found.data[found.starts[-1] : found.ends[-1]]) == _TRAILER:
+        if len(rows) and bytes(array.data[array.starts[-1] : array.ends[-1]]) == _TRAILER:
             self._ended = True
             rows = rows[:-1]
-        batches = decode_in_chunks(found, rows, lambda _: NAME, lambda chunk, _: self._decode(chunk))
+        batches = decode_in_chunks(array, rows, lambda _: NAME, lambda chunk, _: self._decode(chunk))
         return pa.Table.from_batches(batches, self._schema)
 
     def finish(self) -> None:

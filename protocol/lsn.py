@@ -5,8 +5,12 @@ Source: PostgreSQL documentation, "pg_lsn Type"; `src/backend/utils/adt/pg_lsn.c
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _LIMIT = 1 << 64
@@ -51,6 +55,9 @@ class Lsn(int):
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
 
+
+unchecked_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)
+"""Make an Lsn of an unsigned 64-bit field; the check of the range would cost as much as unpacking the field."""
 
 INVALID = Lsn(0)
 """`InvalidXLogRecPtr`: no position."""

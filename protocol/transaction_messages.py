@@ -6,13 +6,12 @@ layout behind the tag. The rules are those of `src/backend/replication/logical/p
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
 from protocol.buffer import Codec
 from protocol.errors import MalformedMessage
-from protocol.lsn import Lsn
+from protocol.lsn import unchecked_lsn
 from protocol.messages import (
     Begin,
     BeginPrepare,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.buffer import Reader, Writer
+    from protocol.lsn import Lsn
     from protocol.messages import Message
 
 # Consecutive fields of fixed length: LSNs are Q, times q, xids I, flags B.
@@ -46,10 +46,6 @@ _LSN_TIME = struct.Struct(">Qq")
 _LSN_END_TIME_XID = struct.Struct(">QQqI")
 _FLAGS_LSN_END_TIME_XID = struct.Struct(">BQQqI")
 _FLAGS_LSN_END_TIME_TIME_XID = struct.Struct(">BQQqqI")
-
-
-_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)
-"""Make an Lsn of an unsigned 64-bit field; Lsn's own check of the range costs as much as the unpacking."""
 
 
 def known_bits(cursor: Reader | Writer, flags: int, known: int = 0) -> int:
@@ -69,7 +65,7 @@ def valid_xid(cursor: Reader | Writer, xid: int) -> int:
 def _set_lsn(cursor: Reader | Writer, lsn: int, field: str) -> Lsn:
     if lsn == 0:
         cursor.fail(f"{field} not set")
-    return _lsn(lsn)
+    return unchecked_lsn(lsn)
 
 
 # Begin and Commit come once per transaction, so they are decoded whole, without a cursor.
@@ -80,7 +76,7 @@ def _decode_begin(data: bytes | memoryview) -> Begin:
     _, final_lsn, commit_time_us, xid = _unpack_whole("BEGIN", _BEGIN, data)
     if final_lsn == 0:
         raise MalformedMessage("BEGIN", 1, "final_lsn not set")
-    return Begin(_lsn(final_lsn), commit_time_us, xid)
+    return Begin(unchecked_lsn(final_lsn), commit_time_us, xid)
 
 
 def _encode_begin(w: Writer, m: Begin) -> None:
@@ -94,7 +90,7 @@ def _decode_commit(data: bytes | memoryview) -> Commit:
     _, flags, commit_lsn, end_lsn, commit_time_us = _unpack_whole("COMMIT", _COMMIT, data)
     if flags != 0:
         raise MalformedMessage("COMMIT", 1, f"unrecognized flags {flags}")
-    return Commit(flags, _lsn(commit_lsn), _lsn(end_lsn), commit_time_us)
+    return Commit(flags, unchecked_lsn(commit_lsn), unchecked_lsn(end_lsn), commit_time_us)
 
 
 def _encode_commit(w: Writer, m: Commit) -> None:
@@ -112,7 +108,7 @@ def _unpack_whole(name: str, layout: struct.Struct, data: bytes | memoryview) ->
 
 
 def _decode_origin(r: Reader) -> Origin:
-    return Origin(_lsn(r.uint64()), r.cstring())
+    return Origin(unchecked_lsn(r.uint64()), r.cstring())
 
 
 def _encode_origin(w: Writer, m: Origin) -> None:
@@ -148,7 +144,7 @@ def _encode_stream_stop(w: Writer, m: StreamStop) -> None:
 
 def _decode_stream_commit(r: Reader) -> StreamCommit:
     xid, flags, commit_lsn, end_lsn, commit_time_us = r.unpack(_XID_FLAGS_COMMIT_END_TIME)
-    return StreamCommit(xid, known_bits(r, flags), _lsn(commit_lsn), _lsn(end_lsn), commit_time_us)
+    return StreamCommit(xid, known_bits(r, flags), unchecked_lsn(commit_lsn), unchecked_lsn(end_lsn), commit_time_us)
 
 
 def _encode_stream_commit(w: Writer, m: StreamCommit) -> None:
@@ -164,7 +160,7 @@ def _decode_stream_abort(r: Reader) -> StreamAbort:
     if not r.remaining:
         return StreamAbort(xid, subxid)
     abort_lsn, abort_time_us = r.unpack(_LSN_TIME)
-    return StreamAbort(xid, subxid, _lsn(abort_lsn), abort_time_us)
+    return StreamAbort(xid, subxid, unchecked_lsn(abort_lsn), abort_time_us)
 
 
 def _encode_stream_abort(w: Writer, m: StreamAbort) -> None:

@@ -7,24 +7,21 @@ caller chooses the LSNs of a status update.
 
 from __future__ import annotations
 
-import functools
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Required, TypedDict
 
 from protocol.buffer import Reader, Writer
 from protocol.errors import MalformedMessage, UnsupportedMessage
-from protocol.lsn import Lsn
+from protocol.lsn import Lsn, unchecked_lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _TAG_START_END_TIME = struct.Struct(">cQQq")
 _START_END_TIME = struct.Struct(">QQq")
 _END_TIME_REPLY = struct.Struct(">QqB")
 _WRITE_FLUSH_APPLY_TIME_REPLY = struct.Struct(">QQQqB")
-
-_lsn: Callable[[int], Lsn] = functools.partial(int.__new__, Lsn)  # as in `transaction_messages`: the range needs no check
 
 _XLOG_DATA = ord("w")
 
@@ -93,7 +90,7 @@ def decode_xlog_data(data: bytes | memoryview) -> XLogData:
         r = _reader(data, b"w", "XLogData")
         r.fail(f"expected {HEADER_BYTES} bytes, the message has {len(data)}")
     _, wal_start, wal_end, send_time_us = _TAG_START_END_TIME.unpack_from(data)
-    return XLogData(_lsn(wal_start), _lsn(wal_end), send_time_us, bytes(data[HEADER_BYTES:]))
+    return XLogData(unchecked_lsn(wal_start), unchecked_lsn(wal_end), send_time_us, bytes(data[HEADER_BYTES:]))
 
 
 def encode_xlog_data(m: XLogData) -> bytes:
