@@ -46,7 +46,7 @@ def test_a_daemons_life(spark, publisher, daemon):
     bridge = daemon()
     bridge.start()
     bridge.wait_for('"streaming"')
-    status = bridge.commands.status()
+    status = bridge.status()
     assert status["state"] == "streaming"
     assert status["tables"] == [{"name": "public.t", "state": "r", "path": bridge.path("t")}]
     assert status["last_error"] is None
@@ -56,14 +56,14 @@ def test_a_daemons_life(spark, publisher, daemon):
     assert f"another pgbridge daemon (process {bridge.pid})" in second.stderr
 
     assert "disabled (now)" in command(bridge, "disable", "sub").stdout
-    wait_until(lambda: bridge.commands.status()["state"] == "disabled")
+    wait_until(lambda: bridge.status()["state"] == "disabled")
     publisher.execute("INSERT INTO t VALUES (2)")
     assert "enabled (now)" in command(bridge, "enable", "sub").stdout
-    wait_until(lambda: bridge.commands.status()["state"] == "streaming" and bridge.commands.status()["lag_bytes"] == 0)
+    wait_until(lambda: bridge.status()["state"] == "streaming" and bridge.status()["lag_bytes"] == 0)
 
     publisher.execute("INSERT INTO t SELECT generate_series(3, 5000)")
     assert bridge.stop() == 0
-    stopped = bridge.commands.status()
+    stopped = bridge.status()
     assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
     assert stopped["confirmed_flush_lsn"] == stopped["remote_lsn"]
     events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
@@ -79,7 +79,7 @@ def test_a_daemons_life(spark, publisher, daemon):
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):
     bridge = daemon(create_slot=False, slot_name="nothing")
     assert bridge.run_until_caught_up() == 1
-    assert 'replication slot "nothing" does not exist' in bridge.commands.status()["last_error"]["message"]
+    assert 'replication slot "nothing" does not exist' in bridge.status()["last_error"]["message"]
 
 
 def children(pid):
@@ -103,7 +103,7 @@ def test_a_signal_while_spark_starts(publisher, daemon, after_s):
     assert time.monotonic() - started < 10
     assert "Traceback" not in bridge.log.read_text()
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in jvm), 10)
-    assert bridge.commands.status()["state"] == "stopped"
+    assert bridge.status()["state"] == "stopped"
 
 
 def test_the_jvm_is_killed_in_a_batch(spark, publisher, daemon):

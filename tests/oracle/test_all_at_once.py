@@ -84,7 +84,7 @@ def test_added_refreshed_truncated_altered_and_copied_afresh_under_load_with_kil
     assert load.transactions > 100
     ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
     assert bridge.run_until_caught_up() == 0, bridge.log_tail()
-    status = bridge.commands.status()
+    status = bridge.status()
     assert Lsn.parse(status["remote_lsn"]) >= Lsn.parse(lsn)
     assert {table["name"]: table["state"] for table in status["tables"]} == {f"public.{name}": "r" for name in TABLES}
     for table in TABLES:

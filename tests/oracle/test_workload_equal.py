@@ -97,7 +97,7 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
             assert_equal(spark, bridge.path, native)
             serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
             assert serials[0][0] == serials[0][1] > 0
-            status = bridge.commands.status()
+            status = bridge.status()
             assert (status["apply_error_count"], status["sync_error_count"]) == (0, 0), bridge.log_tail()
 
 
