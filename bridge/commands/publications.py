@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.config import Subscription
+    from bridge.publication.entry import Entry
     from bridge.publication.reapply import Applied
-    from bridge.publication.routing import Entry, Routing
+    from bridge.publication.routing import Routing
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:

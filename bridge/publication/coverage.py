@@ -15,7 +15,8 @@ from bridge.publication.replica_identity import column_names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.publication.routing import Entry, Routing
+    from bridge.publication.entry import Entry
+    from bridge.publication.routing import Routing
 
 
 @dataclass(frozen=True, slots=True)

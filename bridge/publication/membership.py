@@ -61,29 +61,6 @@ class Membership:
         generated = {"", "s"} if self.publication.generated_columns == "stored" else {""}
         return frozenset(column.name for column in relation.columns if column.generated in generated)
 
-    def publish_as(self, relation: CatalogRelation, relations: Relations) -> tuple[CatalogRelation, int] | None:
-        """As which table it publishes a table's changes, and how many levels above that is; None: not at all."""
-        ancestors = relations.ancestors(relation)
-        if self.publication.all_tables:
-            if self.publication.via_root and ancestors:
-                return ancestors[-1], len(ancestors)
-            return relation, 0
-        levels = [level for level, ancestor in enumerate(ancestors, 1) if self.has(ancestor)]
-        if levels and self.publication.via_root:
-            return ancestors[levels[-1] - 1], levels[-1]
-        return (relation, 0) if levels or self.has(relation) else None
-
-    def published(self, relations: Relations) -> dict[int, CatalogRelation]:
-        """The tables it gives to subscribers (`pg_get_publication_tables` of its name alone)."""
-        found: dict[int, CatalogRelation] = {}
-        for relation in relations.publishable:
-            published_as = self.publish_as(relation, relations)
-            if published_as is None or (relation.relkind == "p" and not self.publication.via_root):
-                continue
-            if published_as[1] == 0:
-                found[relation.relid] = relation
-        return found
-
 
 def resolve(publication: Publication, relations: Relations, *, missing_ok: bool = False) -> Membership:
     """Look a publication's tables up.

@@ -13,6 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from bridge.publication.partition_root import publish_as
 from bridge.sqltext import syntax
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused
@@ -98,7 +99,7 @@ def _refusal(
     routing: Routing, member: Membership, relation: CatalogRelation, columns_of: Callable[[str], Collection[str]]
 ) -> Refusal | None:
     publication = member.publication
-    published_as = member.publish_as(relation, routing.relations)
+    published_as = publish_as(member, relation, routing.relations)
     commands = tuple(action.upper() for action in ("update", "delete") if action in publication.actions)
     if published_as is None or not commands:
         return None

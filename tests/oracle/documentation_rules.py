@@ -100,7 +100,7 @@ COLUMN_LISTS: Final = (
     ("with INSERT alone, it may omit it", "publish"),
     ("no effect for TRUNCATE", "truncate"),
     ("only the published columns are copied", "listed", "leaves"),
-    ("different lists of one table are an error", f"{_PUBLICATION}/test_routing.py::test_different_column_lists"),
+    ("different lists of one table are an error", f"{_PUBLICATION}/test_column_lists.py::test_different_column_lists"),
     ("Examples: p1", "columns"),
 )
 GENERATED_COLUMNS: Final = (
@@ -108,9 +108,9 @@ GENERATED_COLUMNS: Final = (
     (
         "a list has precedence over the parameter",
         "generated",
-        f"{_PUBLICATION}/test_routing.py::test_generated_columns",
+        f"{_PUBLICATION}/test_column_lists.py::test_generated_columns",
     ),
-    ("different values are an error", f"{_PUBLICATION}/test_routing.py::test_different_publish_generated_columns"),
+    ("different values are an error", f"{_PUBLICATION}/test_column_lists.py::test_different_publish_generated_columns"),
     ("virtual ones are not published", "generated", f"{_PUBLICATION}/test_coverage.py::test_virtual_columns"),
     (
         "a replica identity has none unpublished",

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.row_filters import FilterMaker
     from bridge.apply.batch.subscribed import Subscribed
+    from bridge.publication.entry import Entry
     from bridge.publication.replica_identity import Refusal
-    from bridge.publication.routing import Entry, Routing
+    from bridge.publication.routing import Routing
     from bridge.publication.tables import CatalogRelation
     from protocol.lsn import Lsn
     from protocol.messages import Relation

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.apply.batch.server_filters import ServerFilters
-    from bridge.publication.routing import Entry
+    from bridge.publication.entry import Entry
 
 
 class RowFilter(Protocol):

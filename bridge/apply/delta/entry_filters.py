@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
+    from bridge.publication.entry import Entry
     from bridge.publication.publication import Action
-    from bridge.publication.routing import Entry
     from bridge.publication.tables import Collation as CatalogCollation
     from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.values.types import ColumnType

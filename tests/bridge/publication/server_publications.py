@@ -1,4 +1,4 @@
-"""Publications made on a test server, and what its own pgoutput sends by them: the oracle of the filter's tests."""
+"""Publications of a test server, what the server says of them, and what its own pgoutput sends by them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,25 @@ from protocol.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bridge.publication.entry import Entry
     from bridge.publication.publication import Publication, PublicationTable
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.tables import CatalogRelation
     from tests.fix_postgres import Publisher
 
 _ACTIONS = {Insert: "insert", Update: "update", Delete: "delete"}
+
+
+PARTITIONS = """
+    CREATE TABLE root (a int, b text, c int, PRIMARY KEY (a)) PARTITION BY RANGE (a);
+    CREATE TABLE mid PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (a);
+    CREATE TABLE low (c int, gone int, b text, a int NOT NULL PRIMARY KEY);
+    ALTER TABLE low DROP COLUMN gone;
+    ALTER TABLE mid ATTACH PARTITION low FOR VALUES FROM (0) TO (10);
+    CREATE TABLE high PARTITION OF mid FOR VALUES FROM (10) TO (100);
+    CREATE TABLE rest PARTITION OF root DEFAULT;
+    CREATE TABLE plain (a int PRIMARY KEY, b text, c int);
+"""
 
 
 class Sent(NamedTuple):
@@ -70,6 +83,37 @@ def relation(routed: Routing, name: str) -> CatalogRelation:
 
 def members(publication: Publication) -> dict[str, PublicationTable]:
     return {table.qualified_name: table for table in publication.tables}
+
+
+def entry_of(routed: Routing, name: str) -> Entry:
+    entry = routed.entry(relation(routed, name))
+    assert entry is not None
+    return entry
+
+
+def targets(routed: Routing) -> list[str]:
+    return [entry.target.qualified_name for entry in routed.targets.values()]
+
+
+def tables_of(publisher: Publisher, text: str, *names: str) -> Routing:
+    """The same statements here and on the server: what the server says of its own must be what is worked out."""
+    publisher.execute(text)
+    routed, own = routing(publisher, text), own_routing(publisher, *names)
+    assert own.tables() == own_tables(publisher, *names)
+    assert [without_filters(table) for table in routed.tables()] == [without_filters(table) for table in own.tables()]
+    for source in routed.relations.publishable:
+        assert without_filters(routed.entry(source)) == without_filters(own.entry(source))
+    return routed
+
+
+def without_filters(item) -> object:
+    """All but the filters' texts, which the server spells its own way."""
+    if item is None:
+        return None
+    if hasattr(item, "row_filters"):
+        return (item.qualified_name, item.relkind, item.columns, len(item.row_filters))
+    counts = {action: len(filters) for action, filters in item.filters.items()}
+    return (item.source, item.target, item.publications, item.actions, counts, item.columns)
 
 
 class Decoder:
