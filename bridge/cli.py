@@ -119,7 +119,7 @@ def run(
     log.configure()
     bars = None
     if sys.stderr.isatty():
-        from bridge.commands.bar import CopyBars  # noqa: PLC0415 - for a terminal only
+        from bridge.commands.progress_bar import CopyBars  # noqa: PLC0415 - for a terminal only
 
         bars = CopyBars(Console(stderr=True))
     settings = config.load(config_file)

@@ -21,7 +21,7 @@ from bridge.track.lock import locked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.commands.bar import CopyBars
+    from bridge.commands.progress_bar import CopyBars
     from bridge.config import Config
     from bridge.signals import StopSignals
 

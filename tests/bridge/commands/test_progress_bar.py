@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 from bridge import log
-from bridge.commands.bar import CopyBars
+from bridge.commands.progress_bar import CopyBars
 from bridge.track.rows import CopyRow
 
 T = CopyRow("public", "[red]t", 1000, 50_000, 200_000, 100.0, 30.0)
