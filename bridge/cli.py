@@ -119,9 +119,9 @@ def run(
     log.configure()
     bars = None
     if sys.stderr.isatty():
-        from bridge.commands.progress_bar import CopyBars  # noqa: PLC0415 - for a terminal only
+        from bridge.commands.progress_bar import CopyProgressBars  # noqa: PLC0415 - for a terminal only
 
-        bars = CopyBars(Console(stderr=True))
+        bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
     raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars).run())
 

@@ -21,7 +21,7 @@ from bridge.track.lock import locked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.commands.progress_bar import CopyBars
+    from bridge.commands.progress_bar import CopyProgressBars
     from bridge.config import Config
     from bridge.signals import StopSignals
 
@@ -50,7 +50,7 @@ class Daemon:
     """
 
     def __init__(
-        self, config: Config, signals: StopSignals, *, until_caught_up: bool = False, bars: CopyBars | None = None
+        self, config: Config, signals: StopSignals, *, until_caught_up: bool = False, bars: CopyProgressBars | None = None
     ) -> None:
         self._config = config
         self._signals = signals

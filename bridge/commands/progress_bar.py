@@ -1,4 +1,4 @@
-"""Bars for the copies under way, where somebody looks at a terminal; the log goes on above them."""
+"""Progress bars of the copies under way, for `pgbridge run` on a terminal; log lines scroll above them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bridge.track.rows import CopyRow
 
 
-class CopyBars:
-    """A bar for each table that is being copied; nothing is on the screen while there is none.
+class CopyProgressBars:
+    """One bar for each table that is being copied; the screen shows nothing while no copy runs.
 
     Args:
         console: The terminal. What is written to sys.stderr meanwhile is shown above the bars.
@@ -29,7 +29,7 @@ class CopyBars:
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, copies: Mapping[str, Sequence[CopyRow]]) -> None:
-        """Bring the bars to where the copies are, given by subscription."""
+        """Draw the copies under way, given by subscription."""
         rows = {f"{name}: {row.qualified_name}": row for name, some in copies.items() for row in some}
         if not rows:
             self.close()
@@ -52,7 +52,7 @@ class CopyBars:
             self._progress.update(task, completed=row.bytes, total=total, known=copy_text(row))
 
     def close(self) -> None:
-        """Take them from the screen."""
+        """Remove the bars from the screen."""
         if self._progress is not None:
             for task in self._tasks.values():
                 self._progress.remove_task(task)

@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 from bridge import log
-from bridge.commands.progress_bar import CopyBars
+from bridge.commands.progress_bar import CopyProgressBars
 from bridge.track.rows import CopyRow
 
 T = CopyRow("public", "[red]t", 1000, 50_000, 200_000, 100.0, 30.0)
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def last_frame(bars: CopyBars, screen: Terminal) -> str:
+def last_frame(bars: CopyProgressBars, screen: Terminal) -> str:
     """What the bars are drawn as now."""
     assert bars._progress is not None
     bars._progress.refresh()
@@ -33,7 +33,7 @@ def test_bars_come_and_go(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     log.configure()
-    bars = CopyBars(Console(file=screen, force_terminal=True, width=120))
+    bars = CopyProgressBars(Console(file=screen, force_terminal=True, width=120))
     bars.show({"shop": []})
     assert screen.getvalue() == ""
     bars.show({"shop": [T], "other": []})
