@@ -1,27 +1,30 @@
-"""The command line: each command a few lines over what does the work; only those that need Spark load it."""
+"""The command line: arguments, help and exit codes. `bridge.commands` does the work; only `run` and `demo` load Spark.
+
+Exit codes: 0 for success, 1 for an error, 2 for wrong arguments or a wrong configuration, 3 when Spark is lost.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from bridge import __version__, config, log, remedies
-from bridge.errors import BridgeError, ConfigError, SkipError, SparkLost
+from bridge.commands.enable import set_enabled
+from bridge.commands.init import write
+from bridge.commands.skip import set_skip
+from bridge.commands.state import opened
+from bridge.errors import BridgeError, ConfigError, SparkLost
 from bridge.signals import StopSignals
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.lock import is_running
-from bridge.track.skip import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.config import Config, Subscription
+    from rich.console import RenderableType
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,35 +33,11 @@ app = typer.Typer(
     help="Keep Delta Lake tables equal to published PostgreSQL tables.",
 )
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="The configuration file.", metavar="FILE")]
-Name = Annotated[str, typer.Argument(metavar="SUB", help="The subscription's name.")]
+ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
+Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
+OptionalName = Annotated[str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DEFAULT_FILE = Path("pgbridge.toml")
-
-_TEMPLATE = """\
-# pgbridge: which PostgreSQL publications to follow, and where their Delta tables go.
-# Paths are relative to this file.
-state_dir = "state"                # what is applied up to where; keep it with the warehouse
-
-[spark]
-master = "local[*]"                # or spark://…, yarn, k8s://…, sc://… (Spark Connect)
-
-[subscription.{key}]
-connection = {connection}
-publications = [{publications}]
-warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
-
-# PostgreSQL's subscription options, with their defaults:
-# slot_name = "{slot_name}"        # made on the server at the first start
-# create_slot = true               # false: use an existing slot as it stands
-# copy_data = true                 # copy the rows that are there already
-# binary = true                    # transfer values in binary form where possible
-# streaming = "off"                # "on": receive large transactions while they run
-# two_phase = false                # true: receive prepared transactions at PREPARE TRANSACTION
-# disable_on_error = false
-
-# pgbridge's own:
-# messages = "log"                 # pg_logical_emit_message: "off", "log", or "table" (<warehouse>/pgbridge/messages)
-"""
 
 
 @app.callback(invoke_without_command=True)
@@ -75,32 +54,13 @@ def _root(
 def init(
     *,
     connection: Annotated[str, typer.Option(help="libpq connection string or URI of the publisher.")],
-    publication: Annotated[list[str], typer.Option(help="A publication to subscribe to; may be repeated.")],
+    publication: Annotated[list[str], typer.Option(help="Publication to subscribe to; may be repeated.")],
     warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables.")],
-    name: Annotated[str, typer.Option(help="The subscription's name.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the subscription; without it, the first publication's.")] = "",
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Write a short commented configuration file."""
-    if config_file.exists():
-        raise ConfigError(f"{config_file} is there already", hint="remove it, or name another file with --config")
-    name = name or config.default_slot_name(publication[0])
-    text = _TEMPLATE.format(
-        key=name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False),
-        slot_name=config.default_slot_name(name),
-        connection=json.dumps(connection, ensure_ascii=False),
-        publications=", ".join(json.dumps(item, ensure_ascii=False) for item in publication),
-        warehouse=json.dumps(warehouse, ensure_ascii=False),
-        example=f"{warehouse.rstrip('/')}/public/t1",
-    )
-    try:
-        config_file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"configuration file {config_file} cannot be written: {error}") from error
-    try:
-        config.load(config_file)
-    except ConfigError:
-        config_file.unlink()
-        raise
+    """Write a short, commented configuration file."""
+    write(config_file, name=name, connection=connection, publications=publication, warehouse=warehouse)
     typer.echo(f"wrote {config_file}; start with: {remedies.run(config_file)}")
 
 
@@ -108,11 +68,14 @@ def init(
 def run(
     *,
     until_caught_up: Annotated[
-        bool, typer.Option(help="End once everything the publisher had flushed at the start is applied.")
+        bool, typer.Option(help="Exit once everything that the publisher had flushed at the start is applied.")
     ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Run all enabled subscriptions; SIGTERM stops after the batch under way."""
+    """Run all enabled subscriptions, until SIGTERM or SIGINT.
+
+    The first signal ends the process after the current batch, a second one at once.
+    """
     signals = StopSignals().install()  # before Spark is loaded, which takes seconds
     from bridge.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
@@ -127,62 +90,53 @@ def run(
 
 
 @app.command()
-def status(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the status document instead of tables.")] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
-) -> None:
-    """Show subscriptions, their positions, their tables and the last error."""
-    from bridge.commands import status as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+def status(*, as_json: AsJson = False, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Show each subscription's state, positions, tables and last error."""
+    from bridge.commands import status as command  # noqa: PLC0415 - psycopg and rich's tables, for this command only
 
-    def show(settings: Config, catalog: Catalog, *, running: bool) -> None:
-        document = report.collect(settings, catalog, running=running)
-        if as_json:
-            typer.echo(json.dumps(document, indent=2))
-        else:
-            Console().print(report.render(document))
-
-    _with_catalog(config_file, show)
+    with opened(config_file) as state:
+        document = command.collect(state.config, state.catalog, running=state.running)
+    _print(document, command.render, as_json=as_json)
 
 
 @app.command()
 def publications(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[SUB]", help="The subscription's name; all without it.")
-    ] = None,
+    name: OptionalName = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the document instead of tables.")] = False,
+    as_json: AsJson = False,
     dump: Annotated[
-        bool, typer.Option("--dump", help="Print the server's own publications as CREATE PUBLICATION statements.")
+        bool, typer.Option("--dump", help="Print the server's publications as CREATE PUBLICATION statements.")
     ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Show what is published of every table, and why; or write it down as definitions."""
-    from bridge.commands import publications as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    """Show what is published of each table: actions, row filter, columns.
 
-    settings = config.load(config_file)
-    chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]
+    The exit code is 1 if the definitions of a subscription cannot be re-applied.
+    """
+    from bridge.commands import publications as command  # noqa: PLC0415 - as above
+
+    chosen = config.load(config_file).choose(name)
     if dump:
-        typer.echo(report.dump(chosen), nl=False)
+        typer.echo(command.dump(chosen), nl=False)
         return
-    document = report.collect(chosen)
-    if as_json:
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        Console().print(report.render(document))
-    if report.is_refused(document):
+    document = command.collect(chosen)
+    _print(document, command.render, as_json=as_json)
+    if command.is_refused(document):
         raise typer.Exit(1)
 
 
 @app.command()
 def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
-    """Let a subscription run: at once if the daemon does, else at its next start."""
+    """Enable a subscription; a running daemon starts it at once."""
     _set_enabled(config_file, name, enabled=True)
 
 
 @app.command()
 def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
-    """Stop a subscription after the batch under way; its slot goes on holding WAL on the server."""
+    """Disable a subscription; it stops after the current batch.
+
+    Its replication slot remains, and retains WAL on the server.
+    """
     _set_enabled(config_file, name, enabled=False)
 
 
@@ -192,26 +146,17 @@ def skip(
     *,
     lsn: Annotated[
         str,
-        typer.Option(metavar="LSN", help='Where it finished, as its error says; "none" takes it back.'),
+        typer.Option(metavar="LSN", help='Finish LSN of the transaction, as its error shows it; or "none".'),
     ],
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Skip the transaction that cannot be applied, whole; what it held is kept in the state directory."""
+    """Skip a transaction that cannot be applied.
 
-    def change(settings: Config, catalog: Catalog, *, running: bool) -> None:
-        _subscription(settings, name)
-        try:
-            skip_lsn = parse(lsn, catalog.remote_lsn(name))
-        except ValueError as error:
-            raise SkipError(str(error)) from error
-        catalog.set_skip_lsn(name, skip_lsn)
-        when = "now" if running else "at the daemon's next start"
-        if skip_lsn is None:
-            typer.echo(f'subscription "{name}": nothing is skipped')
-        else:
-            typer.echo(f'subscription "{name}": the transaction that finished at {skip_lsn} is skipped ({when})')
-
-    _with_catalog(config_file, change)
+    None of its changes is applied to any table; they are kept in the state directory instead.
+    """
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        typer.echo(set_skip(subscription, state, lsn))
 
 
 @app.command()
@@ -220,103 +165,83 @@ def refresh(
     *,
     resync: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE", help="Copy this table afresh instead (public.t or t); may be repeated."),
+        typer.Option(metavar="TABLE", help="Subscribed table to copy again (public.t or t); may be repeated."),
     ] = None,
     copy_data: Annotated[
         bool | None,
         typer.Option(
-            "--copy-data/--no-copy-data", help="Copy what added tables hold; without it as the configuration says."
+            "--copy-data/--no-copy-data",
+            help="Copy the rows of added tables, or not; without it, as copy_data in the configuration.",
         ),
     ] = None,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Take up tables that were added to the publications, and stop those that were removed."""
-    from bridge.commands import refresh as report  # noqa: PLC0415 - psycopg, for this command only
+    """Follow tables added to the publications; stop following removed ones.
 
-    def ask(settings: Config, catalog: Catalog, *, running: bool) -> None:
-        when = "now" if running else "at the daemon's next start"
-        chosen = _subscription(settings, name)
-        for line in report.ask(chosen, catalog, resync=resync or [], copy_data=copy_data, when=when):
-            typer.echo(line)
+    With --resync, only copy the named tables again.
+    """
+    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
-    _with_catalog(config_file, ask)
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        lines = command.ask(subscription, state.catalog, resync=resync or [], copy_data=copy_data, when=state.when)
+    for line in lines:
+        typer.echo(line)
 
 
 @app.command()
 def origin(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[SUB]", help="The subscription's name; all without it.")
-    ] = None,
+    name: OptionalName = None,
     *,
     advance: Annotated[
         str,
-        typer.Option(metavar="LSN", help="Go on from here instead; the daemon must be stopped."),
+        typer.Option(
+            metavar="LSN", help="Set it to this LSN; what ends before it is never applied. Stop the daemon first."
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the document instead of a table.")] = False,
+    as_json: AsJson = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Show up to where every transaction is durable, or move it on by hand."""
-    from bridge.commands import origin as report  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    """Show the LSN up to which all transactions are durable in Delta, or set it."""
+    from bridge.commands import origin as command  # noqa: PLC0415 - as above
 
-    def use(settings: Config, catalog: Catalog, **_: object) -> None:
-        chosen = list(settings.subscription.values()) if name is None else [_subscription(settings, name)]
+    with opened(config_file) as state:
+        chosen = state.config.choose(name)
         if advance:
             if name is None:
-                raise ConfigError("--advance needs the subscription's name")
-            typer.echo(report.advance(settings, catalog, chosen[0], advance))
-            return
-        document = report.collect(chosen, catalog)
-        if as_json:
-            typer.echo(json.dumps(document, indent=2))
+                raise ConfigError("--advance needs the name of a subscription")
+            typer.echo(command.advance(state.config, state.catalog, chosen[0], advance))
         else:
-            Console().print(report.render(document))
-
-    _with_catalog(config_file, use)
+            _print(command.collect(chosen, state.catalog), command.render, as_json=as_json)
 
 
 @app.command()
 def demo(
     *,
-    directory: Annotated[Path, typer.Option(help="Where the demo's Delta tables go.")] = Path("demo"),
+    directory: Annotated[Path, typer.Option(help="Folder for the demo's Delta tables.")] = Path("demo"),
     seconds: Annotated[float, typer.Option(help="How long the load runs.")] = 30.0,
 ) -> None:
-    """Show the whole job on a private PostgreSQL: copy, stream, kill, restart, proof of equality."""
+    """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare."""
     from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
 
     raise typer.Exit(run_demo(directory, seconds))
 
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
-    def change(settings: Config, catalog: Catalog, *, running: bool) -> None:
-        _subscription(settings, name)
-        catalog.set_enabled(name, enabled=enabled)
-        when = "now" if running else "at the daemon's next start"
-        typer.echo(f'subscription "{name}" {"enabled" if enabled else "disabled"} ({when})')
-
-    _with_catalog(config_file, change)
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        typer.echo(set_enabled(subscription, state, enabled=enabled))
 
 
-def _subscription(settings: Config, name: str) -> Subscription:
-    if name not in settings.subscription:
-        known = ", ".join(f'"{known}"' for known in settings.subscription)
-        raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
-    return settings.subscription[name]
-
-
-def _with_catalog(config_file: Path, use: Callable[..., None]) -> None:
-    """Open the configuration and its catalog, for a command that may meet a running daemon."""
-    settings = config.load(config_file)
-    catalog = Catalog(catalog_path(settings.state_dir))
-    try:
-        for subscription in settings.subscription.values():
-            catalog.register(subscription.name, enabled=subscription.enabled)
-        use(settings, catalog, running=is_running(settings.state_dir))
-    finally:
-        catalog.close()
+def _print(document: dict[str, Any], render: Callable[[dict[str, Any]], RenderableType], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        Console().print(render(document))
 
 
 def main() -> None:
-    """The console script: errors of the bridge are told in words, not in stack traces."""
+    """Run the console script: the bridge's own errors are printed as messages, without a stack trace."""
     try:
         app()
     except BridgeError as error:

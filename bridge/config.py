@@ -194,6 +194,19 @@ class Config(BaseModel):
             return max(_COPIES_AT_ONCE, *(subscription.max_sync_workers for subscription in subscriptions))
         return max(1, self.max_logical_replication_workers - sum(one.enabled for one in subscriptions))
 
+    def choose(self, name: str | None = None) -> list[Subscription]:
+        """Return the subscription of that name, or all subscriptions.
+
+        Raises:
+            ConfigError: The file has no subscription of that name.
+        """
+        if name is None:
+            return list(self.subscription.values())
+        if name not in self.subscription:
+            known = ", ".join(f'"{known}"' for known in self.subscription)
+            raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+        return [self.subscription[name]]
+
 
 def load(path: Path) -> Config:
     """Read and validate a configuration file.

@@ -50,7 +50,12 @@ class Daemon:
     """
 
     def __init__(
-        self, config: Config, signals: StopSignals, *, until_caught_up: bool = False, bars: CopyProgressBars | None = None
+        self,
+        config: Config,
+        signals: StopSignals,
+        *,
+        until_caught_up: bool = False,
+        bars: CopyProgressBars | None = None,
     ) -> None:
         self._config = config
         self._signals = signals

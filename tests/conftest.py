@@ -2,7 +2,14 @@
 
 from hypothesis import settings
 
-pytest_plugins = ("tests.fix_selection", "tests.fix_log", "tests.fix_postgres", "tests.fix_spark", "tests.fix_bridge")
+pytest_plugins = (
+    "tests.fix_selection",
+    "tests.fix_log",
+    "tests.fix_postgres",
+    "tests.fix_spark",
+    "tests.fix_bridge",
+    "tests.fix_cli",
+)
 
 # Spark and a server share the cores with the tests: an example's time says nothing.
 settings.register_profile("pgbridge", deadline=None, max_examples=50)

@@ -1,1 +1,13 @@
-"""What each command prints, and what it asks of the catalog and the server."""
+"""What each command of `pgbridge` does and prints: a module for each, named after the command.
+
+`bridge.cli` has their arguments, help and exit codes. `run` is `bridge.daemon`, `demo` is `bridge.demo.show`; `disable`
+is in `enable`.
+
+To add a command, touch:
+
+    bridge/commands/<command>.py               what it does and prints
+    bridge/cli.py                              its arguments and help
+    tests/bridge/commands/test_<command>.py    its tests
+    tests/bridge/test_cli.py                   `test_commands_of_the_contract` lists all commands
+    docs/operations.md                         what it is for
+"""

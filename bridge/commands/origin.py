@@ -1,4 +1,4 @@
-"""What `pgbridge origin` shows and does: pg_replication_origin_status and pg_replication_origin_advance."""
+"""`pgbridge origin`: pg_replication_origin_status, and with `--advance` pg_replication_origin_advance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def collect(subscriptions: Iterable[Subscription], catalog: Catalog) -> dict[str, Any]:
-    """The origins.
+    """Return the document of `--json`.
 
     Returns:
-        `{"origins": [{"subscription", "external_id", "remote_lsn", "batch"}]}`: LSNs are text; `remote_lsn` is null
-        before the subscription's start; `batch` is `{"start_lsn", "end_lsn", "undoing"}` of a batch that was begun
-        and not finished, else null.
+        `{"origins": [{"subscription", "external_id", "remote_lsn", "batch"}]}`. LSNs are text. `remote_lsn` is null
+        before the subscription's first start. `batch` is `{"start_lsn", "end_lsn", "undoing"}` for a batch that was
+        begun and not finished, else null.
     """
     origins = []
     for subscription in subscriptions:
@@ -44,7 +44,7 @@ def collect(subscriptions: Iterable[Subscription], catalog: Catalog) -> dict[str
 
 
 def render(document: dict[str, Any]) -> Table:
-    """The same for people."""
+    """Render the document as a table."""
     table = Table(box=None, pad_edge=False)
     for heading in ("subscription", "external_id", "remote_lsn", "batch under way"):
         table.add_column(heading, overflow="fold")
@@ -57,20 +57,20 @@ def render(document: dict[str, Any]) -> Table:
 
 
 def advance(config: Config, catalog: Catalog, subscription: Subscription, text: str) -> str:
-    """Move the origin on by hand: what ends before it and was not applied is never applied.
+    """Set the origin's LSN by hand. Transactions that end before it and are not applied yet are never applied.
 
     Args:
         config: The configuration.
         catalog: Its catalog.
-        subscription: Whose origin.
+        subscription: The subscription whose origin is set.
         text: The LSN.
 
     Returns:
-        What happened, in a sentence.
+        The sentence to print.
 
     Raises:
-        SkipError: It is no LSN, or the publisher has not written so far.
-        StateError: The daemon is running, the origin is further, or a batch is under way.
+        SkipError: The text is not an LSN, or the LSN is ahead of the publisher's flush position.
+        StateError: The daemon is running, the origin is ahead of the LSN, or a batch is unfinished.
     """
     try:
         lsn = Lsn.parse(text)
@@ -79,7 +79,7 @@ def advance(config: Config, catalog: Catalog, subscription: Subscription, text: 
     flush_lsn = _flush_lsn(subscription)
     if flush_lsn is not None and lsn > flush_lsn:
         raise SkipError(
-            f"{lsn} is beyond what the publisher has written ({flush_lsn}): what is still to come would be left out"
+            f"LSN {lsn} is ahead of the publisher's flush position {flush_lsn}: changes still to come would be lost"
         )
     try:
         with locked(config.state_dir):
@@ -87,11 +87,11 @@ def advance(config: Config, catalog: Catalog, subscription: Subscription, text: 
             catalog.set_origin(subscription.name, lsn)
     except StateError as error:
         raise StateError(f'origin "{subscription.origin_name}": {error.message}', hint=error.hint) from error
-    return f'origin "{subscription.origin_name}": {before} -> {lsn}; what ends in between is left out'
+    return f'origin "{subscription.origin_name}": {before} -> {lsn}; transactions that end in between are never applied'
 
 
 def _flush_lsn(subscription: Subscription) -> Lsn | None:
-    """The publisher's; None when it does not answer."""
+    """The publisher's flush position; None when the publisher does not answer."""
     try:
         with Publisher(subscription.connection, application_name=f"{subscription.name}_origin") as publisher:
             return publisher.flush_lsn()

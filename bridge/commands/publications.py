@@ -1,4 +1,4 @@
-"""What `pgbridge publications` shows: for every target table what is published of it, and why."""
+"""`pgbridge publications`: shows what is published of each table, or writes the publications as definitions."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
-    """The document of `--json`.
+    """Return the document of `--json`.
 
     Returns:
         `{"subscriptions": [{"name", "publications", "definitions", "refused", "warnings", "notes", "targets"}]}`.
-        `definitions` is the file, or null: then the server's own publications are shown, by the same rules.
-        `refused` is why the definitions cannot be re-applied, or null; `warnings` has the UPDATEs and DELETEs that
-        will stop the subscription; `notes` what the stream lacks for the definitions, and which tables are left out.
-        A target has `name`, `publications` (whose filters and lists it goes by), `actions`, `filters` (by action:
-        one expression, or null where every row passes), `copy_filter`, `columns`, `root` (its own name where it is
-        published in the place of its partitions, else null) and `leaves` (those partitions).
+        `definitions` is the definitions file; null if the document shows the server's own publications. `refused`
+        says why the definitions cannot be re-applied, or is null. `warnings` names the UPDATEs and DELETEs that will
+        stop the subscription. `notes` names what the stream lacks for the definitions, and the tables left out.
+        A target has `name`, `publications` (those with the filters and column lists that apply), `actions`,
+        `filters` (one expression for each action, null if every row passes), `copy_filter`, `columns`, `root` (its
+        own name if it is published instead of its partitions, else null) and `leaves` (those partitions).
 
     Raises:
-        BridgeError: A server does not answer, or publications do not fit its tables.
+        BridgeError: A server does not answer, or the publications cannot be resolved on its tables.
     """
     return {"subscriptions": [_one(subscription) for subscription in subscriptions]}
 
@@ -71,7 +71,7 @@ def _left_out(applied: Applied) -> Iterator[str]:
     for entry in applied.routing.targets.values():
         why = unsupported(entry.target.qualified_name, entry.column_names)
         if why is not None:
-            yield f"{why.reason}: it is left out, unless it is subscribed already"
+            yield f"{why.reason}: it is left out, unless it is already subscribed"
 
 
 def _target(routing: Routing, entry: Entry) -> dict[str, Any]:
@@ -96,12 +96,14 @@ def _combined(filters: tuple[str, ...]) -> str | None:
 
 
 def is_refused(document: dict[str, Any]) -> bool:
-    """Whether a subscription's definitions cannot be re-applied."""
+    """Whether the document has a subscription whose definitions cannot be re-applied."""
     return any(item["refused"] for item in document["subscriptions"])
 
 
 def dump(subscriptions: Iterable[Subscription]) -> str:
-    """The server's own publications of the subscriptions, as statements for a definitions file; each once.
+    """Return the subscriptions' publications as the server has them, as statements for a definitions file.
+
+    A publication that several subscriptions name is written once.
 
     Raises:
         BridgeError: A server does not answer, or a publication does not exist.
@@ -121,7 +123,7 @@ def _publisher(subscription: Subscription) -> Publisher:
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The same for people: a table of targets, and what is wrong with them."""
+    """Render the document: a table of targets, then errors, warnings and notes."""
     table = Table(box=None, pad_edge=False)
     for heading in ("table", "publications", "actions", "row filter", "columns", "partitions"):
         table.add_column(heading, overflow="fold")
@@ -152,7 +154,7 @@ def _actions_text(actions: list[str]) -> str:
 
 
 def _filters_text(target: dict[str, Any]) -> str:
-    """One expression where it is the same for all actions and the copy, else each with what it is for."""
+    """One expression if all actions and the copy have the same, else one line for each."""
     filters = {**target["filters"], "copy": target["copy_filter"]}
     if len(set(filters.values())) == 1:
         return target["copy_filter"] or "-"

@@ -1,4 +1,6 @@
-"""`pgbridge refresh`: says what will be done, and asks the worker to do it.
+"""`pgbridge refresh`: checks what is to be done, records the request for the subscription's worker, and says it.
+
+The worker carries the request out in `bridge.sync.refresh`; requests in the catalog are `bridge.track.refresh`.
 
 Documentation: ALTER SUBSCRIPTION … REFRESH PUBLICATION.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridge import remedies
 from bridge.errors import ConfigError
 from bridge.publication.definitions import load_optional
 from bridge.publication.delta_columns import unsupported_tables
@@ -28,52 +31,53 @@ if TYPE_CHECKING:
 def ask(
     subscription: Subscription, catalog: Catalog, *, resync: Sequence[str], copy_data: bool | None, when: str
 ) -> list[str]:
-    """Record a refresh, or with `resync` that these tables are copied afresh.
+    """Record a request to refresh the subscription, or with `resync` to copy tables again.
 
     Args:
         subscription: The subscription.
         catalog: Its catalog.
-        resync: Tables as `namespace.name`, or as `name` in public; none for the publications as a whole.
-        copy_data: Whether tables that were added are copied; None for what the configuration says.
-        when: When it is done, for the text.
+        resync: Tables to copy again, as `namespace.name`, or as `name` in public; empty to refresh the subscription.
+        copy_data: Whether added tables are copied; None for `copy_data` of the configuration.
+        when: When the worker carries it out, for the message.
 
     Returns:
-        Lines that say what will be done, with what was asked for and has not been taken up.
+        Lines that say what will be done, for this request and for earlier ones not yet carried out.
 
     Raises:
-        ConfigError: A table to copy afresh is not one of the subscription's.
+        ConfigError: A table to copy again is not part of the subscription, or no longer published.
         PublisherError: The server cannot say what is published.
         PublicationError: The definitions cannot be re-applied to the server's tables.
     """
     name = subscription.name
     if catalog.remote_lsn(name) is None:
-        return [f'subscription "{name}" has not begun yet: its first start takes up all that is published then']
+        return [f'subscription "{name}" has not started yet: its first start subscribes to all published tables']
     published, missing = _published(subscription)
-    pending = refresh.asked(catalog, name)  # first: what is taken up meanwhile is in the tables, too
-    with catalog.transaction():  # tables change hands
+    pending = refresh.asked(catalog, name)  # read first: a request carried out meanwhile shows in the tables, too
+    with catalog.transaction():  # because a hand-over moves tables from one name to the other
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
-    without = unsupported_tables(published, subscribed)
+    unsupported = unsupported_tables(published, subscribed)
     known = plan(pending, published, subscribed).subscribed
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
     planned = plan([*pending, *wanted], published, subscribed)
-    lines = _lines(planned, without)
+    lines = _lines(planned, unsupported)
     if planned.unknown:
         raise ConfigError(
-            f'table "{".".join(planned.unknown[0])}" is not published any more', hint="without --resync it is removed"
+            f'table "{".".join(planned.unknown[0])}" is no longer published',
+            hint=f"to remove it from the subscription, run: {remedies.refresh(name)}",
         )
     warning = [f"WARNING:  {not_there(missing)}"] if missing else []
     if not lines:
-        return [*warning, f'subscription "{name}": its tables are those that are published']
+        return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
     refresh.ask(catalog, name, tables, copy_data=copied)
     return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]
 
 
 def _published(subscription: Subscription) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
-    """What is published, and which publications do not exist."""
+    """Return the published tables, and the names of publications that do not exist."""
     definitions = load_optional(subscription.publication_definitions)
     with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
         missing = publisher.missing(subscription.publications)
@@ -91,17 +95,19 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
         if text == ".".join(table) or ("public", text) == table:
             return table
     raise ConfigError(
-        f'table "{text}" is not one of subscription "{name}"',
-        hint="pgbridge status shows its tables; one that was added to the publications comes with pgbridge refresh",
+        f'table "{text}" is not part of subscription "{name}"',
+        hint=f"pgbridge status lists its tables; if the publications have it now, run: {remedies.refresh(name)}",
     )
 
 
-def _lines(planned: Plan, without: Mapping[tuple[str, str], Unsupported]) -> list[str]:
-    what = (
-        (planned.copied, "added: it is copied, then follows the stream"),
-        (planned.uncopied, "added: it follows the stream at once, with what its Delta table holds"),
-        (planned.resynced, "copied afresh: its rows are replaced by one commit, then it follows the stream"),
-        (planned.removed, "removed: it stops; its Delta table stays"),
+def _lines(planned: Plan, unsupported: Mapping[tuple[str, str], Unsupported]) -> list[str]:
+    planned_as = (
+        (planned.copied, "added: copied, then follows the stream"),
+        (planned.uncopied, "added without a copy: follows the stream at once"),
+        (planned.resynced, "copied again: one commit replaces its rows, then it follows the stream"),
+        (planned.removed, "removed: stops following the stream; its Delta table stays"),
     )
-    taken = [f"  {'.'.join(table)}: {text}" for tables, text in what for table in tables if table not in without]
-    return taken + [f"  {'.'.join(table)}: left out: {why.reason}" for table, why in without.items()]
+    taken = [
+        f"  {'.'.join(table)}: {text}" for tables, text in planned_as for table in tables if table not in unsupported
+    ]
+    return taken + [f"  {'.'.join(table)}: left out: {why.reason}" for table, why in unsupported.items()]

@@ -1,4 +1,4 @@
-"""What `pgbridge status` shows: the catalog's view, and the server's where it answers."""
+"""`pgbridge status`: what the catalog knows of each subscription, and the server's positions if it answers."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _STATES = {
 
 
 def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any]:
-    """The status document of the contract.
+    """Return the document of `--json`.
 
     Args:
-        config: Whose subscriptions to show.
-        catalog: The state; a subscription that never ran is shown with what the file says.
-        running: A daemon holds the state directory.
+        config: The configuration with the subscriptions to show.
+        catalog: Its catalog; a subscription that never ran is shown with the configuration's values.
+        running: Whether a daemon holds the state directory.
 
     Returns:
-        `{"subscriptions": [...]}`; LSNs are text, or null where there is none. `confirmed_flush_lsn` and
-        `lag_bytes` (WAL between the server's flush position and remote_lsn) are null when the server does not
-        answer. Beside the contract's keys a table has `copy` while it is being copied: how far that is (`CopyRow`);
-        and a subscription has `conflicts`, PostgreSQL's names of them and how often each arose, once there were any,
-        and `left_out`, the `name` of each published table that Delta cannot hold, with the `reason`, if there are any.
+        `{"subscriptions": [...]}`. LSNs are text, or null if unknown. `confirmed_flush_lsn` and `lag_bytes` (WAL
+        between `remote_lsn` and the server's flush position) are null if the server does not answer. A table that is
+        being copied has `copy`, the progress (`CopyRow`). A subscription has `conflicts` once there were any: how
+        often each kind of PostgreSQL's conflicts arose. It has `left_out` if Delta cannot hold some published tables:
+        the `name` of each, and the `reason`.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -62,7 +62,7 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
 
 
 def _ask_server(subscription: Subscription) -> tuple[Lsn | None, Lsn | None]:
-    """The slot's confirmed_flush_lsn and the server's flush position, where they can be had."""
+    """The slot's confirmed_flush_lsn and the server's flush position; None for each that is unknown."""
     try:
         with Publisher(subscription.connection, application_name=f"{subscription.name}_status") as publisher:
             slot = publisher.slot(subscription.slot_name)
@@ -131,18 +131,18 @@ def _copy(copy: CopyRow | None) -> dict[str, Any]:
 
 
 def _rels(catalog: Catalog, name: str) -> list[RelRow]:
-    """The subscription's tables; those that are being brought in follow a stream, but not yet the subscription's."""
-    coming = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
-    return sorted(catalog.rels(name) + coming, key=lambda rel: (rel.namespace, rel.name))
+    """The subscription's tables; one that follows the tablesync worker's stream is shown as copied (f)."""
+    added = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
+    return sorted(catalog.rels(name) + added, key=lambda rel: (rel.namespace, rel.name))
 
 
 def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:
-    """The copies under way of a subscription, also of tables that are being brought in."""
+    """A subscription's copies under way, those of its tablesync worker included."""
     return [*catalog.copies(name), *catalog.copies(sync_name(name))]
 
 
 def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:
-    """Why tables cannot be brought in. There is nothing to skip: a table that is copied afresh is past it."""
+    """The last error of the tablesync worker; without a finish LSN, because a copy has no transaction to skip."""
     error = catalog.last_error(sync_name(name))
     return replace(error, finish_lsn=None) if error else None
 
@@ -152,9 +152,9 @@ def _text(lsn: Lsn | None) -> str | None:
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """The same for people: one table of subscriptions, one of their Delta tables, and what went wrong."""
+    """Render the document: a table of subscriptions, a table of their Delta tables, then problems."""
     overview = Table(box=None, pad_edge=False)
-    # Where the screen is narrow, names are broken rather than LSNs; 80 columns are enough for usual ones.
+    # On a narrow screen names wrap, LSNs do not; 80 columns hold usual ones.
     overview.add_column("\nsubscription", min_width=8, overflow="fold")
     for heading in ("\nstate", "\nremote_lsn", "\nreceived_lsn", "confirmed_\nflush_lsn"):
         overview.add_column(heading, no_wrap=True)
@@ -168,7 +168,7 @@ def render(document: dict[str, Any]) -> RenderableType:
         errors = entry["apply_error_count"] + entry["sync_error_count"]
         lsns = [entry[key] or "-" for key in ("remote_lsn", "received_lsn", "confirmed_flush_lsn")]
         cells = (entry["name"], entry["state"], *lsns, size_text(entry["lag_bytes"]), str(errors))
-        overview.add_row(*map(Text, cells))  # Text, because strings may hold what rich takes for markup
+        overview.add_row(*map(Text, cells))  # Text: rich would read markup in plain strings
         for table in entry["tables"]:
             state = f"{table['state']} ({_STATES[table['state']]})"
             if copy := table.get("copy"):
@@ -192,7 +192,7 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
 
 
 def copy_text(copy: CopyRow) -> str:
-    """How far a copy is: part, rows, size, rate and time left, as far as they are known."""
+    """A copy's progress: percentage, rows, size, rate and time left, as far as known."""
     parts = [f"{copy.rows:,} rows".replace(",", " "), size_text(copy.bytes)]
     if copy.total_bytes_estimate:
         parts.insert(0, f"{copy.bytes / copy.total_bytes_estimate:.0%}")
@@ -204,7 +204,7 @@ def copy_text(copy: CopyRow) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """A number of bytes for people, in PostgreSQL's units (pg_size_pretty)."""
+    """A number of bytes in PostgreSQL's units, as pg_size_pretty writes it."""
     if size_bytes is None:
         return "-"
     size = float(size_bytes)

@@ -55,7 +55,7 @@ def test_a_batch_under_way_is_shown(shop):
 def test_forward(shop):
     """A table whose copy the origin has passed is ready then."""
     text = moved(shop, "0/180")
-    assert text == 'origin "pgbridge_shop": 0/100 -> 0/180; what ends in between is left out'
+    assert text == 'origin "pgbridge_shop": 0/100 -> 0/180; transactions that end in between are never applied'
     assert shop[1].remote_lsn("shop") == 0x180
     assert shop[1].rels("shop")[0].state == "r"
     moved(shop, "0/180")
@@ -90,8 +90,8 @@ def test_not_before_the_first_start(shop):
 
 
 def test_not_beyond_what_the_server_has(shop, publisher):
-    """What it has not written yet would be left out."""
+    """What it has not written yet would be lost."""
     settings, catalog, subscription = shop
     reachable = subscription.model_copy(update={"connection": publisher.conninfo})
-    with pytest.raises(SkipError, match="FF/0 is beyond what the publisher has written"):
+    with pytest.raises(SkipError, match="LSN FF/0 is ahead of the publisher's flush position"):
         advance(settings, catalog, reachable, "FF/0")

@@ -51,8 +51,8 @@ def test_the_definitions_say_what_is_published(catalog, subscription):
     chosen = subscription("CREATE PUBLICATION p FOR TABLE b, c WITH (publish = 'insert')")
     assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == [
         'subscription "shop" is refreshed (now)',
-        "  public.c: added: it is copied, then follows the stream",
-        "  public.a: removed: it stops; its Delta table stays",
+        "  public.c: added: copied, then follows the stream",
+        "  public.a: removed: stops following the stream; its Delta table stays",
     ]
     ask(chosen, catalog, resync=["b"], copy_data=None, when="now")
     assert [row.table for row in refresh.asked(catalog, "shop")] == [None, ("public", "b")]
@@ -64,10 +64,10 @@ def test_what_was_asked_for_and_not_taken_up_yet_counts(catalog, subscription):
     ask(chosen, catalog, resync=[], copy_data=False, when="now")
     assert ask(chosen, catalog, resync=["c"], copy_data=None, when="now") == [
         'subscription "shop" is refreshed (now)',
-        "  public.c: added: it is copied, then follows the stream",
-        "  public.a: removed: it stops; its Delta table stays",
+        "  public.c: added: copied, then follows the stream",
+        "  public.a: removed: stops following the stream; its Delta table stays",
     ]
-    with pytest.raises(ConfigError, match='table "a" is not one of subscription "shop"'):
+    with pytest.raises(ConfigError, match='table "a" is not part of subscription "shop"'):
         ask(chosen, catalog, resync=["a"], copy_data=None, when="now")
 
 
@@ -81,6 +81,6 @@ def test_what_cannot_be_held_is_left_out(catalog, subscription, publisher):
     publisher.execute("CREATE TABLE bare ()")
     assert ask(subscription("CREATE PUBLICATION p FOR ALL TABLES"), catalog, resync=[], copy_data=None, when="now") == [
         'subscription "shop" is refreshed (now)',
-        "  public.c: added: it is copied, then follows the stream",
+        "  public.c: added: copied, then follows the stream",
         '  public.bare: left out: table "public.bare" has no column that is published, and a Delta table needs one',
     ]

@@ -1,0 +1,52 @@
+"""The state directory as a command finds it, with a running daemon or without."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge import config
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.lock import is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bridge.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A configuration with its catalog.
+
+    Attributes:
+        config: The configuration.
+        catalog: Its catalog, in which every subscription of the configuration is registered.
+        running: Whether a daemon holds the state directory.
+    """
+
+    config: Config
+    catalog: Catalog
+    running: bool
+
+    @property
+    def when(self) -> str:
+        """When a change in the catalog takes effect, for messages."""
+        return "now" if self.running else "at the daemon's next start"
+
+
+@contextmanager
+def opened(config_file: Path) -> Iterator[State]:
+    """Load a configuration and open its catalog, which a running daemon may use at the same time.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+        StateError: The state directory cannot be used.
+    """
+    settings = config.load(config_file)
+    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
+        for subscription in settings.subscription.values():
+            catalog.register(subscription.name, enabled=subscription.enabled)
+        yield State(settings, catalog, is_running(settings.state_dir))

@@ -1,0 +1,45 @@
+"""ENABLE and DISABLE, with the daemon and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.track.lock import locked
+from tests.fix_cli import TWO, catalog_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def enabled(folder: Path, name: str) -> bool:
+    with catalog_of(folder) as catalog:
+        row = catalog.subscription(name)
+        assert row is not None
+        return row.enabled
+
+
+def test_disable_and_enable(two, tmp_path):
+    """Of one subscription, also before the daemon ever ran; twice is once."""
+    for _ in range(2):
+        done = 'subscription "shop" disabled (at the daemon\'s next start)\n'
+        assert two("disable", "shop") == (0, done, "")
+        assert (enabled(tmp_path, "shop"), enabled(tmp_path, "hr")) == (False, True)
+    done = 'subscription "shop" enabled (at the daemon\'s next start)\n'
+    assert two("enable", "shop") == (0, done, "")
+    assert enabled(tmp_path, "shop")
+
+
+def test_while_the_daemon_runs(two, tmp_path):
+    """It works on the same catalog, and the daemon looks there."""
+    with locked(tmp_path / "state"):
+        assert two("disable", "hr") == (0, 'subscription "hr" disabled (now)\n', "")
+    assert not enabled(tmp_path, "hr")
+
+
+def test_another_configuration_file(two, tmp_path):
+    """The state is beside the file, not where the command is started."""
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "other.toml").write_text(TWO)
+    assert two("disable", "shop", "--config", "else/other.toml").code == 0
+    assert not enabled(tmp_path / "else", "shop")
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,33 @@
+"""What a command opens: the configuration, its catalog, and whether a daemon runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.commands.state import opened
+from bridge.errors import ConfigError
+from bridge.track.lock import locked
+from tests.fix_cli import TWO
+
+
+def test_every_subscription_is_registered(tmp_path):
+    file = tmp_path / "pgbridge.toml"
+    file.write_text(TWO + "enabled = false\n")
+    with opened(file) as state:
+        rows = [state.catalog.subscription(name) for name in ("shop", "hr")]
+    assert [row.enabled for row in rows if row is not None] == [True, False]
+
+
+def test_a_daemon_takes_changes_at_once(tmp_path):
+    file = tmp_path / "pgbridge.toml"
+    file.write_text(TWO)
+    with opened(file) as state:
+        assert (state.running, state.when) == (False, "at the daemon's next start")
+    with locked(tmp_path / "state"), opened(file) as state:
+        assert (state.running, state.when) == (True, "now")
+
+
+def test_without_a_configuration_nothing_is_made(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"), opened(tmp_path / "pgbridge.toml"):
+        pass
+    assert list(tmp_path.iterdir()) == []
