@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 from bridge.errors import ConfigError
 from bridge.publication.options import OptionError, publication_options
 from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublicationTable
-from bridge.sqltext.tokens import RESERVED, Kind, LexicalError, Token, tokenize
+from bridge.sqltext.lexer import Kind, Token, tokens
+from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +55,10 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
     """
     place = _Places(text, file)
     try:
-        tokens = list(tokenize(text))
-    except LexicalError as error:
-        raise DefinitionError(f"{place(error.at)}{error}") from None
-    return _Parser(text, tokens, place).publications()
+        found = tokens(text)
+    except Refused as error:
+        raise DefinitionError(f"{place(error.at or 0)}{error.reason}") from None
+    return _Parser(text, found, place).publications()
 
 
 class _Places:
@@ -130,7 +131,7 @@ class _Parser:
     def _name(self, what: str) -> str:
         """A ColId."""
         token = self._next
-        if token.kind is Kind.QUOTED or (token.kind is Kind.WORD and token.value not in RESERVED):
+        if token.is_col_id:
             return self._take().value
         quoted = f', or "{token.source}" in double quotes' if token.kind is Kind.WORD else ""
         return self._syntax(what + quoted)
@@ -214,7 +215,7 @@ class _Parser:
                 kind = "schema"
             elif not kind:
                 detail = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
-                if self._next.kind in {Kind.WORD, Kind.QUOTED} and self._next.value not in RESERVED:
+                if self._next.is_col_id:
                     self._fail("invalid publication object list", self._next, detail=detail)
                 self._syntax("ALL TABLES", "TABLE", "TABLES IN SCHEMA")
             if kind == "table":
@@ -360,7 +361,7 @@ class _Parser:
             self._take()
             value = None
             if self._accept_symbol("="):
-                if self._next.kind in {Kind.SYMBOL, Kind.END}:
+                if self._next.kind in {Kind.MARK, Kind.OPERATOR, Kind.END}:
                     self._syntax("a value")
                 value = self._take().value
             options.append((name.value, value, name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from bridge.sqltext.tokens import quote_identifier
+from bridge.sqltext.keywords import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.publication.partition_root import publish_as
 from bridge.sqltext import syntax
+from bridge.sqltext.lexer import Kind, tokens
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused
-from bridge.sqltext.tokens import Kind, LexicalError, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -146,8 +146,8 @@ def column_names(expression: str) -> frozenset[str]:
 
 def _words(expression: str) -> Iterator[str]:
     try:
-        found = list(tokenize(expression))
-    except LexicalError:
+        found = tokens(expression)
+    except Refused:
         return  # what it is read for tells
     for token, after in pairwise(found):
         if token.kind in {Kind.WORD, Kind.QUOTED} and not after.is_symbol("("):

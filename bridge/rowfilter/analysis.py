@@ -20,7 +20,7 @@ from bridge.rowfilter.encodings import Encoding, check_operator
 from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, functions, numerics, row_comparisons
 from bridge.rowfilter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.rowfilter.resolution import choose, common_type, is_array
-from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.type_names import check_builtin, shown
 from bridge.rowfilter.typed import (
     C_COLLATION,
     COLLATABLE,
@@ -128,6 +128,7 @@ class Analysis:
 
     @_dispatch.register
     def _(self, node: syntax.TypeCast) -> Typed:
+        check_builtin(node.type)
         target = f"_{node.type.name}" if node.type.is_array else node.type.name
         if isinstance(node.argument, syntax.ArrayItems) and is_array(target):
             return self._array(node.argument, target[1:])

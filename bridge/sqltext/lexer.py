@@ -1,192 +1,329 @@
-"""SQL text -> tokens, by the rules of PostgreSQL's scan.l (standard_conforming_strings on).
+"""Divide SQL text into tokens by the rules of PostgreSQL 18's scan.l, with standard_conforming_strings = on.
 
-What it does not read, it refuses; nothing is read in another sense than PostgreSQL's.
+What scan.l refuses, or cuts off with a notice, is refused. A token whose meaning depends on the server's version or
+encoding has a kind, or a difference between `value` and `source`, that shows it: the parser refuses it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
+from bridge.sqltext.keywords import RESERVED, TYPE_FUNC_NAMES
 from bridge.sqltext.refusal import Refused
 
-NAME, QUOTED_NAME, STRING, INTEGER, DECIMAL, OPERATOR, MARK, END = (
-    "name", "quoted name", "string", "integer", "decimal", "operator", "mark", "end"
-)  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_IDENTIFIER_BYTES: Final = 63
 
 
-class Token(NamedTuple):
-    """A piece of the text.
+class Kind(Enum):
+    """What a token is, and what its `value` has."""
+
+    WORD = "word"  # an unquoted identifier or keyword; in lower case
+    QUOTED = "quoted"  # "…" and U&"…"; the name
+    STRING = "string"  # '…', E'…', U&'…' and $$…$$; the text
+    NATIONAL = "national"  # N'…'; the text
+    BYTES = "bytes"  # E'…' with an octal or \x escape beyond ASCII; the text, each such byte as a character of LATIN1
+    BITS = "bits"  # B'…' and X'…'; the digits
+    INTEGER = "integer"  # the number in plain decimal digits
+    DECIMAL = "decimal"  # a number with a point or an exponent, without underscores
+    PARAMETER = "parameter"  # $1
+    MARK = "mark"  # , ( ) [ ] ; . : :: .. := =>
+    OPERATOR = "operator"  # the name; <> for !=
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text.
 
     Attributes:
-        kind: One of the constants above.
-        text: A name folded to lower case (as it stands if quoted), a string's value, else what is written.
-        at: Index of its first character.
+        value: See `Kind`.
+        source: text[start:end].
+        start: Index of the token's first character.
+        end: Index behind its last one.
     """
 
-    kind: str
-    text: str
-    at: int
+    kind: Kind
+    value: str
+    source: str
+    start: int
+    end: int
+
+    @property
+    def is_col_id(self) -> bool:
+        """Whether it can name a table or a column: the grammar's ColId."""
+        return self.kind is Kind.QUOTED or (
+            self.kind is Kind.WORD and self.value not in RESERVED and self.value not in TYPE_FUNC_NAMES
+        )
+
+    def is_word(self, *words: str) -> bool:
+        """Whether it is one of these words, which are in lower case."""
+        return self.kind is Kind.WORD and self.value in words
+
+    def is_symbol(self, symbol: str) -> bool:
+        """Whether it is this mark or operator."""
+        return self.kind in {Kind.MARK, Kind.OPERATOR} and self.value == symbol
+
+    def __str__(self) -> str:
+        return "end of input" if self.kind is Kind.END else f'"{self.source}"'
 
 
-_SPACE: Final = re.compile(r"(?:[ \t\n\r\f\v]|--[^\n\r]*)+")
-_NAME: Final = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*")
-_NUMBER: Final = re.compile(r"(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[Ee][+-]?\d+)?")
-_OPERATOR: Final = re.compile(r"[+\-*/<>=~!@#%^&|`?]+")
-_MARKS: Final = "()[],.;:"
-_DOLLAR: Final = re.compile(r"\$(?:[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*)?\$")
-_CONTINUED: Final = re.compile(r"(?:[ \t\f\v]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*)*'")
-_ESCAPE: Final = re.compile(
-    r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL
+_SPACE: Final = re.compile(r"(?:[ \t\n\r\f\v]|--[^\n\r]*+)++")
+_START: Final = re.compile(
+    r"""
+      (?P<string>(?:[eEbBxXnN]|[uU]&)?')
+    | (?P<quoted>(?:[uU]&)?")
+    | (?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*)?\$)
+    | (?P<parameter>\$[0-9](?:_?[0-9])*)
+    | (?P<word>[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*)
+    | (?P<radix>0[xX](?:_?[0-9A-Fa-f])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)
+    | (?P<number>(?:[0-9](?:_?[0-9])*(?:\.(?!\.)(?:[0-9](?:_?[0-9])*)?)?|\.[0-9](?:_?[0-9])*)
+                 (?:[eE][+-]?[0-9](?:_?[0-9])*)?)
+    | (?P<mark>::|:=|\.\.|[,()\[\].;:])
+    | (?P<operator>[-+*/<>=~!@\#%^&|`?]+)
+    """,
+    re.VERBOSE,
 )
-_SIMPLE_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_FOLDING: Final = {ord(upper): ord(upper.lower()) for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-_MAX_NAME_BYTES: Final = 63
+_JUNK: Final = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]")
+_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
+_BODY: Final = re.compile(r"((?:[^']++|'')*+)'")
+_ESCAPED_BODY: Final = re.compile(r"((?:[^'\\]++|''|\\.)*+)'", re.DOTALL)
+_NAME_BODY: Final = re.compile(r'((?:[^"]++|"")*+)"')
+_CONTINUED: Final = re.compile(
+    r"(?:[ \t\f\v]++|--[^\n\r]*+)*+[\n\r](?:[ \t\n\r\f\v]++|--[^\n\r]*+[\n\r])*+'"
+)  # scan.l: quotecontinue
+_ESCAPE: Final = re.compile(
+    r"''|\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL
+)
+_UESCAPE: Final = re.compile(r"uescape(?![A-Za-z0-9_$\x80-\U0010ffff])", re.IGNORECASE | re.ASCII)
+_SIMPLE_STRING: Final = re.compile(r"[eE]?'|\$")
+_ESCAPE_CHARACTER: Final = re.compile(r"""[^0-9A-Fa-f+'" \t\n\r\f\v\x80-\U0010ffff]""")
+_ESCAPED_CHARACTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_LOWER: Final = {ord(upper): ord(upper.lower()) for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+_NOT_IN_SQL: Final = frozenset("~!@#%^&|`?")
 _LAST_ASCII: Final = 0x7F
+_LAST_CHARACTER: Final = 0x10FFFF
 
 
 def tokens(text: str) -> list[Token]:
-    """Cut the text into tokens, `END` the last.
+    """The tokens of a text without its comments, the last one of kind END.
 
     Raises:
-        Refused: With the place.
+        Refused: PostgreSQL would not read the text, or would cut off an identifier; with the place.
     """
     found: list[Token] = []
-    at = 0
-    while True:
-        at = _skip_space(text, at)
-        if at >= len(text):
-            return [*found, Token(END, "", at)]
-        token, at = _token(text, at)
-        found.append(token)
+    while not found or found[-1].kind is not Kind.END:
+        found.append(_token(text, found[-1].end if found else 0))
+    return found
 
 
-def _skip_space(text: str, at: int) -> int:
+def _token(text: str, at: int) -> Token:
+    """The first token at this index or behind it."""
+    at = _space_end(text, at)
+    if at == len(text):
+        return Token(Kind.END, "", "", at, at)
+    found = _START.match(text, at)
+    if found is None:
+        raise Refused(f'syntax error at or near "{text[at]}"', at)
+    return _READERS[str(found.lastgroup)](text, found)
+
+
+def _space_end(text: str, at: int) -> int:
+    """Where white space and comments end."""
     while True:
-        space = _SPACE.match(text, at)
-        if space:
-            at = space.end()
+        if found := _SPACE.match(text, at):
+            at = found.end()
         elif text.startswith("/*", at):
-            at = _skip_comment(text, at)
+            at = _comment_end(text, at)
         else:
             return at
 
 
-def _skip_comment(text: str, start: int) -> int:
-    depth, at = 1, start + 2
-    while depth:
-        mark = re.compile(r"/\*|\*/").search(text, at)
-        if not mark:
-            raise Refused("unterminated /* comment", start)
+def _comment_end(text: str, at: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(text, at):
         depth += 1 if mark[0] == "/*" else -1
-        at = mark.end()
-    return at
+        if depth == 0:
+            return mark.end()
+    raise Refused("unterminated /* comment", at)
 
 
-def _token(text: str, at: int) -> tuple[Token, int]:  # noqa: PLR0911 - a line for each kind
-    character = text[at]
-    if character == "'":
-        return _string(text, at, at, escapes=False)
-    if character == '"':
-        return _quoted_name(text, at)
-    if character == "$":
-        return _dollar_quoted(text, at)
-    if name := _NAME.match(text, at):
-        return _name(text, at, name)
-    if number := _NUMBER.match(text, at):
-        if _NAME.match(text, number.end()):
-            raise Refused("trailing junk after numeric literal (only plain decimal digits are read)", at)
-        kind = INTEGER if number[0].isdigit() else DECIMAL
-        return Token(kind, number[0], at), number.end()
-    if text.startswith("::", at):
-        return Token(MARK, "::", at), at + 2
-    if character in _MARKS:
-        return Token(MARK, character, at), at + 1
-    if run := _OPERATOR.match(text, at):
-        return _operator(run[0], at)
-    raise Refused(f"syntax error at {character!r}", at)
+def _made(kind: Kind, value: str, text: str, start: int, end: int) -> Token:
+    if "\0" in value:
+        raise Refused("a string or a name with the character U+0000", start)
+    return Token(kind, value, text[start:end], start, end)
 
 
-def _name(text: str, at: int, name: re.Match[str]) -> tuple[Token, int]:
-    follows = text[name.end() : name.end() + 1]
-    prefix = name[0].upper()
-    if follows == "'" and prefix == "E":
-        return _string(text, at, name.end(), escapes=True)
-    if follows == "'" and prefix in {"B", "X", "N"}:
-        raise Refused(f"{prefix}'…' literals are not translated", at)
-    if prefix == "U" and text[name.end() : name.end() + 2] in {"&'", '&"'}:
-        raise Refused("U& literals are not translated; write the characters or E'\\u…'", at)
-    # downcase_identifier: beyond ASCII, a multibyte encoding's characters stay as they are
-    return Token(NAME, _fitting(name[0].translate(_FOLDING), at), at), name.end()
+def _word(_text: str, found: re.Match[str]) -> Token:
+    # downcase_identifier: in a multibyte encoding, only ASCII letters are folded
+    name = _not_too_long(found[0].translate(_LOWER), found.start())
+    return Token(Kind.WORD, name, found[0], *found.span())
 
 
-def _fitting(name: str, at: int) -> str:
-    if len(name.encode()) > _MAX_NAME_BYTES:
-        raise Refused(f"a name of more than {_MAX_NAME_BYTES} bytes", at)
+def _not_too_long(name: str, at: int) -> str:
+    encoded = name.encode("utf-8", "replace")
+    if len(encoded) > MAX_IDENTIFIER_BYTES:
+        cut = encoded[:MAX_IDENTIFIER_BYTES].decode("utf-8", "ignore")
+        raise Refused(f'identifier "{name}" will be truncated to "{cut}": write the name as it is on the server', at)
     return name
 
 
-def _quoted_name(text: str, at: int) -> tuple[Token, int]:
-    found = re.compile(r'"((?:[^"]|"")*)"').match(text, at)
-    if not found:
-        raise Refused("unterminated quoted identifier", at)
-    if not found[1]:
-        raise Refused("zero-length delimited identifier", at)
-    return Token(QUOTED_NAME, _fitting(found[1].replace('""', '"'), at), at), found.end()
+def _quoted(text: str, found: re.Match[str]) -> Token:
+    start = found.start()
+    body = _NAME_BODY.match(text, found.end())
+    if body is None:
+        raise Refused("unterminated quoted identifier", start)
+    name, end = body[1].replace('""', '"'), body.end()
+    if found[0] != '"':
+        name, end = _with_unicode_escapes(text, name, start, end)
+    if not name:
+        raise Refused("zero-length delimited identifier", start)
+    return _made(Kind.QUOTED, _not_too_long(name, start), text, start, end)
 
 
-def _string(text: str, at: int, quote: int, *, escapes: bool) -> tuple[Token, int]:
-    """A string in quotes, and its continuations on further lines."""
-    body = re.compile(r"'((?:[^'\\]|''|\\.)*)'" if escapes else r"'((?:[^']|'')*)'", re.DOTALL)
-    value = ""
+def _string(text: str, found: re.Match[str]) -> Token:
+    """A string in quotes, with its continuations on further lines."""
+    start, end = found.span()
+    prefix = found[0][0].upper()
+    body = _ESCAPED_BODY if prefix == "E" else _BODY
+    bodies = []
     while True:
-        found = body.match(text, quote)
-        if not found:
-            raise Refused("unterminated quoted string", at)
-        piece = found[1]
-        value += _unescaped(piece, at) if escapes else piece.replace("''", "'")
-        continued = _CONTINUED.match(text, found.end())
-        if not continued:
+        part = body.match(text, end)
+        if part is None:
+            raise Refused("unterminated quoted string", start)
+        bodies.append(part[1])
+        end = part.end()
+        continued = _CONTINUED.match(text, end)
+        if continued is None:
             break
-        quote = continued.end() - 1
-    if "\0" in value:
-        raise Refused("a string with a zero character", at)
-    return Token(STRING, value, at), found.end()
+        end = continued.end()
+    kind = {"B": Kind.BITS, "X": Kind.BITS, "N": Kind.NATIONAL}.get(prefix, Kind.STRING)
+    if prefix == "E":
+        kind, value = _without_escapes(bodies, start)
+    else:
+        value = "".join(bodies).replace("''", "'")
+    if prefix == "U":
+        value, end = _with_unicode_escapes(text, value, start, end)
+    return _made(kind, value, text, start, end)
 
 
-def _unescaped(piece: str, at: int) -> str:
+def _without_escapes(bodies: list[str], at: int) -> tuple[Kind, str]:
+    """The text of E'…', of kind BYTES where it depends on the server's encoding."""
+    kind = Kind.STRING
+
     def character(found: re.Match[str]) -> str:
+        nonlocal kind
         octal, hexadecimal, short, long, other = found.groups()
+        if found[0] == "''":
+            return "'"
         if other is not None:
             if other in "uU":
                 raise Refused("invalid Unicode escape", at)
-            return _SIMPLE_ESCAPES.get(other, other)
-        code = int(octal, 8) & 0xFF if octal else int(hexadecimal or short or long, 16)
-        if (octal or hexadecimal) and code > _LAST_ASCII:
-            raise Refused("an escape for a byte of a longer character; write the character or \\u…", at)
-        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise Refused("an escape for half of a character, or for none; write \\U…", at)
-        return chr(code)
+            return _ESCAPED_CHARACTERS.get(other, other)
+        if short or long:
+            return _character(short or long, at)
+        byte = int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)
+        if byte > _LAST_ASCII:
+            kind = Kind.BYTES
+        return chr(byte)
 
-    return _ESCAPE.sub(character, re.sub(r"\\.|''", lambda f: "'" if f[0] == "''" else f[0], piece, flags=re.DOTALL))
-
-
-def _dollar_quoted(text: str, at: int) -> tuple[Token, int]:
-    mark = _DOLLAR.match(text, at)
-    if not mark:
-        raise Refused("there is no parameter", at)
-    end = text.find(mark[0], mark.end())
-    if end < 0:
-        raise Refused("unterminated dollar-quoted string", at)
-    return Token(STRING, text[mark.end() : end], at), end + len(mark[0])
+    value = "".join(_ESCAPE.sub(character, body) for body in bodies)
+    return kind, _paired(value, at)
 
 
-def _operator(run: str, at: int) -> tuple[Token, int]:
+def _character(digits: str, at: int) -> str:
+    code = int(digits, 16)
+    if not 0 < code <= _LAST_CHARACTER:
+        raise Refused("invalid Unicode escape value", at)
+    return chr(code)
+
+
+def _paired(value: str, at: int) -> str:
+    """The value with surrogate pairs, each written as two escapes, joined."""
+    try:
+        return value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise Refused("invalid Unicode surrogate pair", at) from None
+
+
+def _with_unicode_escapes(text: str, value: str, start: int, end: int) -> tuple[str, int]:
+    r"""The value of U&'…' or U&"…" with a UESCAPE clause, if one follows, and where they end."""
+    escape = "\\"
+    if word := _UESCAPE.match(text, _space_end(text, end)):
+        at = _space_end(text, word.end())
+        if not _SIMPLE_STRING.match(text, at):
+            raise Refused("UESCAPE must be followed by a simple string literal", at)
+        given = _token(text, at)
+        escape, end = given.value, given.end
+        if not _ESCAPE_CHARACTER.fullmatch(escape):
+            raise Refused("invalid Unicode escape character", at)
+
+    def character(found: re.Match[str]) -> str:
+        if found[0] == escape * 2:
+            return escape
+        if found[0] == escape:
+            raise Refused("invalid Unicode escape", start)
+        return _character(found[1] or found[2], start)
+
+    mark = re.escape(escape)
+    value = re.sub(rf"{mark}(?:([0-9A-Fa-f]{{4}})|\+([0-9A-Fa-f]{{6}})|{mark})?", character, value)
+    return _paired(value, start), end
+
+
+def _dollar(text: str, found: re.Match[str]) -> Token:
+    start, end = found.span()
+    close = text.find(found[0], end)
+    if close < 0:
+        raise Refused("unterminated dollar-quoted string", start)
+    return _made(Kind.STRING, text[end:close], text, start, close + len(found[0]))
+
+
+def _number(text: str, found: re.Match[str]) -> Token:
+    value = found[0].replace("_", "")
+    if _JUNK.match(text, found.end()):
+        raise Refused("trailing junk after numeric literal", found.start())
+    if found.lastgroup == "radix":
+        value = str(int(value, 0))
+    kind = Kind.INTEGER if value.isdigit() else Kind.DECIMAL
+    return Token(kind, value, found[0], *found.span())
+
+
+def _parameter(text: str, found: re.Match[str]) -> Token:
+    if _JUNK.match(text, found.end()):
+        raise Refused("trailing junk after parameter", found.start())
+    return Token(Kind.PARAMETER, found[0], found[0], *found.span())
+
+
+def _mark(_text: str, found: re.Match[str]) -> Token:
+    return Token(Kind.MARK, found[0], found[0], *found.span())
+
+
+def _operator(_text: str, found: re.Match[str]) -> Token:
     """The longest operator at the start of a run of operator characters."""
-    for comment in ("--", "/*"):
-        if comment in run:
-            run = run[: run.index(comment)]
-    # A sign at the end is the next operand's, unless the operator has a character that SQL's operators do not.
-    while len(run) > 1 and run[-1] in "+-" and not any(one in "~!@#%^&|`?" for one in run[:-1]):
+    run, start = found[0], found.start()
+    if comment := re.search(r"--|/\*", run):
+        run = run[: comment.start()]
+    # a sign at the end is the next operand's, unless the operator has a character that SQL's operators do not have
+    while len(run) > 1 and run[-1] in "+-" and _NOT_IN_SQL.isdisjoint(run[:-1]):
         run = run[:-1]
-    return Token(OPERATOR, "<>" if run == "!=" else run, at), at + len(run)
+    if run == "=>":
+        return Token(Kind.MARK, run, run, start, start + 2)
+    return Token(Kind.OPERATOR, "<>" if run == "!=" else run, run, start, start + len(run))
+
+
+_READERS: Final[dict[str, Callable[[str, re.Match[str]], Token]]] = {
+    "string": _string,
+    "quoted": _quoted,
+    "dollar": _dollar,
+    "parameter": _parameter,
+    "word": _word,
+    "radix": _number,
+    "number": _number,
+    "mark": _mark,
+    "operator": _operator,
+}

@@ -10,26 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.sqltext import syntax
-from bridge.sqltext.lexer import DECIMAL, END, INTEGER, MARK, NAME, OPERATOR, QUOTED_NAME, STRING, Token, tokens
+from bridge.sqltext.keywords import RESERVED
+from bridge.sqltext.lexer import Kind, Token, tokens
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
-from bridge.sqltext.token_reader import RESERVED, TokenReader
+from bridge.sqltext.token_reader import TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
 """How strongly operators bind, the weakest first."""
 
 _COMPARISONS: Final = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _NOT_ASSOCIATIVE: Final = frozenset({IS, COMPARISON, MATCH})
-_NOT_COLUMNS: Final = frozenset(
-    {
-        "between", "bigint", "bit", "boolean", "char", "character", "coalesce", "dec", "decimal", "exists", "extract",
-        "float", "greatest", "grouping", "inout", "int", "integer", "interval", "least", "national", "nchar", "none",
-        "normalize", "nullif", "numeric", "out", "overlay", "position", "precision", "real", "row", "setof",
-        "smallint", "substring", "time", "timestamp", "treat", "trim", "values", "varchar", "authorization", "binary",
-        "collation", "concurrently", "cross", "current_schema", "freeze", "full", "ilike", "inner", "is", "isnull",
-        "join", "left", "like", "natural", "notnull", "outer", "overlaps", "right", "similar", "tablesample",
-        "verbose",
-    }
-)  # fmt: skip
 _SQL_VALUES: Final = frozenset(
     {
         "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
@@ -38,6 +28,8 @@ _SQL_VALUES: Final = frozenset(
 )  # fmt: skip
 _MATCHES: Final = {"like": "~~", "ilike": "~~*"}
 _MAX_DEPTH: Final = 60
+_BYTE_ESCAPE: Final = "what an escape beyond ASCII means depends on the encoding; write the character or \\u…"
+_NEW_NUMBER: Final = "before version 16, PostgreSQL reads this number differently; write plain decimal digits"
 
 
 def parse(text: str) -> syntax.Node:
@@ -48,7 +40,7 @@ def parse(text: str) -> syntax.Node:
     """
     parser = _Parser(tokens(text))
     node = parser.expression(OR)
-    parser.expect(END)
+    parser.expect_end()
     return node
 
 
@@ -63,7 +55,7 @@ class _Parser(TokenReader):
         """The longest expression whose operators bind at least as strongly as `least`."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise Refused("the expression is nested too deeply", self.token.at)
+            raise Refused("the expression is nested too deeply", self.token.start)
         left = self._prefix()
         closed = 0  # the level of an operator that cannot be followed by another of its level
         while level := self._level():
@@ -80,34 +72,33 @@ class _Parser(TokenReader):
     def _level(self) -> int:
         """How strongly the operator here binds; 0 if there is none."""
         token = self.token
-        if token.kind == OPERATOR:
-            return _level_of(token.text)
-        if token.kind == MARK:
-            return {"::": CAST, "[": CAST}.get(token.text, 0)
-        if token.kind != NAME:
+        if token.kind is Kind.OPERATOR:
+            return _level_of(token.value)
+        if token.kind is Kind.MARK:
+            return {"::": CAST, "[": CAST}.get(token.value, 0)
+        if token.kind is not Kind.WORD:
             return 0
-        if token.text == "not":
-            after = self.peek()
-            return MATCH if after.kind == NAME and after.text in {"between", "in", "like", "ilike", "similar"} else 0
-        return _WORD_LEVELS.get(token.text, 0)
+        if token.value == "not":
+            return MATCH if self.peek().is_word("between", "in", "like", "ilike", "similar") else 0
+        return _WORD_LEVELS.get(token.value, 0)
 
     def _prefix(self) -> syntax.Node:
         token = self.token
         if self.take_word("not"):
-            return syntax.BooleanOperator(token.at, "not", (self.expression(NOT),))
-        if token.kind == OPERATOR:
-            if token.text not in {"+", "-", "~"}:
-                raise Refused(f"the prefix operator {token.text} is not translated", token.at)
+            return syntax.BooleanOperator(token.start, "not", (self.expression(NOT),))
+        if token.kind is Kind.OPERATOR:
+            if token.value not in {"+", "-", "~"}:
+                raise Refused(f"the prefix operator {token.value} is not translated", token.start)
             self.advance()
-            argument = self.expression(OTHER + 1 if token.text == "~" else SIGN)
+            argument = self.expression(OTHER + 1 if token.value == "~" else SIGN)
             if (
-                token.text == "-"
+                token.value == "-"
                 and isinstance(argument, syntax.Literal)
-                and argument.kind in {INTEGER, DECIMAL}
+                and argument.kind in {"integer", "decimal"}
                 and not argument.text.startswith("-")
             ):  # doNegate
-                return syntax.Literal(token.at, argument.kind, f"-{argument.text}")
-            return syntax.Operator(token.at, token.text, (argument,))
+                return syntax.Literal(token.start, argument.kind, f"-{argument.text}")
+            return syntax.Operator(token.start, token.value, (argument,))
         return self._primary()
 
     def _infix(  # noqa: C901, PLR0911 - a line for each kind
@@ -116,57 +107,57 @@ class _Parser(TokenReader):
         """The operator here with its left side -> the whole, and the level that is closed by it."""
         token = self.advance()
         if level == CAST:
-            if token.text == "::":
-                return syntax.TypeCast(token.at, left, self.type()), 0
+            if token.value == "::":
+                return syntax.TypeCast(token.start, left, self.type()), 0
             raise Refused(ONLY_SIMPLE, left.at)
-        if token.kind == OPERATOR:
-            if self.is_word("any", "some", "all"):
+        if token.kind is Kind.OPERATOR:
+            if self.token.is_word("any", "some", "all"):
                 return self._quantified(left, token), 0
             right = self.expression(level + 1)
-            return syntax.Operator(token.at, token.text, (left, right)), level if level in _NOT_ASSOCIATIVE else 0
-        if token.text in {"and", "or"}:
-            return syntax.BooleanOperator(token.at, token.text, (left, self.expression(level + 1))), 0
-        if token.text in {"isnull", "notnull"}:
-            return syntax.Test(token.at, left, "null", token.text == "notnull"), 0
-        if token.text == "is":
+            return syntax.Operator(token.start, token.value, (left, right)), level if level in _NOT_ASSOCIATIVE else 0
+        if token.value in {"and", "or"}:
+            return syntax.BooleanOperator(token.start, token.value, (left, self.expression(level + 1))), 0
+        if token.value in {"isnull", "notnull"}:
+            return syntax.Test(token.start, left, "null", token.value == "notnull"), 0
+        if token.value == "is":
             return self._is(left, token)
-        if token.text == "collate":
-            name = self.dotted()
+        if token.value == "collate":
+            name = self.any_name()
             if len(name) > 1 and name[:-1] != ("pg_catalog",):
-                raise Refused(USER_DEFINED_COLLATIONS, token.at)
-            return syntax.Collate(token.at, left, name[-1]), 0
-        if token.text in {"at", "operator", "overlaps"}:
-            raise Refused(f"{token.text.upper()} is not translated", token.at)
+                raise Refused(USER_DEFINED_COLLATIONS, token.start)
+            return syntax.Collate(token.start, left, name[-1]), 0
+        if token.value in {"at", "operator", "overlaps"}:
+            raise Refused(f"{token.value.upper()} is not translated", token.start)
         return self._match(left, token)
 
     def _is(self, left: syntax.Node, token: Token) -> tuple[syntax.Node, int]:
         negated = self.take_word("not")
         if self.take_word("distinct"):
-            self.expect(NAME, "from")
-            return syntax.Distinct(token.at, left, self.expression(IS + 1), negated), IS
-        what = self.expect(NAME).text
+            self.expect_word("from")
+            return syntax.Distinct(token.start, left, self.expression(IS + 1), negated), IS
+        what = self.expect_word()
         if what not in {"null", "true", "false", "unknown"}:
-            raise Refused(f"IS {what.upper()} is not translated", token.at)
-        return syntax.Test(token.at, left, what, negated), 0
+            raise Refused(f"IS {what.upper()} is not translated", token.start)
+        return syntax.Test(token.start, left, what, negated), 0
 
     def _match(self, left: syntax.Node, token: Token) -> tuple[syntax.Node, int]:
         """[NOT] LIKE, ILIKE, IN, BETWEEN."""
-        negated = token.text == "not"
-        word = self.advance().text if negated else token.text
+        negated = token.value == "not"
+        word = self.advance().value if negated else token.value
         if word == "in":
-            self.expect(MARK, "(")
+            self.expect_symbol("(")
             items = self._items(")")
-            return syntax.In(token.at, left, items, negated), 0
+            return syntax.In(token.start, left, items, negated), 0
         if word == "between":
-            return self._between(left, token.at, negated=negated), MATCH
+            return self._between(left, token.start, negated=negated), MATCH
         if word not in _MATCHES:
-            raise Refused(f"{word.upper()} is not translated", token.at)
+            raise Refused(f"{word.upper()} is not translated", token.start)
         pattern = self.expression(MATCH + 1)
-        if self.is_word("escape"):
-            at = self.advance().at
+        if self.token.is_word("escape"):
+            at = self.advance().start
             pattern = syntax.Call(at, "like_escape", (pattern, self.expression(MATCH + 1)))
         name = ("!" if negated else "") + _MATCHES[word]
-        return syntax.Operator(token.at, name, (left, pattern)), MATCH
+        return syntax.Operator(token.start, name, (left, pattern)), MATCH
 
     def _between(self, left: syntax.Node, at: int, *, negated: bool) -> syntax.Node:
         symmetric = self.take_word("symmetric")
@@ -174,7 +165,7 @@ class _Parser(TokenReader):
             self.take_word("asymmetric")
         # The grammar has a b_expr here, which is rarely more than this; a comparison is refused by the next line.
         low = self.expression(OTHER)
-        self.expect(NAME, "and")
+        self.expect_word("and")
         high = self.expression(MATCH + 1)
 
         def both(one: syntax.Node, other: syntax.Node) -> syntax.Node:
@@ -187,33 +178,47 @@ class _Parser(TokenReader):
         return syntax.BooleanOperator(at, "and" if negated else "or", (both(low, high), both(high, low)))
 
     def _quantified(self, left: syntax.Node, operator: Token) -> syntax.Node:
-        every = self.advance().text == "all"
-        self.expect(MARK, "(")
+        every = self.advance().value == "all"
+        self.expect_symbol("(")
         self._refuse_subquery()
         right = self.expression(OR)
-        self.expect(MARK, ")")
-        return syntax.Quantified(operator.at, operator.text, left, right, every)
+        self.expect_symbol(")")
+        return syntax.Quantified(operator.start, operator.value, left, right, every)
 
     # what operators connect
 
     def _primary(self) -> syntax.Node:
         token = self.token
-        if token.kind in {STRING, INTEGER, DECIMAL}:
-            self.advance()
-            return syntax.Literal(token.at, token.kind, token.text)
-        if token.kind == MARK and token.text == "(":
-            return self._parenthesised()
-        if token.kind == NAME:
+        if token.kind is Kind.WORD:
             return self._word()
-        if token.kind == QUOTED_NAME:
+        if token.kind is Kind.QUOTED:
             return self._name()
+        if token.is_symbol("("):
+            return self._parenthesised()
+        return self._literal()
+
+    def _literal(self) -> syntax.Literal:
+        """A number or a string that all versions of PostgreSQL read alike in databases of all encodings."""
+        token = self.token
+        match token.kind:
+            case Kind.PARAMETER:
+                raise Refused(f"there is no parameter {token.value}", token.start)
+            case Kind.BITS | Kind.NATIONAL:
+                raise Refused(f"{token.source[0].upper()}'…' literals are not translated", token.start)
+            case Kind.BYTES:
+                raise Refused(_BYTE_ESCAPE, token.start)
+            case Kind.INTEGER | Kind.DECIMAL if token.value != token.source:
+                raise Refused(_NEW_NUMBER, token.start)
+            case Kind.STRING | Kind.INTEGER | Kind.DECIMAL:
+                self.advance()
+                return syntax.Literal(token.start, token.kind.value, token.value)
         raise self.error()
 
     def _parenthesised(self) -> syntax.Node:
-        at = self.advance().at
+        at = self.advance().start
         self._refuse_subquery()
         items = self._items(")")
-        if self.is_mark("."):
+        if self.token.is_symbol("."):
             raise Refused(ONLY_SIMPLE, at)
         if len(items) > 1:
             return syntax.Row(at, items)
@@ -221,23 +226,22 @@ class _Parser(TokenReader):
 
     def _word(self) -> syntax.Node:
         token = self.token
-        if token.text in {"true", "false", "null"}:
+        if token.value in {"true", "false", "null"}:
             self.advance()
-            return syntax.Literal(token.at, "null" if token.text == "null" else "boolean", token.text)
-        if token.text == "case":
+            return syntax.Literal(token.start, "null" if token.value == "null" else "boolean", token.value)
+        if token.value == "case":
             return self._case()
-        if token.text in _SQL_VALUES or (token.text == "exists" and self.peek().text == "("):
-            raise Refused(ONLY_SIMPLE, token.at)
-        calling = self.peek().kind == MARK and self.peek().text == "("
-        special = getattr(self, f"_call_{token.text}", None) if calling else None
+        if token.value in _SQL_VALUES or (token.value == "exists" and self.peek().is_symbol("(")):
+            raise Refused(ONLY_SIMPLE, token.start)
+        special = getattr(self, f"_call_{token.value}", None) if self.peek().is_symbol("(") else None
         if special:
             self._next += 2
-            node: syntax.Node = special(token.at)
-            self.expect(MARK, ")")
+            node: syntax.Node = special(token.start)
+            self.expect_symbol(")")
             return node
-        if token.text == "array":
+        if token.value == "array":
             return self._array()
-        if token.text in RESERVED:
+        if token.value in RESERVED:
             raise self.error()
         return self._typed_literal() or self._name()
 
@@ -245,69 +249,68 @@ class _Parser(TokenReader):
         """`type 'literal'`, or None if something else stands here."""
         before = self._next
         try:
-            type_ = self.type(plain=True)
+            type_ = self.type(before_literal=True)
         except Refused:
             type_ = None
-        if type_ and self.token.kind == STRING:
-            string = self.advance()
-            if type_.name == "interval" and self.token.kind == NAME and self.token.text in _INTERVAL_FIELDS:
-                raise Refused("interval fields are not translated", self.token.at)
-            return syntax.TypeCast(type_.at, syntax.Literal(string.at, STRING, string.text), type_)
+        if type_ and self.token.kind in {Kind.STRING, Kind.NATIONAL, Kind.BYTES, Kind.BITS}:
+            literal = self._literal()
+            if type_.name == "interval" and self.token.is_word(*_INTERVAL_FIELDS):
+                raise Refused("interval fields are not translated", self.token.start)
+            return syntax.TypeCast(type_.at, literal, type_)
         self._next = before
         return None
 
     def _name(self) -> syntax.Node:
         token = self.token
-        if token.kind == NAME and token.text in _NOT_COLUMNS and self.peek().text not in {"(", "."}:
-            raise self.error()
-        parts = self.dotted()
-        if not self.is_mark("("):
-            return syntax.ColumnName(token.at, parts)
+        parts = self.any_name() if self.peek().is_symbol("(") else self.column_name()
+        if not self.token.is_symbol("("):
+            return syntax.ColumnName(token.start, parts)
         if len(parts) > 1 and parts[:-1] != ("pg_catalog",):
-            raise Refused(MUTABLE_FUNCTIONS, token.at)
+            raise Refused(MUTABLE_FUNCTIONS, token.start)
         self.advance()
-        if self.is_word("distinct", "all", "variadic"):
+        if self.token.is_word("distinct", "all", "variadic"):
             raise self.error()
-        arguments = () if self.is_mark(")") else self._items(")", closing=False)
-        self.expect(MARK, ")")
-        if self.is_word("over", "filter", "within"):
-            raise Refused("aggregate and window functions are not allowed in WHERE", token.at)
-        return syntax.Call(token.at, parts[-1], arguments)
+        arguments = () if self.token.is_symbol(")") else self._items(")", closing=False)
+        self.expect_symbol(")")
+        if self.token.is_word("over", "filter", "within"):
+            raise Refused("aggregate and window functions are not allowed in WHERE", token.start)
+        return syntax.Call(token.start, parts[-1], arguments)
 
     def _items(self, end: str, *, closing: bool = True) -> tuple[syntax.Node, ...]:
         self._refuse_subquery()
         items = [self.expression(OR)]
-        while self.take_mark(","):
+        while self.take_symbol(","):
             items.append(self.expression(OR))
         if closing:
-            self.expect(MARK, end)
+            self.expect_symbol(end)
         return tuple(items)
 
     def _refuse_subquery(self) -> None:
-        if self.is_word("select", "values", "with", "table"):
-            raise Refused(ONLY_SIMPLE, self.token.at)
+        values = self.token.is_word("values") and self.peek().is_symbol("(")
+        if values or self.token.is_word("select", "with", "table"):
+            raise Refused(ONLY_SIMPLE, self.token.start)
 
     def _array(self) -> syntax.Node:
-        at = self.advance().at
-        if self.is_mark("("):
+        at = self.advance().start
+        if self.token.is_symbol("("):
             raise Refused(ONLY_SIMPLE, at)
-        self.expect(MARK, "[")
-        if self.take_mark("]"):
+        self.expect_symbol("[")
+        if self.take_symbol("]"):
             return syntax.ArrayItems(at, ())
-        if self.is_mark("[") or self.is_word("array"):
-            raise Refused("multidimensional arrays are not translated", self.token.at)
+        if self.token.is_symbol("[") or self.token.is_word("array"):
+            raise Refused("multidimensional arrays are not translated", self.token.start)
         return syntax.ArrayItems(at, self._items("]"))
 
     def _case(self) -> syntax.Node:
-        at = self.advance().at
-        operand = None if self.is_word("when") else self.expression(OR)
+        at = self.advance().start
+        operand = None if self.token.is_word("when") else self.expression(OR)
         branches = []
         while self.take_word("when"):
             condition = self.expression(OR)
-            self.expect(NAME, "then")
+            self.expect_word("then")
             branches.append((condition, self.expression(OR)))
         default = self.expression(OR) if self.take_word("else") else None
-        self.expect(NAME, "end")
+        self.expect_word("end")
         if not branches:
             raise self.error()
         return syntax.Case(at, operand, tuple(branches), default)
@@ -316,46 +319,46 @@ class _Parser(TokenReader):
 
     def _call_cast(self, at: int) -> syntax.Node:
         argument = self.expression(OR)
-        self.expect(NAME, "as")
+        self.expect_word("as")
         return syntax.TypeCast(at, argument, self.type())
 
     def _call_extract(self, at: int) -> syntax.Node:
         field = self.advance()
-        if field.kind not in {NAME, QUOTED_NAME, STRING}:
+        if field.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING}:
             raise self.error()
-        self.expect(NAME, "from")
-        return syntax.Call(at, "extract", (syntax.Literal(field.at, STRING, field.text), self.expression(OR)))
+        self.expect_word("from")
+        return syntax.Call(at, "extract", (syntax.Literal(field.start, "string", field.value), self.expression(OR)))
 
     def _call_position(self, at: int) -> syntax.Node:
         part = self.expression(OTHER)
-        self.expect(NAME, "in")
+        self.expect_word("in")
         return syntax.Call(at, "position", (self.expression(OTHER), part))
 
     def _call_substring(self, at: int) -> syntax.Node:
         text = self.expression(OR)
-        if self.take_mark(","):
+        if self.take_symbol(","):
             return syntax.Call(at, "substring", (text, *self._items(")", closing=False)))
-        if not self.is_word("from", "for"):
-            raise Refused("SUBSTRING … SIMILAR is not translated", self.token.at)
-        start: syntax.Node = syntax.Literal(at, INTEGER, "1")
+        if not self.token.is_word("from", "for"):
+            raise Refused("SUBSTRING … SIMILAR is not translated", self.token.start)
+        start: syntax.Node = syntax.Literal(at, "integer", "1")
         if self.take_word("from"):
             start = self.expression(OR)
         count = (self.expression(OR),) if self.take_word("for") else ()
-        if count and self.is_word("from"):
+        if count and self.token.is_word("from"):
             raise self.error()
         return syntax.Call(at, "substring", (text, start, *count))
 
     def _call_overlay(self, at: int) -> syntax.Node:
         arguments = [self.expression(OR)]
         for word in ("placing", "from"):
-            self.expect(NAME, word)
+            self.expect_word(word)
             arguments.append(self.expression(OR))
         if self.take_word("for"):
             arguments.append(self.expression(OR))
         return syntax.Call(at, "overlay", tuple(arguments))
 
     def _call_trim(self, at: int) -> syntax.Node:
-        name = {"leading": "ltrim", "trailing": "rtrim"}.get(self.token.text, "btrim")
+        name = {"leading": "ltrim", "trailing": "rtrim"}.get(self.token.value, "btrim")
         self.take_word("leading", "trailing", "both")
         if self.take_word("from"):
             return syntax.Call(at, name, self._items(")", closing=False))

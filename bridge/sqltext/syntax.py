@@ -138,8 +138,3 @@ class Row(Node):
     """`(a, b)` and `ROW(a, b)`."""
 
     items: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NotSimple(Node):
-    """What PostgreSQL's grammar has, but a row filter may not contain: a subscript, a subquery, current_date."""

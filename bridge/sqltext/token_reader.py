@@ -1,150 +1,175 @@
-"""Reads tokens one after another, and what names and types are made of them."""
+"""Read tokens one after another, and the names and types that they make."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from bridge.rowfilter.type_names import type_name
-from bridge.sqltext.lexer import END, INTEGER, MARK, NAME, QUOTED_NAME, Token
+from bridge.sqltext.keywords import COL_NAMES, RESERVED, TYPE_FUNC_NAMES
+from bridge.sqltext.lexer import Kind, Token
 from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
+from bridge.sqltext.syntax import TypeName
+from bridge.sqltext.type_names import FOLLOWING, KEYWORDS, type_name
 
 if TYPE_CHECKING:
-    from bridge.sqltext import syntax
-
-RESERVED: Final = frozenset(
-    {
-        "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast",
-        "check", "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role",
-        "current_time", "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do",
-        "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in",
-        "initially", "intersect", "into", "lateral", "leading", "limit", "localtime", "localtimestamp", "not", "null",
-        "offset", "on", "only", "or", "order", "placing", "primary", "references", "returning", "select",
-        "session_user", "some", "symmetric", "system_user", "table", "then", "to", "trailing", "true", "union",
-        "unique", "user", "using", "variadic", "when", "where", "window", "with",
-    }
-)  # fmt: skip
-"""Words that are no names (gram.y, reserved_keyword)."""
-
-_FOLLOWING: Final = {"character": ("varying",), "char": ("varying",), "double": ("precision",), "bit": ("varying",)}
+    from collections.abc import Sequence
 
 
 class TokenReader:
-    """A place in a list of tokens that moves on as they are taken."""
+    """A position in a list of tokens, the last of which is of kind END."""
 
-    def __init__(self, found: list[Token]) -> None:
-        self._tokens = found
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
         self._next = 0
 
     # tokens
 
     @property
     def token(self) -> Token:
-        """The token here."""
+        """The next token."""
         return self._tokens[self._next]
 
-    def peek(self, ahead: int = 1) -> Token:
-        """One that comes later; the last if there are not so many."""
-        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
+    def peek(self) -> Token:
+        """The token after the next one, or the last one."""
+        return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
 
     def advance(self) -> Token:
-        """Take the token here."""
+        """Take the next token."""
         token = self.token
-        self._next += token.kind != END
+        self._next += token.kind is not Kind.END
         return token
 
-    def is_word(self, *words: str) -> bool:
-        """Whether the token here is one of these words."""
-        return self.token.kind == NAME and self.token.text in words
-
-    def is_mark(self, mark: str) -> bool:
-        """Whether the token here is this mark."""
-        return self.token.kind == MARK and self.token.text == mark
-
     def take_word(self, *words: str) -> bool:
-        """Take one of these words if it is here."""
-        found = self.is_word(*words)
+        """Take the next token if it is one of these words."""
+        found = self.token.is_word(*words)
         self._next += found
         return found
 
-    def take_mark(self, mark: str) -> bool:
-        """Take this mark if it is here."""
-        found = self.is_mark(mark)
+    def take_symbol(self, symbol: str) -> bool:
+        """Take the next token if it is this mark or operator."""
+        found = self.token.is_symbol(symbol)
         self._next += found
         return found
 
-    def expect(self, kind: str, text: str = "") -> Token:
-        """Take a token of this kind and text.
+    def expect_word(self, *words: str) -> str:
+        """Take one of these words, or any word if none is given.
 
         Raises:
-            Refused: Another is here.
+            Refused: The next token is another.
         """
-        if self.token.kind != kind or (text and self.token.text != text):
+        if self.token.kind is not Kind.WORD or (words and self.token.value not in words):
             raise self.error()
-        return self.advance()
+        return self.advance().value
+
+    def expect_symbol(self, symbol: str) -> None:
+        """Take this mark or operator.
+
+        Raises:
+            Refused: The next token is another.
+        """
+        if not self.take_symbol(symbol):
+            raise self.error()
+
+    def expect_end(self) -> None:
+        """Make sure that all tokens have been taken.
+
+        Raises:
+            Refused: There is one more.
+        """
+        if self.token.kind is not Kind.END:
+            raise self.error()
 
     def error(self) -> Refused:
-        """That no token here could go on with what was read."""
+        """A syntax error at the next token."""
         token = self.token
-        return Refused("syntax error at end of input" if token.kind == END else "syntax error", token.at)
+        return Refused("syntax error at end of input" if token.kind is Kind.END else "syntax error", token.start)
 
-    def dotted(self) -> tuple[str, ...]:
-        """Names with points between them.
+    def integer(self) -> int:
+        """Take an integer in plain decimal digits.
 
         Raises:
-            Refused: There are none.
+            Refused: The next token is another.
         """
+        if self.token.kind is not Kind.INTEGER or self.token.value != self.token.source:
+            raise self.error()
+        return int(self.advance().value)
+
+    # names
+
+    def column_name(self) -> tuple[str, ...]:
+        """Take the name of a column, qualified or not.
+
+        Raises:
+            Refused: A keyword stands here that does not name tables or columns, or no name at all.
+        """
+        if not self.token.is_col_id:
+            raise self.error()
+        return self._dotted()
+
+    def any_name(self) -> tuple[str, ...]:
+        """Take the name of a function, type or collation, qualified or not.
+
+        Raises:
+            Refused: No name stands here.
+        """
+        if self.token.is_word(*RESERVED) or (self.token.is_word(*TYPE_FUNC_NAMES) and self.peek().is_symbol(".")):
+            raise self.error()
+        return self._dotted()
+
+    def _dotted(self) -> tuple[str, ...]:
         parts: list[str] = []
         while True:
-            if self.token.kind not in {NAME, QUOTED_NAME}:
+            if self.token.kind not in {Kind.WORD, Kind.QUOTED}:
                 raise self.error()
-            if not parts and self.token.kind == NAME and self.token.text in RESERVED:
-                raise self.error()
-            parts.append(self.advance().text)
-            if not self.take_mark("."):
+            parts.append(self.advance().value)
+            if not self.take_symbol("."):
                 return tuple(parts)
 
     # types
 
-    def type(self, *, plain: bool = False) -> syntax.TypeName:
-        """A type as written; with `plain` one that may stand before a literal, so no array.
+    def type(self, *, before_literal: bool = False) -> TypeName:
+        """Take a type's name with its modifiers.
+
+        Args:
+            before_literal: Whether it may only be a type of `type 'literal'`, which is no array.
 
         Raises:
-            Refused: There is none, or none that comes with PostgreSQL.
+            Refused: No type's name stands here, or one of a schema other than pg_catalog.
         """
-        at = self.token.at
-        quoted = self.token.kind == QUOTED_NAME
-        words = list(self._dotted_type())
-        more = _FOLLOWING.get(words[-1], ()) if not quoted else ()
-        if self.is_word(*more):
-            words.append(self.advance().text)
+        at = self.token.start
+        spelled = self.token.kind is Kind.WORD and not self.peek().is_symbol(".")
+        if spelled and self.token.value in COL_NAMES - KEYWORDS:
+            raise self.error()
+        *schema, name = self.any_name()
+        if schema not in ([], ["pg_catalog"]):
+            raise Refused(USER_DEFINED_TYPES, at)
+        words = [name]
+        if spelled and name in FOLLOWING and self.take_word(FOLLOWING[name]):
+            words.append(FOLLOWING[name])
         modifiers = self._modifiers()
-        if not quoted and words[-1] in {"time", "timestamp"} and self.is_word("with", "without"):
-            zone = self.advance().text
-            self.expect(NAME, "time")
-            self.expect(NAME, "zone")
-            words[-1] += "tz" if zone == "with" else ""
-        is_array = False
-        while not plain and self.take_mark("["):
-            if is_array:
-                raise Refused("multidimensional arrays are not translated", at)
-            is_array = True
-            if self.token.kind == INTEGER:
-                self.advance()
-            self.expect(MARK, "]")
-        return type_name(at, words, modifiers, is_array=is_array, quoted=quoted)
+        if spelled and name in {"time", "timestamp"} and self.token.is_word("with", "without"):
+            words += [self.expect_word(), self.expect_word("time"), self.expect_word("zone")]
+        is_array = not before_literal and self._array_bounds(at)
+        if spelled:
+            return type_name(at, words, modifiers, is_array=is_array)
+        return TypeName(at, name, modifiers, is_array)
 
-    def _dotted_type(self) -> tuple[str, ...]:
-        parts = self.dotted()
-        if len(parts) > 1 and parts[:-1] != ("pg_catalog",):
-            raise Refused(USER_DEFINED_TYPES, self.token.at)
-        return parts[-1:]
+    def _array_bounds(self, at: int) -> bool:
+        found = False
+        while self.take_symbol("["):
+            if found:
+                raise Refused("multidimensional arrays are not translated", at)
+            found = True
+            if self.token.kind is Kind.INTEGER:
+                self.integer()
+            self.expect_symbol("]")
+        return found
 
     def _modifiers(self) -> tuple[int, ...]:
-        if not self.is_mark("(") or self.peek().kind != INTEGER:
+        if not self.token.is_symbol("(") or self.peek().kind is not Kind.INTEGER:
             return ()
         self.advance()
-        found = [int(self.expect(INTEGER).text)]
-        while self.take_mark(","):
-            found.append(int(self.expect(INTEGER).text))
-        self.expect(MARK, ")")
+        found = [self.integer()]
+        while self.take_symbol(","):
+            found.append(self.integer())
+        self.expect_symbol(")")
         return tuple(found)

@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import Kind, Token, tokens
 from bridge.sqltext.refusal import Refused
-from bridge.sqltext.tokens import Kind, LexicalError, Token, quote_identifier, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ _ROW: Final = '"pgbridge row"'
 """The number of a row, under a name that no expression has by chance."""
 
 _CLOCK: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_STRINGS: Final = frozenset({Kind.STRING, Kind.NATIONAL, Kind.BYTES})
 _OPENING: Final = {"(": ")", "[": "]"}
 
 
@@ -161,16 +163,13 @@ def candidate(expression: str, columns: Mapping[str, ServerColumn], table: tuple
     Raises:
         Refused: It cannot be one.
     """
-    try:
-        found = list(tokenize(expression))
-    except LexicalError as error:
-        raise Refused(str(error), error.at) from None
+    found = tokens(expression)
     _check_closed(found)
     for token in found:
-        if re.fullmatch(r"\$[0-9]+", token.source):
-            raise Refused("there is no parameter " + token.source, token.start)
+        if token.kind is Kind.PARAMETER:
+            raise Refused(f"there is no parameter {token.value}", token.start)
     names = {token.value for token in found if token.kind in {Kind.WORD, Kind.QUOTED}}
-    clock = any(token.kind is Kind.STRING and _CLOCK.search(token.value) for token in found)
+    clock = any(token.kind in _STRINGS and _CLOCK.search(token.value) for token in found)
     some = tuple(column for name, column in columns.items() if name in names)
     return Candidate(expression, _without_schema(expression, found, table), table[1], some, clock)
 
@@ -179,7 +178,7 @@ def _check_closed(found: Sequence[Token]) -> None:
     """Refuse text that would end the parentheses it is put into, or the statement."""
     waiting: list[str] = []
     for token in found:
-        if token.kind is not Kind.SYMBOL:
+        if token.kind is not Kind.MARK:
             continue
         closing = token.value in _OPENING.values()
         if token.value in _OPENING:

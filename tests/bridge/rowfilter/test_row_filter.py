@@ -16,6 +16,10 @@ SIMPLE = "Only columns, constants, built-in operators, built-in data types, buil
 LITERALS = [
     '"Odd Name" = 1',
     r"t = E'a\nb'",
+    r"""t = E'\u0061\ud835\udd18' or U&"t" = U&'\0061\+01D518\D835\DD2B'""",
+    r"""U&"!0069!0034" UESCAPE '!' = 7 and t <> U&'?0061' /* c */ uescape '?'""",
+    r"""U&"Odd\0020Name" = 1""",
+    "t = 'a' -- continued\n  'bc'",
     "t = $$'$$",
     "t = $q$abc$q$",
     "i4 = 1 /* comment */",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import psycopg
 import pytest
 
 from bridge.sqltext.parser import parse
@@ -17,6 +18,17 @@ REFUSED = [
     ("i4 is distinct from", "syntax error at end of input"),
     ("i4 < j4 < i2", "syntax error"),
     ("t = 'a' or", "syntax error at end of input"),
+    ("t = B'1'", "B'…' literals are not translated"),
+    ("t = N'1'", "N'…' literals are not translated"),
+    ("$1 = 1", "there is no parameter $1"),
+    ("i4 = 1abc", "trailing junk after numeric literal"),
+    ("1_000 = i4", "before version 16, PostgreSQL reads this number differently; write plain decimal digits"),
+    ("0x10 = i4", "before version 16, PostgreSQL reads this number differently; write plain decimal digits"),
+    (
+        r"t = E'\xc3\xa4'",
+        r"what an escape beyond ASCII means depends on the encoding; write the character or \u…",
+    ),
+    ("t = mood 'sad'", "User-defined types are not allowed."),
 ]
 
 
@@ -62,6 +74,25 @@ def test_precedence(text, same):
 def test_no_expression(text):
     with pytest.raises(Refused):
         parse(text)
+
+
+def test_keywords_name_columns_as_on_the_server(postgresql):
+    """Each keyword that names a column there, unquoted, does so here; no reserved one does."""
+    postgresql.autocommit = True
+    wrong = []
+    for (word,) in postgresql.execute("SELECT word FROM pg_get_keywords() WHERE catcode <> 'R'").fetchall():
+        query = f'SELECT FROM (SELECT 1 AS "{word}") AS t WHERE ({word} = 1) AND t.{word} = 1'
+        try:
+            postgresql.execute(query.encode())
+            there = True
+        except psycopg.Error:
+            there = False
+        try:
+            here = shape(f"({word} = 1) AND t.{word} = 1").count("ColumnName") == 2
+        except Refused:
+            here = False
+        wrong += [word] * (here != there)
+    assert wrong == []
 
 
 def shape(text: str) -> str:

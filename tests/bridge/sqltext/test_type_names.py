@@ -1,0 +1,27 @@
+"""Types under the grammar's names have pg_type's."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.syntax import TypeName
+from bridge.sqltext.type_names import type_name
+
+
+def named(words: str, *modifiers: int) -> TypeName:
+    return type_name(0, words.split(), modifiers, is_array=False)
+
+
+def test_names():
+    assert named("character varying", 3) == TypeName(0, "varchar", (3,))
+    assert named("double precision").name == "float8"
+    assert [named("float", bits).name for bits in (1, 24, 25, 53)] == ["float4", "float4", "float8", "float8"]
+    assert named("char") == TypeName(0, "bpchar", (1,))
+    assert named("bpchar") == TypeName(0, "bpchar")
+    assert named("mood") == TypeName(0, "mood")
+
+
+def test_float_has_at_most_53_bits():
+    with pytest.raises(Refused, match="between 1 and 53"):
+        named("float", 54)
