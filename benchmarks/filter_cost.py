@@ -24,8 +24,8 @@ from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta import commit
+from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate

@@ -23,16 +23,16 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
-from bridge.apply import skipped, undo
+from bridge.apply import skipped
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta import commit, messages
+from bridge.apply.delta import commit, messages, restore
 from bridge.apply.delta.alter import alter_table
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.table import apply_table
-from bridge.apply.delta.unheld import unheld_of
+from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
@@ -215,7 +215,7 @@ class Applier:
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
-            fence: A commit of it may still be under way, from an earlier try (see `undo.take_back`).
+            fence: A commit of it may still be under way, from an earlier try (see `restore.take_back`).
 
         Raises:
             TargetError: Somebody has changed a table's rows since, or has restored it to where batches are lost.
@@ -232,7 +232,7 @@ class Applier:
             own_messages = messages.Own(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
-        undo.take_back(
+        restore.take_back(
             self._spark,
             [path for path in paths if path != self._messages_path],
             self._app_id(),

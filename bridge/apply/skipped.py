@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.unheld import MARKS
+from bridge.apply.delta.unrepresentable import MARKS
 from bridge.apply.effects.operations import COMMANDS, DELETE, NO_OLD
 from bridge.errors import StateError
 from bridge.track.fsync import fsync

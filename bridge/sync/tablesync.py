@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta import commit
+from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.in_place import in_place
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.evolution.tracker import columns_of

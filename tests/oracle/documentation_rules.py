@@ -72,7 +72,7 @@ ROW_FILTERS: Final = (
         "identity",
         "toast",
         "toast_key",
-        "tests/bridge/apply/delta/test_filtering.py::test_the_table_of_updates",
+        "tests/bridge/apply/delta/test_filter_changes.py::test_the_table_of_updates",
     ),
     ("publish_via_partition_root = true: the root's filter", "via_parent", "root", "middle", "root_stream"),
     ("publish_via_partition_root = false: each partition's filter", "via_child", "leaves"),

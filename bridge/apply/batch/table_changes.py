@@ -51,7 +51,7 @@ class TableChanges:
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns of which at least
             one new value is an unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>`
-            as in `bridge.apply.delta.unheld`. Or all that as `Staged`.
+            as in `bridge.apply.delta.unrepresentable`. Or all that as `Staged`.
         truncated: The table was emptied; `changes` holds only what came after.
         filters: Which of the changes count, and as what; None for all of them.
         published: Names of the replicated columns; None for all.

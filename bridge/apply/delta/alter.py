@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bridge import faults
-from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn, fills

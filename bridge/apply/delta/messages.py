@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bridge.apply.delta import commit
-from bridge.apply.delta.in_place import in_place
+from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame

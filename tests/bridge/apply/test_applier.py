@@ -20,8 +20,8 @@ from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import commit, messages
+from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown

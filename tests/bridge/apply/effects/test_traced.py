@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.apply.delta.bag import settle
+from bridge.apply.delta.merge_bag import settle
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.effects.traced import trace
 

@@ -17,8 +17,8 @@ from pyspark.errors import AnalysisException
 
 from bridge.apply.delta import messages
 from bridge.apply.delta.commit import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
+from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.history import Commit, History
-from bridge.apply.delta.in_place import in_place
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:

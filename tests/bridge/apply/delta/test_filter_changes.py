@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.delta.filtering import filtered
+from bridge.apply.delta.filter_changes import filtered
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 

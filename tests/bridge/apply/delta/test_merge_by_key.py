@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
 from bridge.apply.delta import commit
-from bridge.apply.delta.keyed import NewKeys, new_keys
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.merge_by_key import NewKeys, new_keys
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.conflicts import Conflict, Conflicts
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.session import fork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.delta.table import apply_table
+from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from tests.bridge.apply.made_targets import changes, content, empty_target
 

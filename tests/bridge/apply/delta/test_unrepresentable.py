@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.delta.unheld import exact, held, unheld_of
+from bridge.apply.delta.unrepresentable import exact, held, unheld_of
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import TargetColumn
 from bridge.rowfilter.row_filter import FilterColumn, translate

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta import commit
-from bridge.apply.delta.bag import Bag, apply_bag
-from bridge.apply.delta.filtering import filtered
-from bridge.apply.delta.keyed import Keyed, append_new, apply_keyed, new_keys
+from bridge.apply.delta.filter_changes import filtered
+from bridge.apply.delta.merge_bag import Bag, apply_bag
+from bridge.apply.delta.merge_by_key import Keyed, append_new, apply_keyed, new_keys
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.delta.unheld import held
+from bridge.apply.delta.unrepresentable import held
 from bridge.apply.target.widening import published_type
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def apply_table(
         conflict: Whether a row that is in the way of an INSERT or a key change makes the commit fail, with an error
             that `conflicts.conflict_of` reads, or is overwritten.
         unrepresentable: What becomes of a value that its column cannot hold, in a row that passes a filter: the commit
-            fails, with an error that `unheld.unheld_of` reads, or it is NULL.
+            fails, with an error that `unrepresentable.unheld_of` reads, or it is NULL.
         lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
             does not carry, if there are any.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.

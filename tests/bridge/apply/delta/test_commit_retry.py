@@ -17,7 +17,7 @@ from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import commit
-from bridge.apply.delta.in_place import came_in_the_way, in_place
+from bridge.apply.delta.commit_retry import came_in_the_way, in_place
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
 from bridge.session import fork
@@ -93,7 +93,7 @@ def test_what_came_in_the_way():
 
 
 def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
-    monkeypatch.setattr("bridge.apply.delta.in_place._PAUSE_S", 0)
+    monkeypatch.setattr("bridge.apply.delta.commit_retry._PAUSE_S", 0)
     errors: list[Exception] = [base.ConcurrentAppendException("[DELTA_CONCURRENT_APPEND] files\nmore")] * 9
     tried: list[int] = []
 
@@ -246,7 +246,7 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
     faults.install(lambda point: undone.append(point) if point == "undo_begun" else None)
     try:
         with monkeypatch.context() as patch:
-            from bridge.apply.delta.table import apply_table as real
+            from bridge.apply.delta.apply_table import apply_table as real
 
             def refused(session, table, **arguments):
                 if table.target.name == "busy":
@@ -254,7 +254,7 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
                 real(session, table, **arguments)
 
             patch.setattr(apply_table, refused)
-            patch.setattr("bridge.apply.delta.in_place._PAUSE_S", 0)
+            patch.setattr("bridge.apply.delta.commit_retry._PAUSE_S", 0)
             with pytest.raises(TargetBusy):
                 applier(spark, catalog).apply(one)
     finally:

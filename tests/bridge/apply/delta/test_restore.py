@@ -8,7 +8,7 @@ import pytest
 
 from bridge.apply.delta import commit
 from bridge.apply.delta.commit import CommitStamp
-from bridge.apply.undo import take_back
+from bridge.apply.delta.restore import take_back
 from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.unheld import MARKS, exact
+from bridge.apply.delta.unrepresentable import MARKS, exact
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.delta import commit
-from bridge.apply.delta.bag import Bag, identity, merge_statement, settle
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.merge_bag import Bag, identity, merge_statement, settle
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.delta.table import apply_table
 from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
