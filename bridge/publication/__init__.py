@@ -1,1 +1,1 @@
-"""What is published, and as which table: PostgreSQL's rules. No Spark, no connection."""
+"""PostgreSQL's rules on publications: what is published, and as which table. No connection, no Spark."""

@@ -1,6 +1,6 @@
-"""Whether a stream has what publications re-applied to it need.
+"""Whether the server's own publications send everything that the publications of a definitions file need.
 
-The server sends what its own publications publish; from that, nothing can be brought back that they leave out.
+What the server's publications leave out never arrives, and cannot be re-applied.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that is missing in the stream.
+    """Something that the definitions need and the stream does not carry.
 
     Attributes:
-        message: What, in one sentence.
-        fatal: What arrives cannot be routed or filtered rightly; otherwise there is just less of it.
+        message: What is missing, in one sentence.
+        fatal: Whether the changes that arrive cannot be routed or filtered correctly; else only fewer arrive.
     """
 
     message: str
@@ -33,7 +33,7 @@ class Gap:
 
 
 def gaps(wanted: Routing, server: Routing) -> list[Gap]:
-    """What the publications on the server lack for the wanted ones, once each, in the order of the targets."""
+    """What the server's publications lack for the wanted ones: each gap once, in the order of the wanted targets."""
     found: dict[Gap, None] = {}
     for target in wanted.targets.values():
         for source in wanted.sources(target.target):
@@ -58,7 +58,7 @@ def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
     if sent.target.relid not in above:
         yield Gap(
             f'the server publishes changes of table "{name}" as "{sent.target.qualified_name}", '
-            f'they are wanted as "{entry.target.qualified_name}"',
+            f'but the definitions publish them as "{entry.target.qualified_name}"',
             fatal=True,
         )
     if missing := [action for action in ACTIONS if action in entry.actions - sent.actions]:
@@ -66,17 +66,17 @@ def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
         yield Gap(f'the publications on the server do not publish {listed} of table "{name}"', fatal=False)
     if any(sent.filters.values()):
         yield Gap(f'the publications on the server have a row filter on table "{name}"', fatal=False)
-    looked_at = frozenset().union(*(column_names(text) for filters in entry.filters.values() for text in filters))
+    filter_columns = frozenset().union(*(column_names(text) for filters in entry.filters.values() for text in filters))
     for column in entry.target.columns:
-        if column.generated == "v" and column.name in looked_at:
+        if column.generated == "v" and column.name in filter_columns:
             yield Gap(
-                f'a row filter looks at virtual generated column "{column.name}" of table "{name}", which no stream '
-                "carries: its expression can stand there instead",
+                f'a row filter uses virtual generated column "{column.name}" of table "{name}", which no stream '
+                "carries: use the column's expression in the filter instead",
                 fatal=True,
             )
     needed = {
         *entry.column_names,
-        *(c.name for c in entry.target.columns if c.generated != "v" and c.name in looked_at),
+        *(c.name for c in entry.target.columns if c.generated != "v" and c.name in filter_columns),
     }
     if columns := [name for name in sorted(needed) if name not in sent.column_names]:
         listed = ", ".join(f'"{column}"' for column in columns)

@@ -1,8 +1,8 @@
 """A file of CREATE PUBLICATION statements, read as PostgreSQL 18 reads them.
 
-The grammar is gram.y's CreatePublicationStmt; the expression of a WHERE stays text. What pg_dump writes is read as
-well: ALTER PUBLICATION … ADD TABLE, … ADD TABLES IN SCHEMA, … OWNER TO (which means nothing here). Whatever PostgreSQL
-refuses without a look at its tables is refused here, in its words; the rest is `membership`'s.
+The grammar is gram.y's CreatePublicationStmt; the expression of a WHERE stays text. The statements that pg_dump writes
+are read as well: ALTER PUBLICATION … ADD TABLE, … ADD TABLES IN SCHEMA, … OWNER TO (which is ignored). What PostgreSQL
+refuses without looking at its tables is refused here, in its words; `membership` refuses the rest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class DefinitionError(ConfigError):
-    """A file of publications cannot be used; the message begins with file, line and column."""
+    """A definitions file cannot be used; the message begins with file, line and column."""
 
 
 def load(path: Path) -> tuple[Publication, ...]:
     """Read a file of publications.
 
     Raises:
-        DefinitionError: It is not there, or says what PostgreSQL would not take.
+        DefinitionError: The file cannot be read, or PostgreSQL would refuse a statement.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -48,10 +48,10 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
 
     Args:
         text: The statements.
-        file: What the text is called in errors.
+        file: The file's name, for errors.
 
     Raises:
-        DefinitionError: It says what PostgreSQL would not take, or no publication at all.
+        DefinitionError: PostgreSQL would refuse a statement, or the text has no publication.
     """
     place = _Places(text, file)
     try:
@@ -62,7 +62,7 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
 
 
 class _Places:
-    """Offsets of a text as `file:line:column: `."""
+    """Turns offsets in a text into `file:line:column: `."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text
@@ -74,7 +74,7 @@ class _Places:
 
 
 class _Parser:
-    """Recursive descent, one token ahead."""
+    """A recursive-descent parser that looks one token ahead."""
 
     def __init__(self, text: str, tokens: list[Token], place: Callable[[int], str]) -> None:
         self._text = text
@@ -84,12 +84,12 @@ class _Parser:
         self._made: dict[str, Publication] = {}
 
     def publications(self) -> tuple[Publication, ...]:
-        """All statements, to the end."""
+        """Parse all statements, to the end."""
         while self._next.kind is not Kind.END:
             if not self._accept_symbol(";"):
                 self._statement()
         if not self._made:
-            self._fail("there is no publication in here", self._next)
+            self._fail("the file has no CREATE PUBLICATION", self._next)
         return tuple(self._made.values())
 
     # --- tokens -------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class _Parser:
         return token
 
     def _accept(self, *words: str) -> bool:
-        """Take these keywords if they are what comes next."""
+        """Take these keywords if they come next."""
         ahead = self._tokens[self._at : self._at + len(words)]
         found = len(ahead) == len(words) and all(map(Token.is_word, ahead, words))
         self._at += len(words) * found
@@ -170,22 +170,24 @@ class _Parser:
 
     def _all_tables(self) -> None:
         if self._next.is_word("sequences"):
-            self._fail("FOR ALL SEQUENCES is not served: sequences are not replicated to a lake", self._next)
+            self._fail("FOR ALL SEQUENCES is not supported: sequences are not replicated", self._next)
         if not self._accept("tables"):
             self._syntax("TABLES")
         if self._next.is_word("in"):
-            self._fail("FOR ALL TABLES IN SCHEMA is spelt FOR TABLES IN SCHEMA", self._next)
+            self._fail("FOR ALL TABLES IN SCHEMA is not PostgreSQL's syntax: write FOR TABLES IN SCHEMA", self._next)
         if self._next.is_word("except") or self._next.is_symbol("("):
-            self._fail("FOR ALL TABLES EXCEPT is not served: name the tables, or their schemas", self._next)
+            self._fail("FOR ALL TABLES EXCEPT is not supported: list the tables or their schemas", self._next)
         if self._next.is_symbol(","):
-            self._fail("FOR ALL TABLES goes with no other object", self._next)
+            self._fail("FOR ALL TABLES cannot be combined with other objects", self._next)
 
     def _alter(self) -> None:
         token = self._next
         name = self._name("a publication's name")
         made = self._made.get(name)
         if made is None:
-            self._fail(f'publication "{name}" does not exist', token, hint="its CREATE PUBLICATION must stand above")
+            self._fail(
+                f'publication "{name}" does not exist', token, hint="put its CREATE PUBLICATION before this statement"
+            )
         if self._accept("owner", "to"):
             self._take()
             return
@@ -202,7 +204,7 @@ class _Parser:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _objects(self, made: Publication, *, creating: bool) -> Publication:
-        """A list of tables and schemas, added to what the publication has."""
+        """Parse a list of tables and schemas, and add them to the publication."""
         tables: list[tuple[PublicationTable, Token]] = []
         schemas: list[str] = []
         kind = ""
@@ -253,7 +255,7 @@ class _Parser:
     def _check_lists(
         self, made: Publication, tables: list[tuple[PublicationTable, Token]], schemas: list[str], *, creating: bool
     ) -> None:
-        """Column lists and TABLES IN SCHEMA exclude each other within a publication."""
+        """Refuse column lists beside TABLES IN SCHEMA in one publication."""
         if not made.schemas:
             return
         for table, token in tables:
@@ -274,7 +276,7 @@ class _Parser:
     def _schema(self) -> str:
         token = self._next
         if token.is_word("current_schema"):
-            self._fail("TABLES IN SCHEMA CURRENT_SCHEMA is not served: a file has no current schema; name it", token)
+            self._fail("TABLES IN SCHEMA CURRENT_SCHEMA is not supported: a file has no current schema; name it", token)
         if token.is_word("only"):
             self._fail("invalid schema name", token)
         name = self._name("a schema's name")
@@ -305,7 +307,7 @@ class _Parser:
         columns = self._columns() if self._next.is_symbol("(") else None
         row_filter = self._where() if self._accept("where") else None
         if self._next.is_word("except"):
-            self._fail("EXCEPT is not served: name the tables, or their schemas", self._next)
+            self._fail("EXCEPT is not supported: list the tables or their schemas", self._next)
         if not any(map(self._next.is_symbol, ",;")) and not self._next.is_word("with"):
             allowed = ['","', "WITH", '";"']
             allowed[:0] = ["WHERE"] if row_filter is None else []
@@ -332,10 +334,10 @@ class _Parser:
         return tuple(names)
 
     def _where(self) -> str:
-        """The text between WHERE's parentheses; one that ends in a line comment keeps the comment's end."""
+        """The text between WHERE's parentheses; a line comment at its end keeps its line feed."""
         opening = self._next
         if not self._accept_symbol("("):
-            self._syntax('"(": the expression of WHERE stands in parentheses')
+            self._syntax('"(": WHERE needs parentheses around its expression')
         if self._next.is_symbol(")"):
             self._syntax("an expression")
         depth = 1

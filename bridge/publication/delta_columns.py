@@ -1,4 +1,4 @@
-"""Which published tables a Delta table cannot hold, by their columns' names. Pure."""
+"""Column names that Delta does not support, and the published tables that are left out because of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _RESERVED = "_tmp_metadata_row_index"  # ParquetFileFormat.ROW_INDEX_TEMPORARY_C
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Why a table is left out.
+    """Why Delta cannot hold a table.
 
     Attributes:
-        reason: In one sentence.
-        hint: What can be done on the server, before a refresh takes the table up.
+        reason: One sentence.
+        hint: What to change on the server; then a refresh subscribes to the table.
     """
 
     reason: str
@@ -27,15 +27,15 @@ class Unsupported:
 
 
 def unsupported(relation: str, names: Sequence[str]) -> Unsupported | None:
-    """Why a table with these columns cannot be held; None where it can."""
+    """Why Delta cannot hold a table with columns of these names; None if it can."""
     if not names:
         return Unsupported(
-            f'table "{relation}" has no column that is published, and a Delta table needs one',
-            f"give it one: ALTER TABLE {relation} ADD COLUMN …",
+            f'table "{relation}" has no published column, and a Delta table needs one',
+            f"add one: ALTER TABLE {relation} ADD COLUMN …",
         )
     if reserved := [name for name in names if name.lower() == _RESERVED]:
         return Unsupported(
-            f'column "{reserved[0]}" of table "{relation}" has a name that Spark\'s reader of Parquet keeps for itself',
+            f'column "{reserved[0]}" of table "{relation}" has a name that Spark\'s Parquet reader reserves',
             "rename it, or publish the table with a column list that leaves it out",
         )
     seen: dict[str, str] = {}
@@ -63,10 +63,10 @@ def unsupported_tables(
 
 
 def _folded(name: str) -> str:
-    """What names that differ only in case have in common: by Java's `equalsIgnoreCase`, which Spark compares with.
+    """A name with its case folded as Java's `equalsIgnoreCase` does, by which Spark compares names.
 
-    Beyond `lower()` those are letters with the same capital, as the two small sigmas; one whose capital is two letters
-    (ß) stands for itself.
+    Unlike `lower()` it unites letters with the same capital, as the two small sigmas, and leaves a letter alone whose
+    capital is two letters (ß).
     """
     upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
     return "".join(c.lower()[0] for c in upper)

@@ -1,6 +1,6 @@
-"""A publication on a server's tables: which of them it has, and which it publishes as which.
+"""The members of a publication among the server's tables: by name, by inheritance, by schema.
 
-What CREATE PUBLICATION checks when it looks its tables up is checked here, in its words (`OpenTableList`,
+The checks are those of CREATE PUBLICATION when it looks its tables up, in its words (`OpenTableList`,
 `TransformPubWhereClauses`, `CheckPubRelationColumnList`, `publication_add_relation`).
 """
 
@@ -28,10 +28,10 @@ _NO_TABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A publication with its tables looked up: pg_publication_rel's rows, and pg_publication_namespace's.
+    """A publication with its tables looked up, as in pg_publication_rel and pg_publication_namespace.
 
     Attributes:
-        tables: By relid, also of those that are members as inheritors of one that is named.
+        tables: By relid; also tables that are members because they inherit from one that is named.
     """
 
     publication: Publication
@@ -42,19 +42,19 @@ class Membership:
         return relation.relid in self.tables or relation.namespace in self.publication.schemas
 
     def row_filter(self, relation: CatalogRelation) -> str | None:
-        """Its row filter of a table it publishes; a whole schema, or all tables, have none."""
+        """The row filter of a member; FOR ALL TABLES and TABLES IN SCHEMA have none."""
         if self.publication.all_tables or relation.namespace in self.publication.schemas:
             return None
         member = self.tables.get(relation.relid)
         return member.row_filter if member else None
 
     def column_list(self, relation: CatalogRelation) -> frozenset[str] | None:
-        """Its column list of a table it publishes."""
+        """The column list of a member; None without one."""
         member = self.tables.get(relation.relid)
         return frozenset(member.columns) if member and member.columns is not None else None
 
     def columns(self, relation: CatalogRelation) -> frozenset[str]:
-        """The columns it publishes of a table: the list's, or all but the generated ones it leaves out."""
+        """Names of the columns it publishes: the column list's, or all but the generated ones that it leaves out."""
         listed = self.column_list(relation)
         if listed is not None:
             return listed
@@ -68,10 +68,10 @@ def resolve(publication: Publication, relations: Relations, *, missing_ok: bool 
     Args:
         publication: The publication.
         relations: The server's tables.
-        missing_ok: A table that is not there (any more) is none of its members, as after DROP TABLE.
+        missing_ok: Pass over tables that do not exist, as PostgreSQL does after DROP TABLE.
 
     Raises:
-        PublicationError: The server would not make this publication.
+        PublicationError: The server would refuse this publication.
     """
     named: list[tuple[CatalogRelation, PublicationTable]] = []
     for table in publication.tables:
@@ -101,7 +101,7 @@ def resolve_all(
 def _members(
     named: list[tuple[CatalogRelation, PublicationTable]], relations: Relations
 ) -> dict[int, PublicationTable]:
-    """With their inheritors, which get the same row filter and column list."""
+    """The named tables and their inheritors, which get the same row filter and column list."""
     members: dict[int, PublicationTable] = {}
     for relation, table in named:
         before = members.get(relation.relid)

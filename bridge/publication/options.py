@@ -20,7 +20,7 @@ class Options(TypedDict, total=False):
 
 
 class OptionError(Exception):
-    """PostgreSQL's message, and its DETAIL."""
+    """A parameter is refused; has PostgreSQL's message and DETAIL."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ def publication_options(given: Mapping[str, str | None]) -> Options:
     """Read parameters.
 
     Args:
-        given: Name to value; None where there was no value.
+        given: Values by name; None for a parameter without a value.
 
     Raises:
         OptionError: A name or value that PostgreSQL does not know.
@@ -69,7 +69,7 @@ def _actions(value: str | None) -> frozenset[Action]:
 
 
 def _boolean(name: str, value: str | None) -> bool:
-    """`defGetBoolean`: nothing is true; of numbers 0 and 1, of words these four."""
+    """`defGetBoolean`: no value means true."""
     known = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
     if value is None:
         return True

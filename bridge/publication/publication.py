@@ -1,6 +1,6 @@
-"""Publications as values: what a CREATE PUBLICATION statement says, and the statement written back.
+"""Publications as values: the content of a CREATE PUBLICATION statement, which can be written back.
 
-No server in here: tables are named, not looked up. What a publication comes to on a server is `membership`'s.
+Tables are only named; `membership` looks them up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GeneratedColumns = Literal["none", "stored"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 DML: Final[tuple[Action, ...]] = ("insert", "update", "delete")
 DEFAULT_SCHEMA: Final = "public"
-"""Where a table named without a schema is: the search_path that a file has no way to say."""
+"""The schema of a table named without one; a file has no search_path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class PublicationTable:
     """A table as one publication names it.
 
     Attributes:
-        only: Without the tables that inherit from it. A partitioned table's partitions are never meant.
-        columns: The column list; None without one. PostgreSQL does not keep its order.
-        row_filter: The text between the parentheses of WHERE, comments and all; None without one.
-        place: Where it stands, for errors: `file:line:column: `, or empty.
+        only: Whether tables that inherit from it are left out. Partitions are not members by inheritance.
+        columns: The column list; None without one. Its order has no meaning.
+        row_filter: The text between the parentheses of WHERE, with its comments; None without one.
+        place: Where the file names it, for errors: `file:line:column: `, or empty.
     """
 
     namespace: str
@@ -52,11 +52,11 @@ class Publication:
 
     Attributes:
         all_tables: FOR ALL TABLES; `tables` and `schemas` are empty then.
-        schemas: Of FOR TABLES IN SCHEMA.
-        actions: What `publish` has.
+        schemas: FOR TABLES IN SCHEMA.
+        actions: `publish`.
         via_root: publish_via_partition_root.
         generated_columns: publish_generated_columns (PostgreSQL 18): for tables without a column list.
-        place: As a table's.
+        place: Where the file has it, for errors: `file:line:column: `, or empty.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Publication:
 
 
 def render(publications: Iterable[Publication]) -> str:
-    """CREATE PUBLICATION statements that `parser.parse` reads back to equal values."""
+    """CREATE PUBLICATION statements; `definitions.parse` reads them back as equal values."""
     return "\n".join(_statement(publication) for publication in publications)
 
 

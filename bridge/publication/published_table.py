@@ -24,7 +24,7 @@ class PublishedTable:
         relkind: r, or p for a partitioned table published as its root.
         replica_identity: d, n, f or i (`pg_class.relreplident`).
         columns: The published columns, in the order of attnum.
-        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
+        row_filters: SQL expressions; a row passes that passes one of them, and every row if there are none.
         unpublished_keys: Columns of the primary key or the replica identity's index that are not published.
     """
 
@@ -44,28 +44,28 @@ class PublishedTable:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Names of the primary key's columns; none where one of them is not published: a part identifies no row."""
+        """Names of the primary key's columns; none if one of them is not published: a part identifies no row."""
         if any(column.in_primary_key for column in self.unpublished_keys):
             return ()
         return tuple(column.name for column in self.columns if column.in_primary_key)
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """Names of the columns of the replica identity's index; none where one of them is not published."""
+        """Names of the columns of the replica identity's index; none if one of them is not published."""
         if any(column.in_replica_identity_index for column in self.unpublished_keys):
             return ()
         return tuple(column.name for column in self.columns if column.in_replica_identity_index)
 
     @property
     def has_identity(self) -> bool:
-        """Whether rows can be told by their replica identity, all of whose columns are published."""
+        """Whether the table has a replica identity with all of its columns published."""
         if self.replica_identity == "i":
             return bool(self.index_columns)
         return self.replica_identity == "f" or (self.replica_identity == "d" and bool(self.primary_key))
 
     @property
     def cut_identity(self) -> frozenset[str]:
-        """Names of all columns of the key that is the replica identity, where some of them are not published."""
+        """Names of the replica identity's key columns if some of them are not published; else none."""
         if self.replica_identity not in {"d", "i"} or self.has_identity:
             return frozenset()
         every = (*self.columns, *self.unpublished_keys)

@@ -1,9 +1,9 @@
-"""Whether what is published of UPDATE and DELETE goes with the replica identity (`RelationBuildPublicationDesc`).
+"""Whether row filters and column lists for UPDATE and DELETE fit the replica identity (`RelationBuildPublicationDesc`).
 
-PostgreSQL takes such a publication, and refuses the statement on the publisher (`CheckCmdReplicaIdentity`). Where
-publications are re-applied here, the statement has long happened: its old tuple lacks what a filter looks at, so the
-subscription stops at it, in the same words. Which identity it had then is in the stream's Relation messages; what the
-catalog has now is good for a warning.
+If they do not, PostgreSQL accepts the publication and refuses the UPDATE or DELETE (`CheckCmdReplicaIdentity`). For
+publications that are re-applied here, the statement has already run: its old tuple lacks columns of the filter, so the
+subscription stops at it, with PostgreSQL's error. The replica identity at that time is in the stream's Relation
+messages; the catalog's present one serves for a warning.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from bridge.publication.tables import CatalogRelation
 
 GENERATED_VERSION = 180000
-"""The first version that holds generated columns against the replica identity."""
+"""The first version that checks generated columns against the replica identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the server would refuse a statement, were the publication its own.
+    """Why the server would refuse UPDATE or DELETE of a table if the publication were its own.
 
     Attributes:
-        publication: Its name.
-        place: Where the publication's file has it.
+        publication: The publication's name.
+        place: Where the definitions file names the table: `file:line:column: `, or empty.
         table: The table's name, without its schema, as in PostgreSQL's error.
-        qualified_name: With it.
+        qualified_name: The same with its schema.
         commands: UPDATE, DELETE or both.
-        detail: PostgreSQL's.
+        detail: PostgreSQL's DETAIL.
     """
 
     publication: str
@@ -57,16 +57,16 @@ class Refusal:
 
     @property
     def hint(self) -> str:
-        """What can be done about it."""
+        """What the operator can do about it."""
         return (
             f'{self.place}publication "{self.publication}" publishes {" and ".join(self.commands)} of '
-            f'"{self.qualified_name}": leave that out, or run on the server: ALTER TABLE … REPLICA IDENTITY USING '
-            "INDEX … (or FULL); which is for changes that come after it, one that has come can be skipped"
+            f'"{self.qualified_name}": remove that from `publish`, or run on the server: ALTER TABLE … REPLICA '
+            "IDENTITY USING INDEX … (or FULL); this helps later changes, the present one can be skipped"
         )
 
     @property
     def warning(self) -> str:
-        """The same, before there is such a statement."""
+        """The warning at start, before there is such a statement."""
         return (
             f'{self.place}publication "{self.publication}": {" or ".join(self.commands)} of table '
             f'"{self.qualified_name}" will stop the subscription: {self.detail}'
@@ -74,9 +74,9 @@ class Refusal:
 
 
 def refusals(routing: Routing) -> list[Refusal]:
-    """What of the publications does not go with the tables as the catalog has them.
+    """The statements that would be refused, by the replica identities that the catalog has now.
 
-    A table without any replica identity is passed over: the server itself refuses its UPDATEs and DELETEs.
+    Tables without any replica identity are passed over: the server itself refuses their UPDATEs and DELETEs.
     """
     found: list[Refusal] = []
     for relation in routing.relations.publishable:
@@ -88,7 +88,13 @@ def refusals(routing: Routing) -> list[Refusal]:
 def refusals_of(
     routing: Routing, relation: CatalogRelation, columns_of: Callable[[str], Collection[str]] | None = None
 ) -> list[Refusal]:
-    """The same for one table whose rows change; `columns_of` gives the names of the columns that a filter looks at."""
+    """The same for one table whose rows change.
+
+    Args:
+        routing: The publications.
+        relation: The table, with the replica identity to check.
+        columns_of: Returns the names of a row filter's columns; `column_names` by default.
+    """
     if routing.entry(relation) is None:
         return []
     found = (_refusal(routing, member, relation, columns_of or column_names) for member in routing.memberships)
@@ -107,7 +113,7 @@ def _refusal(
     detail = ""
     text = member.row_filter(target)
     if text is not None and relation.replica_identity != "f":
-        # the server holds the columns against it that a virtual one is made from; `coverage` refuses those
+        # for a virtual column the server checks the columns of its expression; `coverage` refuses virtual columns
         known = {column.name for column in target.columns if column.generated != "v"}
         if not known.intersection(columns_of(text)) <= relation.identity_columns:
             detail = "Column used in the publication WHERE expression is not part of the replica identity."
@@ -135,8 +141,7 @@ def _unpublished_generated(member: Membership, relation: CatalogRelation, listed
 def column_names(expression: str) -> frozenset[str]:
     """Names in an expression that may be columns.
 
-    Of one that is not read here, each of its words but functions' names: no column is missing, whoever is to compute
-    it.
+    If the parser cannot read the expression, all its words but names of functions: so no column is missing.
     """
     try:
         return frozenset(_names(parse(expression)))
@@ -148,7 +153,7 @@ def _words(expression: str) -> Iterator[str]:
     try:
         found = tokens(expression)
     except Refused:
-        return  # what it is read for tells
+        return  # the server, or whoever evaluates it, reports the error
     for token, after in pairwise(found):
         if token.kind in {Kind.WORD, Kind.QUOTED} and not after.is_symbol("("):
             yield token.value

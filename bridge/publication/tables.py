@@ -22,9 +22,9 @@ class Collation:
 
     Attributes:
         name: `schema.name`.
-        provider: b builtin, c libc, i ICU; that of the database for its default collation.
-        ctype: The locale that upper(), lower() and character classes follow.
-        bytewise: Text sorts as its bytes do, in the database's encoding.
+        provider: b builtin, c libc, i ICU; for the default collation the database's.
+        ctype: The locale of upper(), lower() and character classes.
+        bytewise: Whether text sorts as its bytes do, in the database's encoding.
     """
 
     name: str
@@ -40,9 +40,9 @@ class CatalogColumn:
 
     Attributes:
         generated: Empty, s (stored) or v (virtual).
-        in_replica_identity: Old tuples carry it. Of all columns under FULL, of none under NOTHING.
-        in_primary_key: Of a primary key that is not deferrable.
-        collation: None for a type that has none.
+        in_replica_identity: Whether old tuples carry it: under FULL every column, under NOTHING no column.
+        in_primary_key: Whether it is in the primary key, unless that is deferrable.
+        collation: None for a type without collations.
     """
 
     attnum: int
@@ -58,14 +58,14 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRelation:
-    """A table, or what is none and was named like one.
+    """A table, or another relation that a publication may name by mistake.
 
     Attributes:
-        relkind: r, p for a partitioned table; v, m, f or S for what cannot be published.
+        relkind: r, or p for a partitioned table; v, m, f or S for a relation that cannot be published.
         relpersistence: p, or u for an unlogged table.
         publishable: `is_publishable_class` (pg_publication.c).
-        parents: Of a partition the table it is a partition of, else those it inherits from.
-        columns: In the order of attnum; empty for what is not publishable.
+        parents: OIDs of the table it is a partition of, or of those it inherits from.
+        columns: In the order of attnum; empty if it is not publishable.
     """
 
     relid: int
@@ -92,7 +92,7 @@ class CatalogRelation:
 
 @dataclass(frozen=True)
 class Relations:
-    """The database's tables as of one moment.
+    """All tables of a database, as of one moment.
 
     Attributes:
         version: The server's server_version_num.
@@ -111,7 +111,7 @@ class Relations:
 
     @cached_property
     def publishable(self) -> tuple[CatalogRelation, ...]:
-        """Those that can be published, by name."""
+        """Tables that can be published, sorted by name."""
         return tuple(relation for relation in self.by_relid.values() if relation.publishable)
 
     @cached_property
@@ -123,7 +123,7 @@ class Relations:
         return children
 
     def ancestors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
-        """The partitioned tables above a partition, the nearest first (`get_partition_ancestors`)."""
+        """The partitioned tables above a partition, from its parent to the root (`get_partition_ancestors`)."""
         found: list[CatalogRelation] = []
         while relation.is_partition and relation.parents and relation.parents[0] in self.by_relid:
             relation = self.by_relid[relation.parents[0]]
@@ -131,7 +131,7 @@ class Relations:
         return tuple(found)
 
     def inheritors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
-        """All that inherit from a table, or are its partitions, to any depth; without the table itself."""
+        """Tables that inherit from a table or are its partitions, at any depth; without the table itself."""
         found: dict[int, CatalogRelation] = {}
         waiting = list(self._children[relation.relid])
         while waiting:
@@ -148,7 +148,7 @@ class Relations:
         return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
 
     def including(self, relation: CatalogRelation) -> Relations:
-        """These, and one that the catalog has no more."""
+        """These tables and one that was dropped."""
         by_relid = {**self.by_relid, relation.relid: relation}
         return replace(self, by_relid=by_relid, schemas=self.schemas | {relation.namespace})
 
@@ -158,11 +158,11 @@ class Attribute:
     """A row of pg_attribute, as the server's catalog has it now.
 
     Attributes:
-        name: None where the column is dropped; then nothing else is known of it.
-        has_missing: Rows from before ADD COLUMN have the value `missing`.
+        name: None for a dropped column; then its other fields mean nothing.
+        has_missing: Whether rows from before ADD COLUMN have the value `missing`.
         missing: `attmissingval`, as the type's output function writes it; None for NULL.
-        filled: Rows may have got values that the catalog does not have: by a volatile default, or by a constant one
-            and the table was rewritten since.
+        filled: Whether rows from before ADD COLUMN may have values that the catalog does not know: from a volatile
+            default, or from a constant one in a table that was rewritten since.
     """
 
     attnum: int
@@ -176,9 +176,9 @@ class Attribute:
 
 
 def from_relation_message(message: Relation) -> CatalogRelation:
-    """A table as a Relation message describes it: one that was dropped after the changes that are still to come.
+    """A dropped table as a Relation message describes it, for changes from before the DROP.
 
-    It is taken for an ordinary table; that it was a partition, the message does not say.
+    It counts as an ordinary table: the message does not say whether it was a partition.
     """
     columns = (
         CatalogColumn(
@@ -201,7 +201,7 @@ def from_relation_message(message: Relation) -> CatalogRelation:
 
 
 def with_replica_identity(relation: CatalogRelation, message: Relation) -> CatalogRelation:
-    """A table with the replica identity that a Relation message gives it, whatever the catalog has by now."""
+    """A table with the replica identity of a Relation message, which the catalog may not have any more."""
     whole = message.replica_identity == "f"
     key = {column.name for column in message.columns if column.is_key}
     columns = (replace(column, in_replica_identity=whole or column.name in key) for column in relation.columns)

@@ -140,7 +140,7 @@ def test_what_delta_cannot_hold(subscription, publisher):
     publisher.execute("CREATE TABLE bare ()")
     (found,) = collect([subscription()])["subscriptions"]
     (note,) = found["notes"]
-    assert note.startswith('table "public.bare" has no column that is published')
+    assert note.startswith('table "public.bare" has no published column')
 
 
 def test_what_is_not_there_yet(subscription, publisher):

@@ -53,7 +53,7 @@ VIA_ROOT = "publish_via_partition_root"
             [
                 (
                     '! the server publishes changes of table "public.low" as "public.root", '
-                    'they are wanted as "public.low"'
+                    'but the definitions publish them as "public.low"'
                 ),
                 '! the stream has the changes of partition "public.',
             ],
@@ -80,5 +80,5 @@ def test_virtual_columns(publisher):
         assert refusals(wanted) == []
         (gap,) = gaps(wanted, server)
         assert gap.fatal
-        assert gap.message.startswith('a row filter looks at virtual generated column "v" of table "public.g"')
+        assert gap.message.startswith('a row filter uses virtual generated column "v" of table "public.g"')
     assert gaps(routing(publisher, "CREATE PUBLICATION p FOR TABLE g WHERE (v > 4) WITH (publish = '')"), server) == []

@@ -14,7 +14,7 @@ def reason(*names):
 
 
 def test_a_table_without_columns():
-    assert reason() == 'table "public.t" has no column that is published, and a Delta table needs one'
+    assert reason() == 'table "public.t" has no published column, and a Delta table needs one'
 
 
 def test_names_that_differ_only_in_case():
