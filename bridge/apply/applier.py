@@ -36,6 +36,7 @@ from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+from bridge.track import stats
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
@@ -144,7 +145,7 @@ class Applier:
             self._deliver(batch.messages())
         self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
         for conflicts in found:
-            self._catalog.count_conflicts(self._subscription, conflicts.counts)
+            stats.count_conflicts(self._catalog, self._subscription, conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
 
     def _check_room(self, batch: Batch, parts: int) -> None:
@@ -322,7 +323,7 @@ class Applier:
                 if conflict is None:
                     raise
                 if batch.xid is not None:  # found again and again while a batch is divided, but counted once
-                    self._catalog.count_conflicts(self._subscription, {conflict.name: 1})
+                    stats.count_conflicts(self._catalog, self._subscription, {conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from bridge import remedies
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
+from bridge.track import stats
 from bridge.track.left_out import left_out
 from bridge.track.refresh import sync_name
 from bridge.track.rows import CopyRow
@@ -81,7 +82,7 @@ def _one(
     enabled = row.enabled if row else subscription.enabled
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
-    conflicts = catalog.conflicts(name)
+    conflicts = stats.conflicts(catalog, name)
     without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
     return {
         "name": name,
@@ -138,7 +139,7 @@ def _rels(catalog: Catalog, name: str) -> list[RelRow]:
 
 def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:
     """A subscription's copies under way, those of its tablesync worker included."""
-    return [*catalog.copies(name), *catalog.copies(sync_name(name))]
+    return [*stats.copies(catalog, name), *stats.copies(catalog, sync_name(name))]
 
 
 def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
+from bridge.track import stats
 from bridge.track.rows import CopyRow
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class CopyMonitor:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._catalog.put_copies(self._subscription, [])
+        stats.put_copies(self._catalog, self._subscription, [])
 
     @contextmanager
     def watching(self, application_name: str, namespace: str, name: str, size: CopySize) -> Iterator[None]:
@@ -159,7 +160,7 @@ class CopyMonitor:
                 if name in self._copies:
                     self._copies[name].see(sent, now_s)
             rows = {name: copy.row for name, copy in self._copies.items()}
-        self._catalog.put_copies(self._subscription, rows.values())
+        stats.put_copies(self._catalog, self._subscription, rows.values())
         for name, row in rows.items():
             if now_s - self._logged_s[name] >= _LOGGED_S:
                 self._logged_s[name] = now_s

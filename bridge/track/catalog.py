@@ -1,7 +1,8 @@
-"""The subscriber's catalog: what pg_subscription, pg_subscription_rel and the origin's status are to PostgreSQL.
+"""The subscriber's catalog: the counterpart of pg_subscription, pg_subscription_rel and pg_replication_origin_status.
 
-One SQLite file, `state_dir/catalog.sqlite`, in WAL mode with synchronous = FULL: what a call has returned from
-survives a power cut. The daemon and the command line open it at the same time.
+It is one SQLite file, `state_dir/catalog.sqlite`, in WAL mode with synchronous = FULL: when a call returns, its change
+survives a power cut. The daemon and the command line open it at the same time. Other modules of this package keep
+further tables in it, with functions that take the catalog: `refresh`, `stats`, `left_out`, `timeline`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
 from bridge.track.database import Database
-from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
+from bridge.track.rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
@@ -31,12 +32,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def catalog_path(state_dir: Path) -> Path:
-    """Where a state directory's catalog lies."""
+    """The path of a state directory's catalog."""
     return state_dir / "catalog.sqlite"
 
 
 def _boot_id() -> str:
-    """What the kernel drew at the machine's start (random(4)): another one after a power cut."""
+    """The kernel's random id of this boot (random(4)): it differs after a power cut."""
     return _BOOT_ID.read_text().strip()
 
 
@@ -44,11 +45,11 @@ class Catalog:
     """The open catalog. Methods may be called from any thread; each is one transaction.
 
     Attributes:
-        state_dir: The folder it lies in.
+        state_dir: Its folder.
 
     Raises:
-        StateError: On opening, when the file cannot be used or was written by a later version. From each method, when
-            it cannot be read or written now: with `retry` where the disk is full, or another process holds the lock.
+        StateError: On opening, if the file cannot be used or was written by a later version. From each method, if
+            it cannot be read or written now; with `retry` if the disk is full or another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,10 +69,11 @@ class Catalog:
             yield db
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Several statements as one transaction, for the modules beside this one that know its tables."""
+        """Several statements as one transaction, for the modules of this package that keep tables of their own."""
         return self._transaction()
 
-    def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The result of a query, for the same modules."""
         with self._lock, self._database.using() as db:
             return db.execute(sql, parameters).fetchall()
 
@@ -83,7 +85,7 @@ class Catalog:
     # --- subscription -------------------------------------------------------------------------------------
 
     def register(self, name: str, *, enabled: bool) -> None:
-        """Make the subscription's row if it is new; a changed `enabled` of the file takes effect."""
+        """Create the subscription's row if it is new; take over `enabled` if it changed in the configuration file."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO subscription (name, enabled, configured_enabled) VALUES (?1, ?2, ?2) "
@@ -94,7 +96,7 @@ class Catalog:
 
     def subscription(self, name: str) -> SubscriptionRow | None:
         """The subscription's row; None before the first `register`."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT name, enabled, incarnation, epoch, slot_name, slot_state, system_identifier, skip_lsn, state, "
             "received_lsn, apply_error_count, sync_error_count FROM subscription WHERE name = ?",
             name,
@@ -123,7 +125,7 @@ class Catalog:
             db.execute("UPDATE subscription SET enabled = ? WHERE name = ?", (int(enabled), name))
 
     def set_slot(self, name: str, *, slot_name: str, slot_state: str, system_identifier: str) -> None:
-        """Record a slot before it is made (`creating`) or once it is known to be ours (`ready`)."""
+        """Record a slot before it is created (`creating`) or once it is known to be ours (`ready`)."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE subscription SET slot_name = ?, slot_state = ?, system_identifier = ? WHERE name = ?",
@@ -131,7 +133,7 @@ class Catalog:
             )
 
     def set_state(self, name: str, state: str, *, received_lsn: Lsn | None = None) -> None:
-        """What `status` shows of a running daemon; not needed for recovery."""
+        """Record the state that `status` shows of a running daemon; recovery does not need it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE subscription SET state = ?, received_lsn = max(received_lsn, ?) WHERE name = ?",
@@ -145,13 +147,13 @@ class Catalog:
 
     def skip_lsn(self, name: str) -> Lsn | None:
         """The finish LSN of the transaction to skip."""
-        rows = self._rows("SELECT skip_lsn FROM subscription WHERE name = ? AND skip_lsn IS NOT NULL", name)
+        rows = self.rows("SELECT skip_lsn FROM subscription WHERE name = ? AND skip_lsn IS NOT NULL", name)
         return Lsn(rows[0][0]) if rows else None
 
     # --- origin and batches ----------------------------------------------------------------------------------
 
     def create_origin(self, name: str, remote_lsn: Lsn, incarnation: str, tables: list[RelRow]) -> None:
-        """The slot is ready: where to start from, and the tables as they stand, in one transaction."""
+        """Record that the slot is ready, the LSN to start from, and the tables' states, in one transaction."""
         with self._transaction() as db:
             db.execute("INSERT INTO origin (subscription, remote_lsn) VALUES (?, ?)", (name, remote_lsn))
             db.execute(
@@ -162,11 +164,11 @@ class Catalog:
 
     def remote_lsn(self, name: str) -> Lsn | None:
         """The origin's LSN; None before the slot is ready."""
-        rows = self._rows("SELECT remote_lsn FROM origin WHERE subscription = ?", name)
+        rows = self.rows("SELECT remote_lsn FROM origin WHERE subscription = ?", name)
         return Lsn(rows[0][0]) if rows else None
 
     def advance_origin(self, name: str, remote_lsn: Lsn) -> bool:
-        """Move past WAL that holds nothing for us. Never moves back, nor while a batch is under way.
+        """Move the origin past WAL without changes for us; never back, and not while a batch is being applied.
 
         Returns:
             Whether the origin moved: only then may `remote_lsn` be confirmed.
@@ -181,34 +183,34 @@ class Catalog:
         return moved.rowcount > 0
 
     def set_origin(self, name: str, remote_lsn: Lsn) -> None:
-        """pg_replication_origin_advance, by hand, without going back or leaving a batch half done.
+        """Set the origin by hand, as pg_replication_origin_advance does, but never back, and not within a batch.
 
         Raises:
-            StateError: There is no origin yet, it is further, or a batch is under way.
+            StateError: The origin does not exist yet, it is further, or a batch was begun and not finished.
         """
         with self._transaction() as db:
             found = db.execute("SELECT remote_lsn FROM origin WHERE subscription = ?", (name,)).fetchone()
             begun = db.execute("SELECT end_lsn FROM batch WHERE subscription = ?", (name,)).fetchone()
             if found is None:
-                raise StateError(f'subscription "{name}" has no origin yet: it never ran')
+                raise StateError(f'subscription "{name}" has no origin yet: it has never run')
             if begun is not None:
                 raise StateError(
                     f"a batch up to {Lsn(begun[0])} was begun and not finished",
-                    hint="run the daemon until that batch is applied or undone, and stop it again",
+                    hint="run the daemon until the batch is applied or undone, then stop it again",
                 )
             if remote_lsn < found[0]:
                 raise StateError(
-                    f"the origin is at {Lsn(found[0])} already: going back to {remote_lsn} would apply again "
-                    "what is in the tables"
+                    f"the origin is already at {Lsn(found[0])}: going back to {remote_lsn} would apply changes again "
+                    "that are in the tables"
                 )
             db.execute("UPDATE origin SET remote_lsn = ? WHERE subscription = ?", (remote_lsn, name))
             self._ready_rels(db, name)
 
     def begin_batch(self, name: str, intent: BatchIntent) -> None:
-        """Record the batch's intent, before its first commit to Delta; once more, when the batch is applied again.
+        """Record the batch's intent before its first commit to Delta, and once more when the batch is applied again.
 
         Raises:
-            StateError: Another batch was begun and not finished, or this one is being taken back.
+            StateError: Another batch was begun and not finished, or this one is being undone.
         """
         with self._transaction() as db:
             standing = self.batch(name)
@@ -216,7 +218,7 @@ class Catalog:
                 raise StateError(
                     f"a batch from {standing.start_lsn} to {standing.end_lsn} was begun and not finished: "
                     f"one from {intent.start_lsn} to {intent.end_lsn} would be applied on top of it",
-                    hint="nothing of it is in the tables; the next start finishes the first batch, or takes it back",
+                    hint="nothing of the new batch is in the tables; the next start finishes or undoes the first one",
                 )
             db.execute(
                 "INSERT OR IGNORE INTO batch (subscription, start_lsn, end_lsn, undoing, alters, boot_id) "
@@ -225,8 +227,8 @@ class Catalog:
             )
 
     def batch(self, name: str) -> BatchIntent | None:
-        """The intent of a batch that was begun and not finished."""
-        rows = self._rows("SELECT start_lsn, end_lsn, undoing, alters, boot_id FROM batch WHERE subscription = ?", name)
+        """The intent of the batch that was begun and not finished, if there is one."""
+        rows = self.rows("SELECT start_lsn, end_lsn, undoing, alters, boot_id FROM batch WHERE subscription = ?", name)
         if not rows:
             return None
         start_lsn, end_lsn, undoing, alters, boot_id = rows[0]
@@ -234,12 +236,12 @@ class Catalog:
         return BatchIntent(Lsn(start_lsn), Lsn(end_lsn), bool(undoing), bool(alters), rebooted)
 
     def begin_undo(self, name: str) -> None:
-        """Record that the commits of the batch under way are about to be taken back."""
+        """Record that the commits of the unfinished batch are about to be undone."""
         with self._transaction() as db:
             db.execute("UPDATE batch SET undoing = 1 WHERE subscription = ?", (name,))
 
     def finish_undo(self, name: str) -> None:
-        """All of them are taken back: drop the intent, and move the epoch on. One transaction."""
+        """All its commits are undone: drop the intent, and advance the epoch. One transaction."""
         with self._transaction() as db:
             db.execute("UPDATE subscription SET epoch = epoch + 1 WHERE name = ?", (name,))
             db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
@@ -255,16 +257,16 @@ class Catalog:
         columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
         relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
-        """All of the batch is durable: move the origin, drop the intent, forget the last error. One transaction.
+        """The whole batch is durable: move the origin, drop the intent, delete the last error. One transaction.
 
         Args:
             name: The subscription.
             end_lsn: The batch's end.
             prepared: Transactions that were prepared within it.
             ended: Files of prepared transactions that were committed or rolled back within it.
-            clear_skip_lsn: The skip LSN that has done what it can; another one that was set meanwhile stays.
-            columns: Of published tables, by relid, where the batch came to know others than before.
-            relids: Names of tables of the subscription that have another relid now, by that.
+            clear_skip_lsn: The skip LSN to clear; another one that was set meanwhile stays.
+            columns: The columns of published tables that changed in the batch, by relid.
+            relids: The tables of the subscription whose relid changed, by their new relid.
         """
         with self._transaction() as db:
             db.executemany(
@@ -288,15 +290,15 @@ class Catalog:
             self._ready_rels(db, name)
 
     def prepared(self, name: str) -> list[PreparedRow]:
-        """Prepared transactions that have not ended, by the LSN of their end."""
-        rows = self._rows("SELECT file, gid, xid, end_lsn FROM prepared WHERE subscription = ? ORDER BY end_lsn", name)
+        """Prepared transactions that have not ended, ordered by their end LSN."""
+        rows = self.rows("SELECT file, gid, xid, end_lsn FROM prepared WHERE subscription = ? ORDER BY end_lsn", name)
         return [PreparedRow(file, gid, xid, Lsn(end_lsn)) for file, gid, xid, end_lsn in rows]
 
     # --- tables ------------------------------------------------------------------------------------------------
 
     def rels(self, name: str) -> list[RelRow]:
-        """All tables of the subscription, by name."""
-        rows = self._rows(
+        """All tables of the subscription, ordered by name."""
+        rows = self.rows(
             "SELECT namespace, name, state, lsn, path, relid FROM subscription_rel WHERE subscription = ? "
             "ORDER BY namespace, name",
             name,
@@ -310,7 +312,7 @@ class Catalog:
 
     def columns(self, name: str) -> dict[int, tuple[ColumnRow, ...]]:
         """The columns of published tables as of the origin's LSN, by relid, in the order of attnum."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT relid, attnum, name, type_oid, typmod, state FROM rel_column WHERE subscription = ? "
             "ORDER BY relid, attnum",
             name,
@@ -318,7 +320,7 @@ class Catalog:
         return {relid: tuple(ColumnRow(*row[1:]) for row in of) for relid, of in groupby(rows, itemgetter(0))}
 
     def put_columns(self, name: str, relid: int, columns: Iterable[ColumnRow]) -> None:
-        """Write down a published table's columns, in the place of what was there."""
+        """Replace the recorded columns of a published table."""
         with self._transaction() as db:
             self._put_columns(db, name, relid, columns)
 
@@ -332,8 +334,8 @@ class Catalog:
         )
 
     def owner_of(self, path: str, *, but: str) -> str | None:
-        """Another subscription that writes to the Delta table at `path`."""
-        rows = self._rows("SELECT subscription FROM subscription_rel WHERE path = ? AND subscription <> ?", path, but)
+        """Another subscription that writes to the Delta table at `path`, if there is one."""
+        rows = self.rows("SELECT subscription FROM subscription_rel WHERE path = ? AND subscription <> ?", path, but)
         return str(rows[0][0]) if rows else None
 
     @staticmethod
@@ -346,27 +348,12 @@ class Catalog:
 
     @staticmethod
     def _ready_rels(db: sqlite3.Connection, name: str) -> None:
-        """A synchronised table is ready once the origin has passed its copy's snapshot."""
+        """Make synchronised tables ready once the origin has passed their copy's snapshot."""
         db.execute(
             "UPDATE subscription_rel SET state = 'r' WHERE subscription = ?1 AND state = 's' "
             "AND lsn <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
             (name,),
         )
-
-    def put_copies(self, name: str, copies: Iterable[CopyRow]) -> None:
-        """How far all copies of a subscription are that are under way."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM copy_progress WHERE subscription = ?", (name,))
-            rows = [(name, *astuple(copy)) for copy in copies]
-            db.executemany("INSERT INTO copy_progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
-    def copies(self, name: str) -> list[CopyRow]:
-        """What was put last."""
-        columns = "namespace, name, rows, bytes, total_bytes_estimate, rows_per_s, seconds_left"
-        return [
-            CopyRow(*row)
-            for row in self._rows(f"SELECT {columns} FROM copy_progress WHERE subscription = ? ORDER BY 1, 2", name)
-        ]
 
     # --- errors ------------------------------------------------------------------------------------------------
 
@@ -382,9 +369,15 @@ class Catalog:
     ) -> None:
         """Keep an error as the last one, and count it.
 
-        `counter` is `apply`, `sync`, or None: a server that cannot be reached counts as neither, as in
-        pg_stat_subscription_stats. With `at_lsn`, where the origin was when it happened, an error that a later
-        transaction has overtaken is only counted.
+        Args:
+            name: The subscription.
+            message: The error's text.
+            counter: `apply`, `sync`, or None: a server that cannot be reached counts as neither, as in
+                pg_stat_subscription_stats.
+            finish_lsn: The finish LSN of the transaction that failed.
+            relation: `namespace.name` of the target.
+            at_lsn: The origin's LSN when the error happened. If the origin has moved since, a later transaction was
+                applied, and the error is only counted.
         """
         with self._transaction() as db:
             db.execute(
@@ -397,23 +390,9 @@ class Catalog:
                 column = f"{counter}_error_count"
                 db.execute(f"UPDATE subscription SET {column} = {column} + 1 WHERE name = ?", (name,))
 
-    def count_conflicts(self, name: str, counts: Mapping[str, int]) -> None:
-        """Add to the counters."""
-        with self._transaction() as db:
-            db.executemany(
-                "INSERT INTO conflict (subscription, conflict, count) VALUES (?1, ?2, ?3) "
-                "ON CONFLICT (subscription, conflict) DO UPDATE SET count = count + ?3",
-                [(name, conflict, count) for conflict, count in counts.items()],
-            )
-
-    def conflicts(self, name: str) -> dict[str, int]:
-        """The counters by the conflicts' names; those that are 0 are not there."""
-        rows = self._rows("SELECT conflict, count FROM conflict WHERE subscription = ? ORDER BY conflict", name)
-        return dict(rows)
-
     def last_error(self, name: str) -> ErrorRow | None:
-        """The error that stands."""
-        rows = self._rows("SELECT message, finish_lsn, relation, time FROM error WHERE subscription = ?", name)
+        """The last error, if no later transaction was applied since."""
+        rows = self.rows("SELECT message, finish_lsn, relation, time FROM error WHERE subscription = ?", name)
         if not rows:
             return None
         message, finish_lsn, relation, time_s = rows[0]

@@ -1,4 +1,4 @@
-"""The catalog's SQLite file: how it is opened, and what the errors of SQLite mean for who works with it."""
+"""The catalog's SQLite file: opening it, transactions, and SQLite's errors as StateError."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUSY_TIMEOUT_S = 30.0
-"""The command line and the daemon hold the write lock for milliseconds."""
+"""How long to wait for the write lock, which the command line and the daemon hold for milliseconds."""
 
 _HELD_TIMEOUT_S = 0.1
-"""Once somebody has held it for all of that, the next ones do not wait as long again: a daemon has many threads, which
-come one after the other, and wants to be stopped within seconds."""
+"""How long to wait once another process has held the lock for all of BUSY_TIMEOUT_S: the daemon's many threads would
+wait one after the other, and it must stop within seconds."""
 
 
 class Database:
@@ -48,10 +48,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction: all of the block is durable, or nothing of it.
+        """A write transaction: all of the block becomes durable, or none of it.
 
         Raises:
-            StateError: As `using` says.
+            StateError: As in `using`.
         """
         with self.using() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -60,16 +60,16 @@ class Database:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                db.rollback()  # nothing to do where SQLite itself has rolled back, as on a full disk
+                db.rollback()  # a no-op if SQLite itself has rolled back, as on a full disk
                 raise
 
     @contextmanager
     def using(self) -> Iterator[sqlite3.Connection]:
-        """The connection.
+        """The connection, with SQLite's errors as StateError.
 
         Raises:
-            StateError: The file cannot be read or written now. With `retry`, where nobody has to mend the file for it
-                to be well again: the disk is full, or another process holds the write lock.
+            StateError: The file cannot be read or written now; with `retry` if that may end without any change to the
+                file: the disk is full, or another process holds the write lock.
         """
         try:
             yield self.connection
@@ -78,7 +78,7 @@ class Database:
                 self._set_held(held=True)
             raise _failed(self._path, error) from error
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-            raise  # a mistake of ours
+            raise  # a bug of pgbridge
         except sqlite3.DatabaseError as error:
             raise StateError(
                 f"state catalog {self._path} is damaged: {error}",
@@ -97,7 +97,7 @@ class Database:
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Set the journal mode; the busy timeout does not cover two processes that make the file at the same time."""
+    """Set the journal mode; the busy timeout does not cover two processes that create the file at the same time."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -120,9 +120,9 @@ def _unusable(path: Path, error: Exception) -> StateError:
 def _failed(path: Path, error: sqlite3.OperationalError) -> StateError:
     match error.sqlite_errorcode & 0xFF:
         case sqlite3.SQLITE_FULL:
-            hint = "make room on the disk of state_dir: it goes on by itself"
+            hint = "make room on the disk of state_dir; pgbridge then goes on by itself"
         case sqlite3.SQLITE_BUSY:
-            hint = "another process holds its write lock: when that ends its transaction, it goes on by itself"
+            hint = "another process holds its write lock; when that process ends its transaction, pgbridge goes on"
         case _:
             hint = "state_dir must be a folder on a local disk that this user may write"
     return StateError(f"state catalog {path} cannot be used: {error}", hint=hint, retry=True)

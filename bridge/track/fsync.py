@@ -1,4 +1,4 @@
-"""One file or folder, flushed to its disk by its path: whoever wrote it may be another process."""
+"""Flush one file or folder to its disk, by its path: another process may have written it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def fsync(path: Path | str) -> None:
-    """Have the disk hold what a file has, or which files a folder names.
+    """Make a file's content, or a folder's entries, durable.
 
     Raises:
-        OSError: It is not there, or the disk does not take it; `filename` is the path.
+        OSError: The path does not exist, or the disk fails; `filename` is the path.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""The catalog's part of tables that are published and left out: which, and why, for `status`."""
+"""The catalog's list of published tables that are left out, with the reasons, for `status`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def put(catalog: Catalog, subscription: str, reasons: Mapping[Name, str]) -> list[Name]:
-    """Write down all that are left out now; returns those that were not, or for another reason."""
+    """Replace the list; return the tables that are new in it, or have another reason."""
     with catalog.transaction() as db:
         before = _left_out(db, subscription)
         db.execute("DELETE FROM left_out WHERE subscription = ?", (subscription,))
@@ -26,7 +26,7 @@ def put(catalog: Catalog, subscription: str, reasons: Mapping[Name, str]) -> lis
 
 
 def left_out(catalog: Catalog, subscription: str) -> dict[Name, str]:
-    """The reasons by (namespace, name), sorted."""
+    """The reasons by (namespace, name), in their order."""
     with catalog.transaction() as db:
         return _left_out(db, subscription)
 

@@ -1,4 +1,4 @@
-"""One daemon to a state directory: a lock that the kernel drops with the process, however it ends."""
+"""A lock that admits one daemon per state directory; the kernel releases it when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _PATIENCE_S = 1.0
-"""A command that asks `is_running` holds the lock for some microseconds: no reason not to start."""
+"""How long to wait for the lock: a command that calls `is_running` holds it for microseconds."""
 
 
 @contextmanager
 def locked(state_dir: Path) -> Iterator[None]:
-    """Hold the state directory, so that no second daemon works on it. The lock goes with the process.
+    """Hold the lock on the state directory, so that no second daemon works on it.
 
     Raises:
         StateError: Another process holds it, or it cannot be written.
@@ -36,7 +36,7 @@ def locked(state_dir: Path) -> Iterator[None]:
             file.seek(0)
             raise StateError(
                 f"another pgbridge daemon (process {file.read().strip() or 'unknown'}) works on {state_dir}",
-                hint="one daemon runs all subscriptions of a file; a second file needs a state_dir of its own",
+                hint="one daemon runs all subscriptions of a configuration file; another file needs its own state_dir",
             )
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -45,7 +45,7 @@ def locked(state_dir: Path) -> Iterator[None]:
 
 
 def is_running(state_dir: Path) -> bool:
-    """Whether a daemon holds the state directory. Any number of processes may ask, also while one starts."""
+    """Whether a daemon holds the lock. Any number of processes may ask at once, also while a daemon starts."""
     try:
         with _path(state_dir).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
-"""What is received, what is durable, and therefore what may be confirmed to the server. Pure: no I/O, no clock.
+"""The positions of a stream: received, durable, and therefore confirmed to the server. Pure: no I/O, no clock.
 
-The invariant: `durable_lsn` never moves back, and everything that commits before it was handed over and is durable.
-A transaction in progress commits after it, however much of it has been streamed: the server keeps what that needs by
-the slot's restart_lsn, and sends it again from its first change. So transactions in progress hold nothing back.
-PostgreSQL's counterpart is `get_flush_position` and `send_feedback` in worker.c.
+The invariant: `durable_lsn` never moves back, and every transaction that commits before it was handed over and is
+durable. A transaction in progress commits after it, however much of it has been streamed: the slot's restart_lsn makes
+the server keep its WAL, and the server sends it again from its first change. So transactions in progress do not hold
+`durable_lsn` back. PostgreSQL's counterpart is `get_flush_position` and `send_feedback` in worker.c.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Progress:
     """Positions of one stream.
 
     Attributes:
-        received_lsn: The highest position the server has told us of: written, in its words.
-        durable_lsn: Everything that ends at or before it is durable here: what is confirmed as flushed.
+        received_lsn: The highest position that the server has sent; a status update's write_lsn.
+        durable_lsn: Every transaction that ends at or before it is durable here; a status update's flush_lsn.
         handed_over_lsn: End of the last whole transaction that was received.
     """
 
@@ -39,31 +39,31 @@ class Progress:
         self.received(end_lsn)
 
     def keepalive(self, wal_end: Lsn, *, in_transaction: bool) -> None:
-        """The server has sent everything that commits before `wal_end`.
+        """The server has sent every transaction that commits before `wal_end`.
 
-        Inside a transaction the position says nothing about that transaction, so it is not used.
+        Inside a transaction the position does not cover that transaction, so it is not used.
         """
         self.received(wal_end)
         if not in_transaction:
             self._all_sent(wal_end)
 
     def streamed(self, lsn: Lsn) -> None:
-        """A change of a transaction in progress, at `lsn`, has arrived after all that it came with was handed over.
+        """A change of a transaction in progress has arrived, at `lsn`; all transactions before it were handed over.
 
-        The server streams what it has decoded: what commits before this change was sent before it.
+        The server sends in the order of decoding: it sent every transaction that commits before this change.
         """
         self.received(lsn)
         self._all_sent(lsn)
 
     def _all_sent(self, lsn: Lsn) -> None:
-        """What commits before `lsn` has been handed over."""
+        """Every transaction that commits before `lsn` has been handed over."""
         if self._quiet is None or lsn > self._quiet[0]:
             self._quiet = (lsn, self.handed_over_lsn)
 
     def quiet_lsn(self) -> Lsn | None:
-        """A position beyond `durable_lsn` that may be made durable with nothing to apply, if there is one.
+        """A position beyond `durable_lsn` up to which nothing is left to apply, if there is one.
 
-        It is the furthest that the server has told, once everything handed over before it told that is durable.
+        It is the furthest position that the server has told, once all transactions handed over before are durable.
         """
         if self._quiet is None:
             return None
@@ -71,7 +71,7 @@ class Progress:
         return wal_end if needs <= self.durable_lsn < wal_end else None
 
     def durable(self, lsn: Lsn) -> None:
-        """Everything that ends at or before `lsn` is durable, and recorded as such."""
+        """Every transaction that ends at or before `lsn` is durable, and recorded as such."""
         self.durable_lsn = max(self.durable_lsn, lsn)
 
     @property
@@ -81,5 +81,5 @@ class Progress:
 
     @property
     def pending(self) -> bool:
-        """A transaction was handed over that is not durable yet."""
+        """Whether a transaction was handed over that is not durable yet."""
         return self.handed_over_lsn > self.durable_lsn

@@ -1,8 +1,8 @@
-"""The catalog's part of REFRESH PUBLICATION: what was asked for, and tables that change hands.
+"""The catalog's part of REFRESH PUBLICATION: requests, and the tables that a worker of their own synchronizes.
 
-Tables that come later are copied and brought up to the stream by a worker of their own, which has the catalog rows
-of a subscription (`SYNC`): a slot, an origin, a batch, and the tables as long as they are its. They change hands in
-one transaction with whatever says so, so that at any moment each table is of exactly one of the two, or of none.
+Tables that are added later are copied and brought up to the stream by a tablesync worker. It has catalog rows like a
+subscription (its name ends in `SYNC`): a slot, an origin, a batch, and its tables. A table moves between the two in one
+transaction with the change that causes it, so at any moment it belongs to exactly one of them, or to none.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from bridge.track.rows import RelRow
 
 SYNC = ":sync"
-"""Ends the name of the catalog's rows for the tables that are being brought in: no subscription's name has a colon."""
+"""Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
 
 DROPPING = "dropping"
-"""The `slot_state` of a slot that has done its work; until it is gone, the row stays."""
+"""The `slot_state` of a slot that is no longer needed; the row stays until the slot is dropped."""
 
 
 def sync_name(subscription: str) -> str:
-    """The name under which the catalog has the tables of a subscription that are being brought in."""
+    """The name of a subscription's tablesync worker in the catalog."""
     return subscription + SYNC
 
 
 def owner_of(name: str) -> str:
-    """The subscription whose tables are under this name."""
+    """The subscription that a name in the catalog belongs to: its own, or its tablesync worker's."""
     return name.removesuffix(SYNC)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshRow:
-    """One thing that was asked for.
+    """A request.
 
     Attributes:
-        number: Grows with each.
+        number: Grows with each request.
         table: (namespace, name) of a table to copy afresh; None for the publications as a whole.
-        copy_data: The tables that were added are copied.
+        copy_data: Whether tables that were added are copied.
     """
 
     number: int
@@ -52,7 +52,7 @@ class RefreshRow:
 
 
 def ask(catalog: Catalog, subscription: str, tables: Iterable[tuple[str, str] | None], *, copy_data: bool) -> None:
-    """Record what the worker shall take up; see `RefreshRow.table`."""
+    """Record requests for the worker; see `RefreshRow.table`."""
     with catalog.transaction() as db:
         db.executemany(
             "INSERT INTO refresh (subscription, namespace, name, copy_data) VALUES (?, ?, ?, ?)",
@@ -61,7 +61,7 @@ def ask(catalog: Catalog, subscription: str, tables: Iterable[tuple[str, str] | 
 
 
 def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
-    """What is to be taken up, in the order in which it was asked for."""
+    """The requests that the worker has not taken up, in their order."""
     with catalog.transaction() as db:
         rows = db.execute(
             "SELECT id, namespace, name, copy_data FROM refresh WHERE subscription = ? ORDER BY id", (subscription,)
@@ -81,15 +81,15 @@ def take_up(
     follow: Sequence[RelRow],
     remove: Collection[tuple[str, str]],
 ) -> None:
-    """What was asked for becomes the tables' states, in one transaction.
+    """Turn requests into the tables' states, in one transaction.
 
     Args:
         catalog: The catalog.
-        subscription: Whose tables.
-        up_to: The number of the last request this is.
-        bring_in: Tables to copy: they leave the subscription, if they are in it, until they are handed over.
+        subscription: The subscription.
+        up_to: The number of the last of the requests.
+        bring_in: Tables to copy: they move to the tablesync worker until they are handed over.
         follow: Tables that follow the subscription's stream at once.
-        remove: Tables that stop.
+        remove: Tables to remove.
     """
     sync = sync_name(subscription)
     with catalog.transaction() as db:
@@ -106,15 +106,16 @@ def take_up(
 
 
 def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
-    """Give what was brought in to the subscription's own stream, if that has not gone past it. One transaction.
+    """Move synchronized tables from the tablesync worker to the subscription, if its stream has not passed them.
 
-    Transactions that end at or before the one origin's LSN are in the tables, and none that ends after it; the
-    subscription's stream has no batch beyond the other origin's LSN, and must not run meanwhile. If that is not past
-    the first, nothing is lost and nothing applied twice when the stream goes on with these tables from the first on.
+    It is one transaction. The tables hold exactly the transactions that end at or before the worker's origin. The
+    subscription's stream must not run meanwhile, and has applied no transaction beyond its own origin. If that is not
+    past the worker's origin, nothing is lost and nothing is applied twice when the stream takes these tables over from
+    there.
 
     Returns:
-        The tables as they are now the subscription's; none when the LSNs do not meet yet. After it the slot is to be
-        dropped; tables that are not copied stay, and begin anew.
+        The tables as they now are in the subscription; none if the stream has passed them. Afterwards the worker's slot
+        is to be dropped; tables that are not copied yet stay with the worker and start again.
     """
     sync = sync_name(subscription)
     with catalog.transaction() as db:
@@ -139,14 +140,14 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
 
 
 def begin_anew(catalog: Catalog, subscription: str) -> None:
-    """Forget how far the tables that are being brought in have come: all are copied again, under another slot."""
+    """Reset the tablesync worker: all its tables are copied again, with another slot."""
     sync = sync_name(subscription)
     with catalog.transaction() as db:
         _begin_anew(db, sync)
 
 
 def slot_dropped(catalog: Catalog, subscription: str) -> None:
-    """The slot is gone; without tables that are to be brought in, so are the catalog's rows. Conflicts are kept."""
+    """The tablesync worker's slot is dropped: delete its rows if it has no tables; keep its conflict counters."""
     sync = sync_name(subscription)
     with catalog.transaction() as db:
         db.execute("UPDATE subscription SET slot_state = NULL WHERE name = ?", (sync,))
@@ -163,7 +164,7 @@ def slot_dropped(catalog: Catalog, subscription: str) -> None:
 
 
 def count_sync_error(catalog: Catalog, subscription: str) -> None:
-    """Count an error of the tables that are being brought in as one of the subscription."""
+    """Count an error of the tablesync worker as one of the subscription."""
     with catalog.transaction() as db:
         db.execute("UPDATE subscription SET sync_error_count = sync_error_count + 1 WHERE name = ?", (subscription,))
 

@@ -1,4 +1,4 @@
-"""What the catalog holds, as values."""
+"""The rows of the catalog's tables, as values."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class SubscriptionRow:
 
     @property
     def txn_app_id(self) -> str:
-        """Delta's application id for what the subscription commits: it is never used again after a new start."""
+        """Delta's application id of the subscription's commits; another one after the state was removed."""
         return f"pgbridge/{self.system_identifier}/{self.name}/{self.incarnation}"
 
     @property
     def batch_app_id(self) -> str:
-        """Delta's application id for batches: it moves on when one is undone, or Delta would leave it out later."""
+        """Delta's application id of batches; another one after each undo, or Delta would ignore the batch's retry."""
         return f"{self.txn_app_id}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
 class RelRow:
-    """`pg_subscription_rel`'s counterpart: a table's state and the LSN that goes with it.
+    """`pg_subscription_rel`'s counterpart: a table's state and the LSN of that state.
 
     Attributes:
-        relid: The published table's oid, as of the origin's LSN: by it a table that was renamed is told from one that
-            is not subscribed. None before it is known.
+        relid: The published table's oid as of the origin's LSN, by which a renamed table is recognized. None before it
+            is known.
     """
 
     namespace: str
@@ -61,14 +61,14 @@ class RelRow:
 
 @dataclass(frozen=True, slots=True)
 class CopyRow:
-    """How far a table's copy is.
+    """The progress of a table's copy.
 
     Attributes:
-        rows: Rows that were read.
-        bytes: In COPY's binary format.
-        total_bytes_estimate: What `bytes` will be at the end, by the planner's estimate of rows.
-        rows_per_s: Of late; None before it is known, as the next.
-        seconds_left: At that rate.
+        rows: Rows read so far.
+        bytes: Bytes read so far, in COPY's binary format.
+        total_bytes_estimate: `bytes` at the end, by the planner's estimate of rows.
+        rows_per_s: The latest rate; None before it is known.
+        seconds_left: At that rate; None before it is known.
     """
 
     namespace: str
@@ -87,17 +87,17 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchIntent:
-    """What a batch is about to apply: the transactions that end in (start_lsn, end_lsn].
+    """A batch about to be applied: the transactions that end in (start_lsn, end_lsn].
 
-    Each commit of the batch names the same range in Delta's history, which is where an undo finds the version
-    before it; reading every table's version ahead of each batch would cost more than a small batch itself.
+    Each commit of the batch records the same range in Delta's history, where an undo finds the version before it.
+    Reading every table's version ahead of each batch would cost more than a small batch itself.
 
     Attributes:
-        undoing: Its commits are being taken back: it must not be applied before that is done.
-        alters: It changes columns of its targets, as the publisher's catalog was when it was formed, or has several
-            commits of one.
-        rebooted: The machine was started anew since it was begun: of what it has committed, a power cut may have left
-            the log and taken the data.
+        undoing: Its commits are being undone: it must not be applied before that is finished.
+        alters: It changes columns of its targets, by the publisher's catalog when it was formed, or makes several
+            commits to one target.
+        rebooted: The machine was rebooted since the batch was begun: after a power cut, Delta's log may have commits
+            whose data is lost.
     """
 
     start_lsn: Lsn
@@ -109,13 +109,13 @@ class BatchIntent:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRow:
-    """A column of a published table, as the stream had it last.
+    """A column of a published table, as last seen in the stream.
 
     Attributes:
-        attnum: `pg_attribute.attnum`: it stays when the column is renamed, and is never given out again. Negative for
-            a column that is gone, and whose number is not known.
-        state: `live`: the stream has it; `hidden`: it has not, because the column is not published; `gone`: it has it
-            no more.
+        attnum: `pg_attribute.attnum`: it stays the same when the column is renamed, and is never used again. Negative
+            for a column that is gone and whose number is not known.
+        state: `live`: in the stream; `hidden`: not in the stream, because the column is not published; `gone`: no
+            longer in the table.
     """
 
     attnum: int
@@ -127,7 +127,7 @@ class ColumnRow:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRow:
-    """A prepared transaction whose changes lie in `state_dir/spool/<subscription>/<file>`."""
+    """A prepared transaction; its changes are in `state_dir/spool/<subscription>/<file>`."""
 
     file: str
     gid: str
@@ -137,7 +137,7 @@ class PreparedRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """The last error; kept until a later transaction was applied."""
+    """The last error; kept until a later transaction is applied."""
 
     message: str
     finish_lsn: Lsn | None

@@ -1,4 +1,4 @@
-"""The catalog's tables, and how a file of an earlier version becomes one of this."""
+"""The catalog's tables, and the migration of a file that an earlier version wrote."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, 
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Make the tables that are missing; the caller's transaction holds it together.
+    """Create the missing tables, within the caller's transaction.
 
     Raises:
         StateError: The file was written by a later version.

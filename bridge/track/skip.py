@@ -1,4 +1,4 @@
-"""Which transaction is skipped: what ALTER SUBSCRIPTION … SKIP accepts. Pure.
+"""The LSN of the transaction to skip, as ALTER SUBSCRIPTION … SKIP accepts it. Pure.
 
 Source: `parse_subscription_options` and `AlterSubscription` in PostgreSQL's subscriptioncmds.c;
 `maybe_start_skipping_changes` and `clear_subscription_skip_lsn` in worker.c.
@@ -12,14 +12,14 @@ NONE = "none"
 
 
 def parse(text: str, remote_lsn: Lsn | None) -> Lsn | None:
-    """The LSN to skip that an operator gives; None for "none", which takes back what was set.
+    """Read the finish LSN to skip; None for "none", which resets it.
 
     Args:
-        text: As an error shows it, or "none".
+        text: The LSN as an error shows it, or "none".
         remote_lsn: The origin's LSN; None before the subscription's start.
 
     Raises:
-        ValueError: It is no LSN, or the transaction that finishes there was applied already.
+        ValueError: The text is not an LSN, or the transaction that finishes there is already applied.
     """
     if text.strip().lower() == NONE:
         return None

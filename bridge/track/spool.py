@@ -1,12 +1,12 @@
-"""Changes of transactions that are kept on disk: streamed ones in progress, prepared ones, and any too large.
+"""Spool files: changes of transactions on disk, if they are streamed, prepared, or too large for memory.
 
-A spool file holds what came, in order: blocks of row messages as they were received and, between them, the other
-messages. Nothing is decoded on the way in, so a value that cannot be read is an error of the transaction that
-commits it, and of none that is rolled back. Reading gives chunks of bounded size. PostgreSQL's counterparts are
-the changes files of `stream_open_file` in worker.c and the walsender's own spill files.
+A spool file has blocks of row messages as they were received and, between them, the other messages. Rows are not
+decoded before they are written, so a value that cannot be read is an error of a transaction that commits, never of one
+that is rolled back. A file is read in chunks of bounded size. PostgreSQL's counterparts are the changes files of
+`stream_open_file` in worker.c and the walsender's spill files.
 
-A file is only payload: which files count is said by the catalog's `prepared` table. All others are of a process
-that is gone, whose transactions the server sends again.
+The catalog's table `prepared` names the files to keep. All others were left by an earlier process: the server sends
+their transactions again.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 _MAGIC = b"pgbridge spool 1\n"
 _BLOCK = struct.Struct("<cIQ")  # kind, messages, bytes of payload
-_CRC = struct.Struct("<I")  # CRC-32 of that and of the payload, between the two
+_CRC = struct.Struct("<I")  # CRC-32 of header and payload, between the two
 _ROWS, _EVENT, _FOOTER = b"R", b"E", b"F"
 _BLOCK_ROWS = 50_000
 _LENGTH = np.dtype("<u4")
 
 CHUNK_BYTES = 32 << 20
-"""About how much of a file is read at a time; what is made of it on the way to Spark takes a few times as much."""
+"""About how much of a file is read at a time; decoding takes a few times as much memory."""
 
 
 @dataclass(slots=True)
@@ -52,9 +52,9 @@ class SpoolFile:
     """One transaction's file.
 
     Attributes:
-        path: Where it lies.
-        rows: Row messages in it.
-        relation_ids: The relations its changes are of.
+        path: Its path.
+        rows: Number of row messages in it.
+        relation_ids: The relations that its changes belong to.
     """
 
     path: Path
@@ -62,10 +62,10 @@ class SpoolFile:
     relation_ids: set[int] = field(default_factory=set)
 
     def append(self, transaction: Transaction) -> None:
-        """Move what the transaction holds in memory to the end of the file.
+        """Move the transaction's changes from memory to the end of the file.
 
         Raises:
-            StateError: It cannot be written, the disk being full for example.
+            StateError: The file cannot be written, for example because the disk is full.
         """
         with _writing(self.path), self.path.open("ab") as file:
             if file.tell() == 0:
@@ -89,12 +89,12 @@ class SpoolFile:
             self.rows += len(some)
 
     def keep(self, transaction: Transaction) -> None:
-        """Move all that is left of a prepared transaction into the file, with what it is, and make it durable.
+        """Move a prepared transaction's remaining changes and its attributes into the file, and make it durable.
 
         When it returns, the transaction survives a power cut.
 
         Raises:
-            StateError: It cannot be written.
+            StateError: The file cannot be written.
         """
         self.append(transaction)
         transaction.relations = tuple(r for r in transaction.relations if r.relation_id in self.relation_ids)
@@ -118,7 +118,7 @@ class SpoolFile:
 
     @classmethod
     def load(cls, path: Path) -> Transaction:
-        """The prepared transaction that `keep` wrote.
+        """Read the prepared transaction that `keep` wrote.
 
         Raises:
             StateError: The file is missing, cut short or damaged.
@@ -174,7 +174,7 @@ class SpoolFile:
             yield _row_messages(data, lengths), events
 
     def messages(self, *, in_stream: bool) -> Iterator[LogicalMessage]:
-        """The logical messages in the file, one at a time; rows are passed over.
+        """The logical messages in the file, one at a time, without reading the rows.
 
         Raises:
             StateError: The file is missing, cut short or damaged.
@@ -185,7 +185,7 @@ class SpoolFile:
                 yield event
 
     def discard(self) -> None:
-        """Remove the file; nothing happens when it is gone already."""
+        """Remove the file, if it exists."""
         self.path.unlink(missing_ok=True)
 
 
@@ -193,8 +193,8 @@ class SpoolFolder:
     """A subscription's spool files.
 
     Args:
-        path: The folder; it is made.
-        keep: Names of the files that count: those of prepared transactions. All others are removed.
+        path: The folder; it is created.
+        keep: Names of the files of prepared transactions. All others are removed.
 
     Raises:
         StateError: The folder cannot be used.
@@ -211,7 +211,7 @@ class SpoolFolder:
         self._kept = frozenset(keep)
 
     def prepared(self) -> list[Transaction]:
-        """The prepared transactions that were kept."""
+        """The prepared transactions in the files that were kept."""
         return [SpoolFile.load(self._path / name) for name in sorted(self._kept)]
 
     def file_for(self, transaction: Transaction) -> SpoolFile:
@@ -237,11 +237,11 @@ def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> Non
 
 
 def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int, bytes]]:
-    """(kind, messages, payload) of each block, or of each of one kind; the others' payload is not read then."""
+    """Yield (kind, messages, payload) of each block; with `only`, of blocks of that kind, without reading others."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
-                raise _damaged(path, "it does not begin as a spool file does")
+                raise _damaged(path, "it does not begin like a spool file")
             length = path.stat().st_size
             while header := file.read(_BLOCK.size):
                 at = file.tell() - len(header)
@@ -250,10 +250,10 @@ def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int,
                 if crc and only not in {None, kind} and file.tell() + size <= length:
                     file.seek(size, os.SEEK_CUR)
                     continue
-                # A size that is damaged is not asked for: it may be larger than memory.
+                # A damaged size may be larger than memory, so it is not read.
                 payload = file.read(size) if size <= length else b""
                 if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(payload, zlib.crc32(header)):
-                    raise _damaged(path, f"the block at byte {at} is not what was written")
+                    raise _damaged(path, f"the block at byte {at} has another checksum than was written")
                 yield kind, count, payload
     except OSError as error:
         raise StateError(f"spool file {path} cannot be read: {error.strerror or error}") from error
@@ -262,7 +262,7 @@ def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int,
 def _damaged(path: Path, reason: str) -> StateError:
     return StateError(
         f"spool file {path} is damaged: {reason}",
-        hint="it holds a prepared transaction that the publisher does not send again once it was confirmed: "
+        hint="the file holds a prepared transaction that was confirmed, so the publisher does not send it again: "
         "restore the file, or copy the tables again",
     )
 

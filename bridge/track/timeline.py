@@ -1,4 +1,4 @@
-"""The catalog's note of the publisher's timeline that a subscription's origin is on."""
+"""The publisher's timeline that a subscription's origin is on, in the catalog."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def timeline(catalog: Catalog, subscription: str) -> int | None:
 
 
 def set_timeline(catalog: Catalog, subscription: str, number: int | None) -> None:
-    """Note it; all that the origin moves past from now on is of it."""
+    """Record the timeline; WAL that the origin passes from now on belongs to it."""
     with catalog.transaction() as db:
         db.execute("UPDATE subscription SET timeline = ? WHERE name = ?", (number, subscription))

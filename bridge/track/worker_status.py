@@ -1,7 +1,7 @@
-"""What a worker tells of itself: its state, its errors. Written to the catalog, or kept until that can be written.
+"""A worker's state and errors, written to the catalog, or kept in memory until it can be written.
 
-An error that cannot be recorded, because the disk is full for example, is no second error: the worker goes on as after
-the first one, and `pgbridge status` shows it as soon as there is room.
+An error that cannot be recorded, for example because the disk is full, does not become a second error: the worker goes
+on as after the first one, and `pgbridge status` shows it as soon as there is room.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _MOST = 1000
-"""Errors that are kept: hours of them, at the pace of retries."""
+"""Errors kept in memory: hours of them, at the pace of retries."""
 
 
 class WorkerStatus:
-    """One worker's. None of the methods raises because the catalog cannot be read or written.
+    """One worker's state and errors. No method raises if the catalog cannot be read or written.
 
     Args:
-        catalog: Where it is written.
+        catalog: The catalog.
         name: The worker's subscription in the catalog.
-        log: Told once that the catalog cannot be written.
+        log: Logs once that the catalog cannot be written.
     """
 
     def __init__(self, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
@@ -43,7 +43,7 @@ class WorkerStatus:
         self._enabled = True
 
     def set_state(self, state: str, *, received_lsn: Lsn | None = None) -> None:
-        """What `status` shows."""
+        """Record the state that `status` shows."""
         with self._lock:
             self._state = state, received_lsn
         self.write()
@@ -51,7 +51,8 @@ class WorkerStatus:
     def record_error(self, error: BaseException, *, counter: str | None) -> None:
         """Keep an error as the last one, and count it (see `Catalog.record_error`).
 
-        The transaction of an error whose outcome is unknown is not to be skipped: nothing is known against it.
+        An error whose outcome is unknown is recorded without a finish LSN: its transaction may be applied, so `status`
+        must not propose to skip it.
         """
         known = isinstance(error, ApplyError) and not isinstance(error, OutcomeUnknown)
         context = error.context if known and isinstance(error, ApplyError) else None
@@ -75,7 +76,7 @@ class WorkerStatus:
             return None
 
     def write(self) -> None:
-        """Write what is kept; what cannot be written is kept on."""
+        """Write the state and errors that are kept in memory, as far as the catalog can be written."""
         with self._lock:
             try:
                 while self._errors:
@@ -87,7 +88,7 @@ class WorkerStatus:
                     self._state = None
             except StateError as error:
                 if not self._told:
-                    self._log.error("status and errors cannot be written, and are kept in memory", error=str(error))
+                    self._log.error("status and errors cannot be written; they are kept in memory", error=str(error))
                 self._told = True
             else:
                 if self._told:
@@ -95,12 +96,12 @@ class WorkerStatus:
                 self._told = False
 
     def progressed(self) -> None:
-        """A later transaction was applied: errors before it, written or not, no longer stand."""
+        """A later transaction was applied: drop the errors before it that are not written yet."""
         with self._lock:
             self._errors.clear()
 
     def enabled(self) -> bool:
-        """Whether the subscription is enabled; while the catalog cannot be read, as it was last."""
+        """Whether the subscription is enabled; the last known answer while the catalog cannot be read."""
         try:
             row = self._catalog.subscription(self._name)
         except StateError:

@@ -13,6 +13,7 @@ import pytest
 
 from bridge import cli, config, remedies
 from bridge.errors import ApplyError
+from bridge.track import stats
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
@@ -191,7 +192,7 @@ def test_the_documentations_conflicts(both, publisher, spark):
     spark.sql(f"DELETE FROM {delta} WHERE c = 1").collect()
     pair.bridge.catalog.set_enabled(pair.name, enabled=True)
     pair.catch_up_and_compare()
-    counted = pair.bridge.catalog.conflicts(pair.name)
+    counted = stats.conflicts(pair.bridge.catalog, pair.name)
     assert counted == {"insert_exists": 1, "update_missing": 1, "delete_missing": 1}
 
 

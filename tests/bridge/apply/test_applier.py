@@ -26,6 +26,7 @@ from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.session import fork
+from bridge.track import stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
@@ -330,7 +331,7 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
         'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
     )
     assert 'during message type "INSERT" for' in str(caught.value)
-    assert catalog.conflicts("sub") == {"insert_exists": 1}
+    assert stats.conflicts(catalog, "sub") == {"insert_exists": 1}
     found: list[Any] = []
 
     def report(conflicts, finish_lsn):
@@ -338,7 +339,7 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
 
     applier(spark, catalog, conflict="apply_remote", conflicts=report).apply(one)
     assert found == [({"insert_exists": 1}, 0x18)]
-    assert catalog.conflicts("sub") == {"insert_exists": 2}
+    assert stats.conflicts(catalog, "sub") == {"insert_exists": 2}
     assert content(spark, target) == [(1, "remote")]
 
 

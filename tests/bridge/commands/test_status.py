@@ -13,7 +13,7 @@ from rich.console import Console
 from bridge.commands.status import collect, render, size_text
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import refresh
+from bridge.track import refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, CopyRow, RelRow
 from protocol.lsn import Lsn
@@ -129,12 +129,12 @@ def test_all_that_the_catalog_has(shop):
     settings, catalog = shop
     catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "t1", "s", Lsn(0x200), "/lake/public/t1")])
     catalog.put_rel("shop", RelRow("s x", "a.b", "d", Lsn(0), "/lake/s x/a.b"))
-    catalog.put_copies("shop", [CopyRow("s x", "a.b", 1200, 50_000, 200_000, 400.0, 90.0)])
+    stats.put_copies(catalog, "shop", [CopyRow("s x", "a.b", 1200, 50_000, 200_000, 400.0, 90.0)])
     catalog.set_state("shop", "streaming", received_lsn=Lsn(0x16B374D848))
     catalog.record_error("shop", "no\nHINT:  do", counter="sync")
     catalog.record_error("shop", "no\nHINT:  do", counter="apply", finish_lsn=Lsn(0x14C0378), relation="public.t1")
-    catalog.count_conflicts("shop", {"update_missing": 1, "delete_missing": 2})
-    catalog.count_conflicts("shop", {"delete_missing": 3})
+    stats.count_conflicts(catalog, "shop", {"update_missing": 1, "delete_missing": 2})
+    stats.count_conflicts(catalog, "shop", {"delete_missing": 3})
     only = entry(settings, catalog)
     error = only.pop("last_error")
     moment = datetime.fromisoformat(error.pop("time"))
@@ -306,7 +306,7 @@ def test_the_command_that_skips(shop):
 
 def test_conflicts_are_shown(shop):
     settings, catalog = shop
-    catalog.count_conflicts("shop", {"update_missing": 4, "delete_missing": 2})
+    stats.count_conflicts(catalog, "shop", {"update_missing": 4, "delete_missing": 2})
     assert "shop, conflicts: delete_missing 2, update_missing 4\n" in shown(collect(settings, catalog, running=True))
 
 
@@ -321,7 +321,7 @@ def test_a_copy_under_way(shop, rate, seconds_left, text):
     """It is shown with its table; a killed daemon leaves one in the catalog, and does not copy."""
     settings, catalog = shop
     catalog.create_origin("shop", Lsn(1), "abc", [RelRow("public", "t1", "d", Lsn(0), "/lake/public/t1")])
-    catalog.put_copies("shop", [CopyRow("public", "t1", 1234567, 50_000, 200_000, rate, seconds_left)])
+    stats.put_copies(catalog, "shop", [CopyRow("public", "t1", 1234567, 50_000, 200_000, rate, seconds_left)])
     assert text in shown(collect(settings, catalog, running=True))
     assert "rows" not in shown(collect(settings, catalog, running=False))
 

@@ -14,6 +14,7 @@ from bridge.receive.connection import connect
 from bridge.sync import progress as module
 from bridge.sync.progress import CopyMonitor, CopyProgress, Sent
 from bridge.sync.table_lock import CopySize
+from bridge.track import stats
 from bridge.track.catalog import Catalog, catalog_path
 
 
@@ -70,17 +71,17 @@ def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypa
                 statement = "COPY (SELECT id, pg_sleep(0.0001) FROM public.t) TO STDOUT (FORMAT binary)"
                 with connection.cursor().copy(statement) as copy:
                     deadline = time.monotonic() + 20
-                    while not (events and any(row.rows_per_s for row in catalog.copies("sub"))):
+                    while not (events and any(row.rows_per_s for row in stats.copies(catalog, "sub"))):
                         assert time.monotonic() < deadline
                         copy.read()
-                    (found,) = catalog.copies("sub")
+                    (found,) = stats.copies(catalog, "sub")
                     assert found.qualified_name == "public.t"
                     assert found.bytes > found.rows * 10 > 0
                     connection.cancel()
                     with pytest.raises(psycopg.errors.QueryCanceled):
                         list(copy)
             time.sleep(0.2)
-            assert catalog.copies("sub") == []
+            assert stats.copies(catalog, "sub") == []
     assert events[0]["event"] == "table copy progress"
     assert (events[0]["relation"], events[0]["rows"] > 0) == ("public.t", True)
 
@@ -94,4 +95,4 @@ def test_a_server_that_does_not_answer_fails_no_copy(tmp_path, monkeypatch):
             monitor.watching("it", "public", "t", CopySize(1, 1)),
         ):
             time.sleep(0.1)
-        assert catalog.copies("sub") == []
+        assert stats.copies(catalog, "sub") == []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.errors import StateError
+from bridge.track import stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, ColumnRow, CopyRow, ErrorRow, RelRow, SubscriptionRow
 from bridge.track.schema import SCHEMA_VERSION
@@ -222,7 +223,7 @@ def test_a_standing_intent_is_not_overwritten(started, other):
     started.begin_batch("shop", intent)
     with pytest.raises(StateError, match=r"a batch from 0/100 to 0/150 was begun and not finished: one from") as caught:
         started.begin_batch("shop", other)
-    assert "the next start finishes the first batch" in caught.value.hint
+    assert "the next start finishes or undoes the first one" in caught.value.hint
     assert started.batch("shop") == intent
     started.begin_undo("shop")
     with pytest.raises(StateError):
@@ -521,9 +522,9 @@ def test_columns_of_published_tables_move_with_the_origin(catalog):
 def test_copies_are_those_that_were_put_last(started):
     one = CopyRow("public", "t1", 1, 2, 3, None, None)
     two = CopyRow("public", "t2", 10, 20, 30, 1.5, 2.5)
-    started.put_copies("shop", [two, one])
-    assert started.copies("shop") == [one, two]
-    assert started.copies("other") == []
-    started.put_copies("shop", [two])
-    assert started.copies("shop") == [two]
+    stats.put_copies(started, "shop", [two, one])
+    assert stats.copies(started, "shop") == [one, two]
+    assert stats.copies(started, "other") == []
+    stats.put_copies(started, "shop", [two])
+    assert stats.copies(started, "shop") == [two]
     assert two.qualified_name == "public.t2"

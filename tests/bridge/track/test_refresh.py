@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.track import refresh
+from bridge.track import refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, ColumnRow, PreparedRow, RelRow
 from protocol.lsn import Lsn
@@ -77,14 +77,14 @@ def test_hand_over_where_the_origins_meet(catalog, at, state):
     """Its own stream may be ahead: what is before that is in the table."""
     bring_in(catalog, NEW, at=at)
     for name in ("shop", SYNC):
-        catalog.count_conflicts(name, {"update_missing": 2})
+        stats.count_conflicts(catalog, name, {"update_missing": 2})
     assert refresh.hand_over(catalog, "shop") == [RelRow("public", "new", state, Lsn(at), NEW.path)]
     assert states(catalog) == {"old": ("r", 0x50), "new": (state, at)}
     assert catalog.remote_lsn(SYNC) is None
     assert catalog.subscription(SYNC).slot_state == refresh.DROPPING
     refresh.slot_dropped(catalog, "shop")
     assert catalog.subscription(SYNC) is None
-    assert (catalog.conflicts("shop"), catalog.conflicts(SYNC)) == ({"update_missing": 4}, {})
+    assert (stats.conflicts(catalog, "shop"), stats.conflicts(catalog, SYNC)) == ({"update_missing": 4}, {})
     catalog.advance_origin("shop", Lsn(0x180))
     assert states(catalog)["new"] == ("r", at)
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.track import schema
+from bridge.track import schema, stats
 from bridge.track.catalog import Catalog
 from bridge.track.rows import BatchIntent
 from bridge.track.schema import SCHEMA_VERSION
@@ -32,6 +32,6 @@ def test_an_earlier_versions_catalog(tmp_path, version):
             assert catalog.remote_lsn("shop") == 100
             assert catalog.batch("shop") == BatchIntent(Lsn(100), Lsn(120))
             assert catalog.prepared("shop") == []
-            assert catalog.conflicts("shop") == {}
+            assert stats.conflicts(catalog, "shop") == {}
             assert catalog.columns("shop") == {}
-            assert catalog.copies("shop") == []
+            assert stats.copies(catalog, "shop") == []

@@ -81,7 +81,7 @@ def test_enabled_as_it_was_last(catalog, monkeypatch):
     catalog.set_enabled("shop", enabled=False)
     assert not status.enabled()
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "_rows", lambda *_: (_ for _ in ()).throw(StateError("no", retry=True)))
+        patch.setattr(catalog, "rows", lambda *_: (_ for _ in ()).throw(StateError("no", retry=True)))
         assert not status.enabled()
 
 
