@@ -1,0 +1,25 @@
+"""Tables of a subscription, and all that a catalog tells of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.track.rows import RelRow
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from bridge.track.catalog import Catalog
+
+T1 = RelRow("public", "t1", "i", Lsn(0), "/lake/public/t1")
+T2 = RelRow("public", "t2", "s", Lsn(0x200), "/lake/public/t2")
+
+
+def everything(catalog: Catalog, name: str = "shop") -> tuple[object, ...]:
+    """All that can be read of a subscription."""
+    return (
+        catalog.subscription(name),
+        catalog.remote_lsn(name),
+        catalog.batch(name),
+        catalog.rels(name),
+        catalog.last_error(name),
+    )

@@ -1,0 +1,144 @@
+"""The origin never goes back, and a batch begins and ends in one transaction each."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from bridge.errors import StateError
+from bridge.track.rows import BatchIntent, RelRow
+from protocol.lsn import Lsn
+from tests.bridge.track.made_catalog import T1, T2, everything
+
+
+def test_create_origin(started):
+    row = started.subscription("shop")
+    assert (row.incarnation, row.slot_state) == ("abc", "ready")
+    assert started.remote_lsn("shop") == Lsn(0x100)
+    assert isinstance(started.remote_lsn("shop"), Lsn)
+    assert started.rels("shop") == [T1, T2]
+
+
+def test_origin_is_made_once(started):
+    """A second one is an error, and nothing of it is kept: not its incarnation, not its tables."""
+    before = everything(started)
+    with pytest.raises(sqlite3.IntegrityError):
+        started.create_origin("shop", Lsn(0x900), "other", [RelRow("public", "t3", "i", Lsn(0), "/lake/public/t3")])
+    assert everything(started) == before
+
+
+def test_create_origin_is_one_transaction(catalog):
+    """A table's row that cannot be written leaves no origin without tables."""
+    with pytest.raises(sqlite3.IntegrityError):
+        catalog.create_origin("shop", Lsn(0x100), "abc", [T1, RelRow("public", "t2", "?", Lsn(0), "/lake/public/t2")])
+    assert catalog.remote_lsn("shop") is None
+    assert catalog.rels("shop") == []
+    assert catalog.subscription("shop").incarnation is None
+
+
+@pytest.mark.parametrize(("lsn", "after"), [(0x150, 0x150), (0x100, 0x100), (0xFF, 0x100)])
+def test_advance_origin_never_back(started, lsn, after):
+    assert started.advance_origin("shop", Lsn(lsn)) is (lsn > 0x100)
+    assert started.remote_lsn("shop") == after
+
+
+def test_advance_origin_not_while_a_batch_is_under_way(started):
+    """Its transactions end between the origin and there, and may not be in their tables yet."""
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    assert not started.advance_origin("shop", Lsn(0x200))
+    assert started.remote_lsn("shop") == 0x100
+    started.finish_batch("shop", Lsn(0x150))
+    started.advance_origin("shop", Lsn(0x200))
+    assert started.remote_lsn("shop") == 0x200
+
+
+def test_advance_origin_without_origin(catalog):
+    assert not catalog.advance_origin("shop", Lsn(0x200))
+    assert catalog.remote_lsn("shop") is None
+
+
+def test_batch(started):
+    assert started.batch("shop") is None
+    intent = BatchIntent(Lsn(0x100), Lsn(0x150))
+    started.begin_batch("shop", intent)
+    assert started.batch("shop") == intent
+    assert started.remote_lsn("shop") == 0x100
+    started.finish_batch("shop", Lsn(0x150))
+    assert started.batch("shop") is None
+    assert started.remote_lsn("shop") == 0x150
+
+
+def test_batch_is_formed_again_with_its_boundaries(started):
+    """After a crash the same intent is recorded once more."""
+    for _ in range(2):
+        started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BatchIntent(Lsn(0x100), Lsn(0x140)),
+        BatchIntent(Lsn(0x150), Lsn(0x160)),
+        BatchIntent(Lsn(0x100), Lsn(0x150), alters=True),
+    ],
+)
+def test_a_standing_intent_is_not_overwritten(started, other):
+    """What its batch has committed would be committed again: neither by another range, nor while it is taken back."""
+    intent = BatchIntent(Lsn(0x100), Lsn(0x150))
+    started.begin_batch("shop", intent)
+    with pytest.raises(StateError, match=r"a batch from 0/100 to 0/150 was begun and not finished: one from") as caught:
+        started.begin_batch("shop", other)
+    assert "the next start finishes or undoes the first one" in caught.value.hint
+    assert started.batch("shop") == intent
+    started.begin_undo("shop")
+    with pytest.raises(StateError):
+        started.begin_batch("shop", intent)
+    assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150), undoing=True)
+    started.finish_undo("shop")
+    started.begin_batch("shop", other)
+    assert started.batch("shop") == other
+
+
+def test_finish_batch_never_moves_the_origin_back(started):
+    started.finish_batch("shop", Lsn(0x50))
+    assert started.remote_lsn("shop") == 0x100
+
+
+def test_finish_batch_forgets_the_error(started):
+    """It stays until a later transaction was applied; the counters stay for good."""
+    started.record_error("shop", "no", counter="apply", finish_lsn=Lsn(0x140), relation="public.t1")
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    started.advance_origin("shop", Lsn(0x150))
+    assert started.last_error("shop") is not None
+    started.finish_batch("shop", Lsn(0x150))
+    assert started.last_error("shop") is None
+    assert started.subscription("shop").apply_error_count == 1
+
+
+def test_finish_batch_has_the_relid_of_a_table_that_was_created_again(started):
+    started.put_rel("shop", RelRow("public", "t1", "r", Lsn(0), "/lake/public/t1", 5))
+    started.finish_batch("shop", Lsn(0x250), relids={7: ("public", "t1")})
+    assert [(rel.name, rel.relid) for rel in started.rels("shop")] == [("t1", 7), ("t2", None)]
+
+
+@pytest.mark.parametrize("statement", range(1, 5))
+def test_finish_batch_is_one_transaction(started, statement):
+    """Cut short at any of its statements, it has done nothing; done again, it does all."""
+    started.record_error("shop", "no", counter="apply")
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x250)))
+    before = everything(started)
+    tables = ["origin", "batch", "error", "subscription_rel"]
+    action = {"origin": "UPDATE", "subscription_rel": "UPDATE"}.get(tables[statement - 1], "DELETE")
+    started._database.connection.execute(
+        f"CREATE TRIGGER cut BEFORE {action} ON {tables[statement - 1]} BEGIN SELECT RAISE(ABORT, 'cut'); END"
+    )
+    with pytest.raises(sqlite3.IntegrityError, match="cut"):
+        started.finish_batch("shop", Lsn(0x250))
+    assert everything(started) == before
+    started._database.connection.execute("DROP TRIGGER cut")
+    started.finish_batch("shop", Lsn(0x250))
+    assert started.remote_lsn("shop") == 0x250
+    assert (started.batch("shop"), started.last_error("shop")) == (None, None)
+    assert [rel.state for rel in started.rels("shop")] == ["i", "r"]
