@@ -1,12 +1,20 @@
 """The configuration file: read, validated once, frozen.
 
-The keys are those of the contract: PostgreSQL's own subscription options under PostgreSQL's names, plus the
-bridge's. A relative path is relative to the file it stands in.
+PostgreSQL's subscription options have PostgreSQL's names; the other keys are pgbridge's own. A relative path is
+relative to the file.
+
+To add a key of a subscription, touch:
+
+    bridge/config.py               a field of `Subscription`, its line under Attributes, a validator if it needs one
+    the module that obeys it       it gets the whole `Subscription`, or the value from `bridge.pipeline`
+    tests/bridge/test_config.py    `DEFAULTS`
+    docs/configuration.md          what it means
+
+A key that becomes an option of pgoutput goes to `bridge/receive/options.py`, too.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -15,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge import remedies
+from bridge.config_errors import explain, toml
 from bridge.errors import ConfigError
 from bridge.publication import definitions
 
@@ -28,11 +37,11 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 _COPIES_AT_ONCE = 4
-"""By default, whatever the number of subscriptions: the server's own max_logical_replication_workers."""
+"""Copies that run at a time by default, of all subscriptions together: PostgreSQL's max_logical_replication_workers."""
 
 
 def default_slot_name(name: str) -> str:
-    """The subscription's name, with what a slot's name cannot have replaced."""
+    """Return the subscription's name in lower case, with `_` for each character that a slot's name cannot have."""
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
@@ -40,20 +49,21 @@ class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
     Attributes:
-        adopt: Rows that a Delta table holds before the subscription has it are replaced by the copy.
+        slot_name: Default: `default_slot_name` of the subscription's name.
+        messages: What happens to messages of pg_logical_emit_message: nothing ("off"), a log event for each ("log"), or
+            also a row for each in the Delta table `<warehouse>/pgbridge/messages` ("table").
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
-        untranslatable_filters: A row filter of the definitions that cannot be translated exactly is refused, or a
-            server computes it.
-        filter_connection: That server, if it is not the publisher.
-        messages: What becomes of pg_logical_emit_message's messages: nothing, events of the log, or those and rows
-            of the Delta table `<warehouse>/pgbridge/messages`.
-        schema_evolution: Whether the targets' columns follow the published tables', or a column that a target lacks is
-            an error, as in PostgreSQL's subscriber.
+        schema_evolution: Whether the columns of Delta tables follow the published tables ("evolve"), or a column that
+            a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
+        untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
+            ("refuse"), or computed by a server ("server").
+        filter_connection: The server that computes such filters; None for the publisher.
+        adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         batch_max_rows: A batch ends with the transaction that reaches this many changes.
-        batch_max_bytes: The same, in bytes as received.
+        batch_max_bytes: A batch ends with the transaction that reaches this many bytes, as received.
         batch_max_age_s: How long a committed transaction may wait for others to join its batch.
-        max_sync_workers: How many tables are copied at a time (max_sync_workers_per_subscription of PostgreSQL).
-        wal_receiver_timeout_s: How long the server may be silent (wal_receiver_timeout of PostgreSQL); 0 for ever.
+        max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
+        wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
     """
 
@@ -63,7 +73,7 @@ class Subscription(BaseModel):
     connection: str
     publications: tuple[str, ...]
     warehouse: str
-    slot_name: str = ""  # what `default_slot_name` makes of the name
+    slot_name: str = ""
     create_slot: bool = True
     enabled: bool = True
     copy_data: bool = True
@@ -97,7 +107,7 @@ class Subscription(BaseModel):
     @classmethod
     def _name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise ValueError("a subscription's name has letters, digits and _, after the first character also . and -")
+            raise ValueError("a subscription's name has letters, digits and _; after the first character also . and -")
         return name
 
     @field_validator("publications", mode="before")
@@ -105,9 +115,9 @@ class Subscription(BaseModel):
     def _publications(cls, value: Any) -> Any:
         names = tuple(value) if isinstance(value, list | tuple) else ()
         if not names or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"must be an array with the names of one or more publications, not {_toml(value)}")
+            raise ValueError(f"must be an array with the names of one or more publications, not {toml(value)}")
         if more := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"publication {_toml(more[0])} is named more than once")
+            raise ValueError(f"publication name {toml(more[0])} used more than once")
         return names
 
     @field_validator("warehouse")
@@ -122,7 +132,7 @@ class Subscription(BaseModel):
     def _slot_name(cls, slot_name: str) -> str:
         if not _SLOT_NAME.fullmatch(slot_name):
             raise ValueError(
-                f"{_toml(slot_name)} is not allowed; a slot's name has lower case letters, digits and _, at most 63"
+                f"{toml(slot_name)} is not allowed; a slot's name has 1 to 63 lower case letters, digits and _"
             )
         return slot_name
 
@@ -139,17 +149,17 @@ class Subscription(BaseModel):
     @model_validator(mode="after")
     def _filter_server(self) -> Self:
         if self.filter_connection is not None and self.untranslatable_filters != "server":
-            raise ValueError('filter_connection is for untranslatable_filters = "server"')
+            raise ValueError('filter_connection needs untranslatable_filters = "server"')
         return self
 
     @property
     def origin_name(self) -> str:
-        """The replication origin's name in errors: PostgreSQL's is pg_<oid>, ours says whose it is."""
+        """The replication origin's name, as errors show it; PostgreSQL's is pg_<oid>."""
         return f"pgbridge_{self.name}"
 
 
 class Spark(BaseModel):
-    """The `[spark]` table: where Spark runs, and settings passed on to it as they are."""
+    """The `[spark]` table: where Spark runs, and settings that are passed to it unchanged."""
 
     model_config = _STRICT
 
@@ -161,12 +171,12 @@ class Spark(BaseModel):
     def _scalars(cls, conf: Any) -> Any:
         for key, value in conf.items() if isinstance(conf, dict) else ():
             if isinstance(value, dict):
-                raise ValueError(  # noqa: TRY004 - the kind that pydantic collects
-                    f'the names of settings stand in quotes, as in "spark.driver.memory", not {key}.…'
+                raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+                    f'put the names of settings in quotes, as in "spark.driver.memory", not {key}.…'
                 )
             if not isinstance(value, str | int | float):
-                raise ValueError(  # noqa: TRY004 - the same
-                    f"{_toml(key)} must be a string, a number or a boolean, not {_toml(value)}"
+                raise ValueError(  # noqa: TRY004 - as above
+                    f"{toml(key)} must be a string, a number or a boolean, not {toml(value)}"
                 )
         return conf
 
@@ -175,8 +185,9 @@ class Config(BaseModel):
     """A whole configuration file.
 
     Attributes:
-        max_logical_replication_workers: Apply workers, of which each enabled subscription has one in any case, and
-            tables that are copied, all together.
+        max_logical_replication_workers: A limit on apply workers and copies together. Each enabled subscription always
+            has its apply worker; copies get the rest, at least one. None: `_COPIES_AT_ONCE` copies, or more if a
+            subscription's `max_sync_workers` is greater.
     """
 
     model_config = _STRICT
@@ -188,7 +199,7 @@ class Config(BaseModel):
 
     @property
     def copies_at_once(self) -> int:
-        """How many tables are copied at a time: what the apply workers leave of the limit, and one at least."""
+        """How many tables are copied at a time, by all subscriptions together."""
         subscriptions = self.subscription.values()
         if self.max_logical_replication_workers is None:
             return max(_COPIES_AT_ONCE, *(subscription.max_sync_workers for subscription in subscriptions))
@@ -212,11 +223,11 @@ def load(path: Path) -> Config:
     """Read and validate a configuration file.
 
     Returns:
-        The configuration, with paths made absolute against the file's folder and names filled in.
+        The configuration, with absolute paths, and with each subscription's name from its table's.
 
     Raises:
-        ConfigError: The file is missing, is not TOML, or a key or value is not allowed; the message has one
-            line per fault, each with the key's full name and what is allowed.
+        ConfigError: The file is missing or is not TOML, or a key or value is not allowed. The message has one line
+            for each such key.
     """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -234,14 +245,14 @@ def load(path: Path) -> Config:
         _fill(tree, folder)
         return Config.model_validate(tree)
     except ValidationError as error:
-        lines = [_explain(item) for item in error.errors()]
+        lines = [_explained(fault) for fault in error.errors()]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def _fill(tree: dict[str, Any], folder: Path) -> None:
-    """Give each subscription its name, and resolve relative paths; leaves wrong shapes to the validation."""
+    """Set each subscription's name, and make paths absolute. Values of wrong types are left to the validation."""
     state_dir = tree.get("state_dir", "state")
     if isinstance(state_dir, str):
         tree["state_dir"] = _resolved("state_dir", state_dir, folder)
@@ -249,7 +260,7 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
     for name, table in subscriptions.items() if isinstance(subscriptions, dict) else ():
         if isinstance(table, dict):
             if "name" in table:
-                raise ValueError(f"subscription.{name}.name: unknown key; the name is the table's: [subscription.NAME]")
+                raise ValueError(f"subscription.{name}.name: unknown key; the table has the name: [subscription.NAME]")
             table["name"] = name
             definitions = table.get("publication_definitions")
             if isinstance(definitions, str):
@@ -264,51 +275,14 @@ def _resolved(key: str, text: str, folder: Path) -> Path:
     try:
         return folder / Path(text).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{key}: {_toml(text)} has no home directory to begin with") from error
+        raise ValueError(f"{key}: the home directory of {toml(text)} is unknown") from error
 
 
-_KINDS = {
-    "bool_type": "a boolean (true or false)",
-    "dict_type": "a table",
-    "float_type": "a number",
-    "int_type": "an integer",
-    "model_type": "a table",
-    "path_type": "a string",
-    "string_type": "a string",
-}
-"""pydantic's names of wrong types -> TOML's words."""
-
-
-def _explain(item: ErrorDetails) -> str:
-    """One line for one fault: the key, what stands there, and what is allowed."""
-    location = [str(part) for part in item["loc"]]
+def _explained(error: ErrorDetails) -> str:
+    location = [str(part) for part in error["loc"]]
     if location[0] == "subscription" and location[2:] == ["name"]:
-        location.pop()  # no key of the file
-    key = ".".join(location)
-    match item["type"]:
-        case "missing":
-            return f"{key}: this key is required"
-        case "extra_forbidden":
-            fields = {0: Config, 1: Spark if location[0] == "spark" else Subscription}
-            model = Config if len(location) == 1 else fields[1]
-            known = [field for field in model.model_fields if field != "name"]
-            close = difflib.get_close_matches(location[-1], known, 1)
-            guess = f'; did you mean "{close[0]}"?' if close else ""
-            return f"{key}: unknown key{guess} (known keys: {', '.join(known)})"
-        case "literal_error":
-            allowed = str(item["ctx"]["expected"]).replace("'", '"') if "ctx" in item else ""
-            return f"{key}: {_toml(item['input'])} is not allowed; allowed values: {allowed}"
-        case "value_error":
-            return f"{key}: {item['msg'].removeprefix('Value error, ')}"
-        case kind if kind in _KINDS:
-            return f"{key}: must be {_KINDS[kind]}, not {_toml(item['input'])}"
-        case _:
-            return f"{key}: {item['msg'].replace('Input should', 'must')}, not {_toml(item['input'])}"
-
-
-def _toml(value: object) -> str:
-    """A value as it stands in the file, shortened."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = f'"{value}"' if isinstance(value, str) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+        location.pop()  # the name is no key of the file
+    model: type[BaseModel] = Config
+    if len(location) > 1:
+        model = Spark if location[0] == "spark" else Subscription
+    return explain(error, location, [key for key in model.model_fields if key != "name"])

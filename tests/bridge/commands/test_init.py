@@ -68,7 +68,7 @@ def test_init_with_a_connection_that_needs_quoting(pgbridge, tmp_path):
     ("arguments", "text"),
     [
         (init("p", name="a b"), "subscription.a b: a subscription's name has letters, digits and _"),
-        (init("p", "p"), 'publication "p" is named more than once'),
+        (init("p", "p"), 'publication name "p" used more than once'),
         (init("p", warehouse=""), "subscription.p.warehouse: must be a folder or a URI"),
         (init("x" * 64), f"subscription.{'x' * 64}.slot_name: "),
     ],

@@ -1,0 +1,62 @@
+"""What is wrong with a configuration file, in the file's words: pydantic's errors speak of Python's types."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic_core import ErrorDetails
+
+_MAX_LENGTH = 60
+
+_TYPES = {
+    "bool_type": "a boolean (true or false)",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "model_type": "a table",
+    "path_type": "a string",
+    "string_type": "a string",
+}
+"""pydantic's name of a type error -> what TOML calls the type."""
+
+
+def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[str]) -> str:
+    """Return one line for one error: the key, its value, and what is allowed.
+
+    Args:
+        error: The error.
+        location: The tables of the file that lead to the key, and the key.
+        known_keys: All keys that the last of these tables may have.
+    """
+    key = ".".join(location)
+    match error["type"]:
+        case "missing" | "too_short" if location == ["subscription"]:
+            fault = f"at least one table [{key}.NAME] is required"
+        case "missing":
+            fault = "this key is required"
+        case "extra_forbidden":
+            close = difflib.get_close_matches(location[-1], known_keys, 1)
+            advice = f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(known_keys)}"
+            fault = f"unknown key; {advice}"
+        case "literal_error":
+            allowed = str(error["ctx"]["expected"]).replace("'", '"') if "ctx" in error else ""
+            fault = f"{toml(error['input'])} is not allowed; allowed values: {allowed}"
+        case "value_error":
+            fault = error["msg"].removeprefix("Value error, ")
+        case name if name in _TYPES:
+            fault = f"must be {_TYPES[name]}, not {toml(error['input'])}"
+        case _:
+            fault = f"{error['msg'].replace('Input should', 'must')}, not {toml(error['input'])}"
+    return f"{key}: {fault}"
+
+
+def toml(value: object) -> str:
+    """Return a value as the file has it, shortened to 60 characters."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "…"

@@ -1,0 +1,42 @@
+"""The smallest configuration file, and what it leaves to defaults."""
+
+from __future__ import annotations
+
+SHOP = """
+[subscription.shop]
+connection = "host=db dbname=shop"
+publications = ["shop_pub"]
+warehouse = "./lake"
+"""
+
+DEFAULTS = {
+    "slot_name": "shop",
+    "create_slot": True,
+    "enabled": True,
+    "copy_data": True,
+    "binary": True,
+    "streaming": "off",
+    "two_phase": False,
+    "origin": "any",
+    "messages": "log",
+    "disable_on_error": False,
+    "publication_definitions": None,
+    "conflict": "error",
+    "schema_evolution": "evolve",
+    "unrepresentable": "error",
+    "untranslatable_filters": "refuse",
+    "filter_connection": None,
+    "adopt": False,
+    "batch_max_rows": 500_000,
+    "batch_max_bytes": 256 * 1024 * 1024,
+    "batch_max_age_s": 0.5,
+    "max_sync_workers": 2,
+    "wal_receiver_timeout_s": 60,
+    "retry_max_s": 60,
+}
+"""The keys that `SHOP` does not have."""
+
+
+def with_key(line: str) -> str:
+    """`SHOP` with one more key."""
+    return f"{SHOP}{line}\n"
