@@ -106,6 +106,11 @@ class Publisher:
         """A libpq connection string for this database."""
         return self.server.conninfo(self.name)
 
+    @property
+    def version(self) -> int:
+        """The server's major version."""
+        return self._connection.info.server_version // 10000
+
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         """A new connection in autocommit mode; the caller closes it."""
         return self.server.connect(self.name)
@@ -122,13 +127,22 @@ class Publisher:
         """A table's rows, as `text_rows` gives them: for `differences`, where the publisher is the oracle."""
         return text_rows(self.conninfo, table, columns)
 
+    def needs(self, major: int) -> None:
+        """Skip the test on a server before a major version of PostgreSQL."""
+        if self.version < major:
+            pytest.skip(f"needs PostgreSQL {major}")
+
+    def needs_unix_socket(self) -> None:
+        """Skip the test on a server that is reached over TCP."""
+        if not self.server.host.startswith("/"):
+            pytest.skip("needs a Unix socket")
+
     def stream_everything(self) -> None:
         """Have walsenders of this database stream every change at once where streaming = on.
 
         The test is skipped on a server without debug_logical_replication_streaming (before PostgreSQL 16).
         """
-        if self._connection.info.server_version < 160000:
-            pytest.skip("debug_logical_replication_streaming needs PostgreSQL 16")
+        self.needs(16)
         # of the database: a subscription's walreceiver has `options` of its own over those of its connection string
         setting = sql.SQL("ALTER DATABASE {} SET debug_logical_replication_streaming = immediate")
         self._connection.execute(setting.format(sql.Identifier(self.name)))

@@ -70,8 +70,9 @@ def test_a_filter_that_cannot_be_computed_is_refused_before_there_is_a_slot(read
         read("broad", "CREATE PUBLICATION p FOR TABLE t WHERE (id::text ~ E'\\\\y')")
 
 
-def test_a_publication_that_is_not_there(read):
+def test_a_publication_that_is_not_there(read, publisher):
     """PostgreSQL 18 warns of it, and goes on."""
+    publisher.needs(18)
     published, events = read("nowhere")
     assert published.tables == {}
     assert events == ['publication "nowhere" does not exist on the publisher']

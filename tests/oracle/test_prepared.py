@@ -199,6 +199,7 @@ def _wait_for_a_transaction(server) -> None:
 @pytest.mark.parametrize("outcome", ["COMMIT", "ROLLBACK"])
 def test_streamed_and_prepared(server, slot, outcome):
     """Stream Prepare ends it; a message outside of transactions comes between two parts of it, never inside one."""
+    server.needs(16)
     name = slot()
     options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on", "two_phase": True, "messages": True}
     with Walsender(server.conninfo, name, **options) as walsender:
@@ -220,6 +221,7 @@ def test_streamed_and_prepared(server, slot, outcome):
 
 def test_streamed_transaction_comes_from_its_beginning_again(server, slot):
     """However far its parts were confirmed: they are not durable before its end."""
+    server.needs(16)
     name = slot()
     options: dict[str, Any] = {"settings": STREAM_EVERYTHING, "streaming": "on"}
     with server.connect() as writer:

@@ -187,6 +187,8 @@ def test_a_socket_that_is_full_is_waited_for():
 @pytest.fixture(params=[SocketCopyBoth, LibpqCopyBoth])
 def opened(publisher, request) -> Iterator[CopyBoth]:
     """A connection with a slot, and publications all and none, that nothing has been started on."""
+    if request.param is SocketCopyBoth:
+        publisher.needs_unix_socket()
     publisher.execute("CREATE TABLE t (a text); CREATE PUBLICATION p FOR TABLE t")
     with closing(connect(publisher.conninfo, application_name="test", replication=True)) as connection:
         connection.execute(b"CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput")

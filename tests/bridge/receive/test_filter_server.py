@@ -174,7 +174,7 @@ def test_a_server_that_shows_more(table):
     """What its settings have it show beside the tree is not taken for it."""
     shown = ("debug_print_rewritten", "debug_print_plan")
     conninfo = make_conninfo(
-        table.connection.info.dsn, options=" ".join(f"-c {name}=on" for name in (*shown, "log_duration"))
+        table.server._subscription.connection, options=" ".join(f"-c {name}=on" for name in (*shown, "log_duration"))
     )
     with FilterServer(subscription(conninfo)) as server:
         assert server.take("txt ILIKE 'a%'", table.columns, ("public", "rows")).columns == ("txt",)

@@ -148,6 +148,7 @@ def test_nothing_published(asked, publisher):
 
 def test_missing_publication(asked, publisher):
     """From 18 on, where the walsender warns, the others count; before it is named, and if several are, all of them."""
+    publisher.needs(16)
     publisher.execute("CREATE TABLE t (id int); CREATE PUBLICATION there FOR TABLE t")
     asked.version = 180000
     wanted = ["a", "there", 'Not "there"']

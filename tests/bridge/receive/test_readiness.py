@@ -61,6 +61,8 @@ def test_a_pipe():
 @pytest.mark.usefixtures("many_descriptors")
 @pytest.mark.parametrize("way", [LibpqCopyBoth, SocketCopyBoth])
 def test_a_stream(publisher, way):
+    if way is SocketCopyBoth:
+        publisher.needs_unix_socket()
     publisher.execute("CREATE TABLE t (a text); CREATE PUBLICATION p FOR TABLE t")
     with closing(connect(publisher.conninfo, application_name="test", replication=True)) as connection:
         assert connection.pgconn.socket >= BEYOND

@@ -95,6 +95,7 @@ class Silencer:
 @pytest.fixture(params=["socket", "libpq"])
 def silenced(request, publisher, tmp_path: Path, monkeypatch) -> Iterator[tuple[Stream, Silencer]]:
     """A stream through a proxy: read from a Unix socket, or by libpq from a TCP connection."""
+    publisher.needs_unix_socket()  # the proxy's way to the server
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
     made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")

@@ -38,6 +38,7 @@ def often(monkeypatch):
 @pytest.fixture
 def stream(publisher, tmp_path) -> Iterator[Stream]:
     """A stream of the publication p, the table t, with everything streamed and two_phase."""
+    publisher.needs(16)
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
     made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
     made.conninfo = make_conninfo(publisher.conninfo, options=STREAM_EVERYTHING)

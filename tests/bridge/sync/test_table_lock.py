@@ -13,7 +13,8 @@ from bridge.sync.ranges import BlockRange
 from bridge.sync.table_lock import CopySize, HeldTable
 
 SETUP = """
-CREATE TABLE t (id int, pad text STORAGE EXTERNAL, secret text) WITH (autovacuum_enabled = off);
+CREATE TABLE t (id int, pad text, secret text) WITH (autovacuum_enabled = off);
+ALTER TABLE t ALTER pad SET STORAGE EXTERNAL;
 CREATE TABLE root (id int) PARTITION BY RANGE (id);
 CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10);
 CREATE TABLE inner_root PARTITION OF root FOR VALUES FROM (10) TO (1000000) PARTITION BY RANGE (id);
