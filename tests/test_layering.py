@@ -1,7 +1,10 @@
-"""Who may know what: the architecture as rules on imports, read from the source by `ast`.
+"""The architecture as rules on imports, read from the source by `ast`.
 
-An import counts wherever it stands. One under TYPE_CHECKING counts except where a rule says otherwise: who
-only hands a Spark session on may say so in a signature.
+An import counts wherever it stands. An import under TYPE_CHECKING counts, too, except where a rule says otherwise: a
+module that only hands a Spark session on may name its type in a signature.
+
+Three kinds of rules: what the modules of a package may import; what a package must not reach, over any number of
+imports; and that nothing imports itself in a ring.
 """
 
 from __future__ import annotations
@@ -9,13 +12,20 @@ from __future__ import annotations
 import ast
 import sys
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ROOT = Path(__file__).parents[1]
 SOURCES = ("benchmarks", "bridge", "fuzz", "protocol", "sql")
+
+Graph = dict[str, set[str]]
+"""Which modules (or rooms) import which."""
 
 
 class Rule(NamedTuple):
@@ -109,6 +119,16 @@ RULES = (
         ),
     ),
     Rule(
+        ("bridge/rowfilter/*",),
+        frozenset({"bridge.publication"}),
+        "what is published and how a filter is computed share no import",
+    ),
+    Rule(
+        ("bridge/publication/*",),
+        frozenset({"bridge.rowfilter"}),
+        "what is published and how a filter is computed share no import",
+    ),
+    Rule(
         ("bridge/*",),
         frozenset({"select.select"}),
         "select takes no descriptor beyond 1023: `readiness` waits by poll",
@@ -130,6 +150,29 @@ RULES = (
         "one module knows the path that is measured, others how changes are applied and how tables are copied",
         exempt=("benchmarks/receiver.py", "benchmarks/filter_cost.py", "benchmarks/copy.py"),
     ),
+)
+
+
+class Unreachable(NamedTuple):
+    """No module of `package` reaches any of `names` when it is imported, over any number of imports."""
+
+    package: str
+    names: frozenset[str]
+    why: str
+
+
+_SPARK = frozenset({"pyspark", "delta", "py4j"})
+UNREACHABLE = (
+    Unreachable("protocol", frozenset({"bridge", "psycopg", "structlog", *_SPARK}), "bytes and values only"),
+    Unreachable("bridge.sqltext", frozenset({"psycopg", *_SPARK}), "text and its parse tree only"),
+    Unreachable("bridge.publication", frozenset({"psycopg", *_SPARK}), "PostgreSQL's rules, pure"),
+    Unreachable("bridge.apply.target", frozenset({"psycopg", *_SPARK}), "columns as Arrow types"),
+    Unreachable("bridge.apply.effects", frozenset({"psycopg", *_SPARK}), "net effects in Arrow"),
+    Unreachable("bridge.apply.evolution", frozenset({"psycopg", *_SPARK}), "plans, not their execution"),
+    Unreachable("bridge.apply.batch", frozenset({"psycopg", *_SPARK}), "changes in Arrow"),
+    Unreachable("bridge.track", frozenset({"psycopg", *_SPARK}), "the command line reads the catalog without Spark"),
+    Unreachable("bridge.receive", _SPARK, "the server's side; commands ask it without Spark"),
+    Unreachable("bridge.commands", _SPARK, "commands answer without waiting for Spark"),
 )
 
 
@@ -186,6 +229,117 @@ def violations(path: str, source: str) -> list[str]:
             if covered is not rule.only:
                 found.append(f"{path} uses {name}: {rule.why}")
     return found
+
+
+# --- the graph of imports ---------------------------------------------------------------------------------------------
+
+
+def dotted(path: str) -> str:
+    """A module's name: `bridge/track/skip.py` is `bridge.track.skip`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(sources: Mapping[str, str], *, in_types: bool) -> Graph:
+    """What each module imports: modules among `sources` by their whole name, others by the name of their package."""
+    names = {dotted(path) for path in sources}
+    graph: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        own = dotted(path)
+        found = set()
+        for name in uses(path, source, in_types=in_types):
+            parts = name.split(".")
+            heads = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+            found.add(next((head for head in heads if head in names), parts[0]))
+        graph[own] = found - {own}
+    return graph
+
+
+def reached(graph: Graph, start: str) -> dict[str, str]:
+    """Everything that a module imports, over any number of imports; each with the module that imports it."""
+    found: dict[str, str] = {}
+    waiting = [start]
+    while waiting:
+        module = waiting.pop()
+        # importing a.b.c runs a and a.b first
+        above = {module.rsplit(".", length)[0] for length in range(1, module.count(".") + 1)}
+        for name in (graph.get(module, set()) | above.intersection(graph)) - found.keys() - {start}:
+            found[name] = module
+            waiting.append(name)
+    return found
+
+
+def ring(graph: Graph) -> list[str]:
+    """Modules that import each other in a ring; empty where there is none."""
+    left = {node: set(targets) & graph.keys() for node, targets in graph.items()}
+    while free := [node for node, targets in left.items() if not targets]:
+        left = {node: targets - set(free) for node, targets in left.items() if node not in free}
+    if not left:
+        return []
+    path = [next(iter(left))]
+    while path[-1] not in path[:-1]:
+        path.append(min(left[path[-1]]))
+    return path[path.index(path[-1]) :]
+
+
+def rooms(graph: Graph) -> Graph:
+    """The same by rooms: a folder without folders in it is a room, and so is a module beside folders."""
+    folders = {module.rsplit(".", 1)[0] for module in graph if "." in module}
+    leaves = {folder for folder in folders if not any(other.startswith(f"{folder}.") for other in folders)}
+
+    def room(module: str) -> str:
+        folder = module.rpartition(".")[0]
+        return folder if folder in leaves else module
+
+    found: dict[str, set[str]] = {}
+    for module, targets in graph.items():
+        found.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})
+    return found
+
+
+@cache
+def whole_graph(*, in_types: bool) -> Graph:
+    """What each source file imports."""
+    return imports({path: (ROOT / path).read_text(encoding="utf-8") for path in modules()}, in_types=in_types)
+
+
+@pytest.mark.parametrize("rule", UNREACHABLE, ids=lambda rule: rule.package)
+def test_what_a_package_never_reaches(rule):
+    graph = whole_graph(in_types=False)
+    members = [module for module in graph if module == rule.package or module.startswith(f"{rule.package}.")]
+    assert members
+    for module in members:
+        above = reached(graph, module)
+        found = {f"{module} reaches {name}, imported by {above[name]}" for name in rule.names & above.keys()}
+        assert found == set(), rule.why
+
+
+def test_no_module_imports_itself_in_a_ring():
+    assert ring(whole_graph(in_types=True)) == []
+
+
+def test_no_room_imports_itself_in_a_ring():
+    assert ring(rooms(whole_graph(in_types=True))) == []
+
+
+def test_a_ring_and_what_is_reached_are_seen():
+    """The rules bite, on small examples."""
+    paths = {
+        "a/__init__.py": "",
+        "a/x.py": "from a.y import f",
+        "a/y.py": "if TYPE_CHECKING:\n    import a.x",
+        "b/z.py": "def f():\n    from a import x",
+        "b/w.py": "import b.z\nfrom pyspark.sql import types",
+    }
+    graph = imports(paths, in_types=True)
+    assert ring(graph) == ["a.x", "a.y", "a.x"]
+    assert ring(imports(paths, in_types=False)) == []
+    assert reached(graph, "b.w") == {"b.z": "b.w", "pyspark": "b.w", "a.x": "b.z", "a.y": "a.x", "a": "a.x"}
+    crossing = {"a/x.py": "import b.z", "b/z.py": "import c.v", "b/w.py": "", "c/v.py": "import a.u", "a/u.py": ""}
+    assert ring(imports(crossing, in_types=True)) == []
+    assert ring(rooms(imports(crossing, in_types=True))) == ["a", "b", "c", "a"]
+
+
+# --- the rules of each module -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", modules())
