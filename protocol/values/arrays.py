@@ -1,6 +1,6 @@
-"""Arrays -> Arrow lists, in both forms; what is in them is read by the reader of their elements.
+"""Arrays in both forms -> Arrow lists; their elements are read by the reader of the element type.
 
-One-dimensional arrays whose lower bound is 1 only: of others the column can hold none. An empty one has no bounds.
+A column holds only arrays of one dimension whose lower bound is 1; an empty array has no bounds.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
 OTHER_LOWER_BOUND: Final = "the column holds arrays whose lower bound is 1 only"
 
-_HEADER_BYTES: Final = 12  # dimensions, whether there are NULLs, element type
+_HEADER_BYTES: Final = 12  # number of dimensions, flag for NULLs, element type
 _ONE_DIMENSION_BYTES: Final = 20  # and the number of elements, the lower bound
 _MAX_DIMENSIONS: Final = 6  # MAXDIM
 _LENGTH_BYTES: Final = 4
-_FEW_ARRAYS: Final = 16  # of fewer, a step of NumPy per element costs more than one of Python for each
+_FEW_ARRAYS: Final = 16  # with fewer arrays, NumPy's steps cost more than Python's
 _SHOWN_BYTES: Final = 60
 _SHOWN_ELEMENTS: Final = 10
 _LENGTH: Final = struct.Struct(">i")
@@ -53,7 +53,7 @@ _BOUNDS: Final = re.compile(rb"\[(-?\d+):-?\d+\](?:\[-?\d+:-?\d+\])*=")
 
 
 class _Elements(NamedTuple):
-    """The elements of several arrays: of array i those from offsets[i] to offsets[i + 1]."""
+    """The elements of several arrays; array i has those from offsets[i] to offsets[i + 1]."""
 
     offsets: Ints
     values: ValueArray
@@ -63,7 +63,7 @@ class _Elements(NamedTuple):
 def _lists(
     found: _Elements, nulls: Bools | None, type_: ColumnType, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
-    """Make lists of the elements; what is wrong with an element is wrong with its array."""
+    """Make lists of the elements; a fault of an element becomes one of its array."""
     offsets, values, null = found
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element
@@ -83,19 +83,19 @@ def _lists(
 
 
 def _owner(bounds: Ints, place: int) -> int:
-    """Which of the stretches between the bounds has this place in it."""
+    """The index of the interval between two bounds that contains this place."""
     return int(np.searchsorted(bounds, place, side="right")) - 1
 
 
 def _counted(counts: Ints | Bools) -> Ints:
-    """How many came before each, and all of them at the end."""
+    """The sum of the counts before each item, and at the end the sum of all."""
     before = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=before[1:])
     return before
 
 
 def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Callable[[int], str]) -> Bools | None:
-    """What is to become NULL of the arrays of several dimensions, and of those that do not start at 1."""
+    """Refuse arrays of several dimensions, and those that do not start at 1; return which are to become NULL."""
     refused = nested | shifted
     return refuse(refused, policy, text_of, MORE_DIMENSIONS if nested[refused.argmax()] else OTHER_LOWER_BOUND)
 
@@ -104,7 +104,7 @@ def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Cal
 
 
 def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
-    """`{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
+    """Read `{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
     braced, shifted = _without_bounds(values)
     first, ends = braced.data[braced.starts], braced.starts + braced.lengths
     wrong = (braced.lengths < 2) | (first != _OPEN) | (braced.data[ends - 1] != _CLOSE)
@@ -124,11 +124,11 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, re
 
 
 def _no_array(values: ValueArray, index: int) -> MalformedValue:
-    return MalformedValue(index, f"{values.show(index)} is no array")
+    return MalformedValue(index, f"{values.show(index)} is not an array")
 
 
 def _without_bounds(values: ValueArray) -> tuple[ValueArray, Bools]:
-    """The values from their braces on, and whether the bound of the first dimension that stood before is not 1."""
+    """Strip the bounds before the braces; return the rest, and whether the first dimension's lower bound is not 1."""
     shifted = np.zeros(len(values), np.bool_)
     bounded = np.flatnonzero((values.data[values.starts] == ord("[")) & (values.lengths > 0))
     if not len(bounded):
@@ -145,7 +145,7 @@ def _without_bounds(values: ValueArray) -> tuple[ValueArray, Bools]:
 
 
 class _NoElementsError(Exception):
-    """The text cannot be cut into elements; `place` is that of the fault in it."""
+    """The text cannot be divided into elements; `place` is the position of the fault."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -196,11 +196,11 @@ def _split(bounds: Ints, content: Bytes, delimiter: int) -> _Elements:
 
 
 def _escapes(content: Bytes) -> Ints:
-    """Indices of the backslashes that escape what follows them: in a run of backslashes every other one."""
+    """Indices of the backslashes that escape the next character: of consecutive backslashes every other one."""
     places = np.flatnonzero(content == _BACKSLASH)
-    run_starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
-    run_start = np.repeat(run_starts, np.diff(run_starts, append=len(places)))
-    escaping: Ints = places[(np.arange(len(places)) - run_start) % 2 == 0]
+    firsts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    first = np.repeat(firsts, np.diff(firsts, append=len(places)))
+    escaping: Ints = places[(np.arange(len(places)) - first) % 2 == 0]
     return escaping
 
 
@@ -210,7 +210,7 @@ def _escapes(content: Bytes) -> Ints:
 def read_binary(
     values: ValueArray, type_: ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
-    """A header, which must name the type element_oid, then each element with its length, -1 for NULL."""
+    """Read a header, which must name the type element_oid, then each element with its length, -1 for NULL."""
     header = values.blocks(_ONE_DIMENSION_BYTES).view(">i4").astype(np.int64)
     dimensions, found_oid = header[:, 0], header[:, 2] & 0xFFFFFFFF
     room = (values.lengths - _ONE_DIMENSION_BYTES) // _LENGTH_BYTES
@@ -241,7 +241,7 @@ def read_binary(
 
 
 def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Reader) -> str:
-    """An array for a message: its bounds if they are not 1, its first elements, in braces but without quotes."""
+    """An array's text for a message: bounds if they are not 1, the first elements, in braces but without quotes."""
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element
     raw = values.raw(index)
@@ -261,7 +261,7 @@ def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Read
                 raise _overrun(index, len(shown))
     except (struct.error, BadValueError):
         return f"\\x{raw[:_SHOWN_BYTES].hex()}"
-    rows = [math.prod(sizes[i:]) for i in range(dimensions)]  # elements of a row of each dimension
+    rows = [math.prod(sizes[i:]) for i in range(dimensions)]  # number of elements in a row of each dimension
     for i, text in enumerate(shown):
         opened, closed = (sum(place % row == 0 for row in rows) for place in (i, i + 1))
         shown[i] = "{" * opened + text + "}" * closed
@@ -276,7 +276,7 @@ def _find_elements(arrays: ValueArray, sizes: Ints) -> tuple[Ints, Ints]:
     first = arrays.starts + _ONE_DIMENSION_BYTES
     ends = arrays.starts + arrays.lengths
     offsets = _counted(sizes)
-    # Arrays of a type of fixed width, without NULLs, need no walk: each length is found where it must be.
+    # Without NULLs, arrays of a type of fixed width need no walk: the position of each length is known.
     width = np.maximum(numbers_at(data, first, "i4"), 0).astype(np.int64)
     stride = _LENGTH_BYTES + width
     if (first + sizes * stride == ends).all():
@@ -323,4 +323,4 @@ def _walk(data: Bytes, places: Ints, ends: Ints, sizes: Ints, offsets: Ints) -> 
 
 
 def _overrun(index: int, nth: int) -> MalformedValue:
-    return MalformedValue(index, f"element {nth + 1} has a length that its array has no room for")
+    return MalformedValue(index, f"element {nth + 1} has a length that exceeds its array")

@@ -1,7 +1,6 @@
-"""Values in binary form -> Arrow arrays, by kind: what the types' send functions write.
+"""Values in binary form, as the types' send functions write them -> Arrow arrays, by kind.
 
-A string column gets exactly the text that the type's output function would have given; the forms are those
-of `src/backend/utils/adt`.
+A string column gets exactly the text of the type's output function. Source: `src/backend/utils/adt`.
 """
 
 from __future__ import annotations
@@ -67,23 +66,23 @@ def _numbers(values: ValueArray, type_: ColumnType) -> npt.NDArray[Any]:
 
 
 def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """One byte, 0 or 1."""
+    """Read one byte, 0 or 1."""
     values.expect_length(1, "bool")
     found = values.data[values.starts]
     if (found > 1).any():
         index = int((found > 1).argmax())
-        raise MalformedValue(index, f"bool of value {found[index]}")
+        raise MalformedValue(index, f"bool of value {found[index]}, expected 0 or 1")
     return pa.array(found == 1)
 
 
 def read_number(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """A number of the Arrow type's own layout; an oid, which is unsigned, becomes wider."""
+    """Read numbers that have the Arrow type's layout; an oid, which is unsigned, becomes wider."""
     found = _numbers(values, type_)
     return primitive(type_.arrow, found.astype(np.int64) if type_.kind is Kind.OID else found)
 
 
 def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """As numbers; every NaN becomes the one that the text form gives."""
+    """Read floats; every NaN becomes the one that the text form gives."""
     found = _numbers(values, type_)
     if (nan := np.isnan(found)).any():
         found[nan] = np.nan
@@ -91,21 +90,21 @@ def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) 
 
 
 def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """The bytes."""
+    """Read the bytes as they are."""
     return values.gather()
 
 
 def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """Days since 2000-01-01; the least and the greatest number are the infinities."""
+    """Read days since 2000-01-01; the least and the greatest number are the infinities."""
     days = _numbers(values, type_)
     outside = (days < MIN_DAYS - _DAYS_1970_TO_2000) | (days > MAX_DAYS - _DAYS_1970_TO_2000)
     nulls = refuse(outside, policy, lambda i: output.date_text(values.raw(i)), OUTSIDE_YEARS)
-    days += _DAYS_1970_TO_2000  # what wraps around is refused
+    days += _DAYS_1970_TO_2000  # values that wrap around were refused
     return primitive(type_.arrow, days, nulls)
 
 
 def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """Microseconds since 2000-01-01 00:00 (UTC); the least and the greatest number are the infinities."""
+    """Read microseconds since 2000-01-01 00:00 (UTC); the least and the greatest number are the infinities."""
     text = output.timestamp_text if type_.kind is Kind.TIMESTAMP else output.timestamptz_text
     usecs = _numbers(values, type_)
     outside = (usecs < MIN_USECS - _USECS_1970_TO_2000) | (usecs > MAX_USECS - _USECS_1970_TO_2000)
@@ -115,7 +114,7 @@ def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentabl
 
 
 def read_versioned(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """The byte 1, then the text (jsonb, jsonpath)."""
+    """Read the byte 1, then the text (jsonb, jsonpath)."""
     wrong = (values.lengths < 1) | (values.data[values.starts] != 1)
     if wrong.any():
         raise MalformedValue(int(wrong.argmax()), "it does not start with the version, a byte of value 1")
@@ -123,13 +122,13 @@ def read_versioned(values: ValueArray, _type: ColumnType, _policy: Unrepresentab
 
 
 def read_char(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """A `"char"`: one byte."""
+    """Read a `"char"`: one byte."""
     values.expect_length(1, '"char"')
     return _CHARS.take(pa.array(values.data[values.starts]))
 
 
 def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """A uuid, macaddr or macaddr8: its bytes in hexadecimal, with separators."""
+    """Read a uuid, macaddr or macaddr8: its bytes in hexadecimal, with separators."""
     pattern = np.frombuffer(_PATTERN[type_.kind].encode(), np.uint8)
     digits = np.flatnonzero(pattern == ord("h"))
     width = len(digits) // 2
@@ -140,7 +139,7 @@ def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresent
 
 
 def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """A number of bits, then the bits, the first in the highest place of the first byte."""
+    """Read the number of bits, then the bits, the first in the highest place of the first byte."""
     bits = values.numbers("i4").astype(np.int64)
     wrong = (values.lengths < 4) | (bits < 0) | ((bits + 7) // 8 != values.lengths - 4)
     if wrong.any():
@@ -151,17 +150,17 @@ def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) ->
 
 
 def read_unsigned(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """An xid, cid or xid8: an unsigned number, as its digits."""
+    """Read an xid, cid or xid8, an unsigned number, as its digits."""
     return pa.array(_numbers(values, type_)).cast(pa.string())
 
 
 def read_time(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """Microseconds since midnight."""
+    """Read microseconds since midnight."""
     return _clock(_numbers(values, type_))
 
 
 def read_timetz(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """Microseconds since midnight, and the zone in seconds west of UTC."""
+    """Read microseconds since midnight, and the zone in seconds west of UTC."""
     values.expect_length(12, "timetz")
     zones, zone_of = np.unique(values.numbers("i4", 8), return_inverse=True)
     texts = pa.array([output.zone_text(int(zone)) for zone in zones], pa.string())
@@ -173,7 +172,7 @@ def _clock(usecs: npt.NDArray[np.int64]) -> pa.Array:
     outside = (usecs < 0) | (usecs > output.USECS_PER_DAY)
     if outside.any():
         index = int(outside.argmax())
-        raise MalformedValue(index, f"{usecs[index]} microseconds is no time of day")
+        raise MalformedValue(index, f"{usecs[index]} microseconds is not a time of day")
     midnight = usecs == output.USECS_PER_DAY  # 24:00:00, which Arrow does not have
     written = primitive(pa.time64("us"), np.where(midnight, 0, usecs)).cast(pa.string())
     trimmed = pc.utf8_rtrim(pc.utf8_rtrim(written, "0"), ".")  # all have six digits after the point

@@ -1,8 +1,8 @@
-"""Numerics in binary form -> decimals, or PostgreSQL's text of them.
+"""Numerics in binary form -> decimals, or their text as PostgreSQL writes it.
 
-The form of `numeric_send`: four 16-bit numbers, then digits to base 10000. The first digit counts
-10000 ** weight, each further one 1/10000 of the one before; zeros at both ends are left out, so a value may
-have fewer digits than its weight and its display scale (digits after the decimal point) span.
+The form of `numeric_send`: four 16-bit numbers (number of digits, weight, sign, display scale), then digits to base
+10000. The first digit counts 10000 ** weight, each further one 1/10000 of the one before. Zeros at both ends are left
+out, so a value may have fewer digits than its weight and its display scale (decimal digits after the point) span.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _HEADER_BYTES: Final = 8
 _MAX_DSCALE: Final = 0x3FFF
 _MAX_DIGIT: Final = 9999
 _INT64_PRECISION: Final = 18
-_MOST_DIGITS: Final = 6  # to base 10000: 18 decimal digits around a point touch no more
+_MOST_DIGITS: Final = 6  # to base 10000; 18 decimal digits around a point need at most so many
 _MAX_PLACE: Final = 5
 _SHOWN_BYTES: Final = 40
-_MAX_TEXT_BYTES: Final = 1 << 30  # of all values together; the server has no longer text (MaxAllocSize)
-_TEXT_BYTES_AT_ONCE: Final = 1 << 24  # what is made on the way takes a dozen times as much
+_MAX_TEXT_BYTES: Final = 1 << 30  # of all values together; the server makes no longer text (MaxAllocSize)
+_TEXT_BYTES_AT_ONCE: Final = 1 << 24  # intermediate results take a dozen times as much
 
 _KNOWN_SIGNS: Final = np.isin(np.arange(1 << 16), [0, NUMERIC_NEG, *NUMERIC_SPECIAL])
 _FOUR_CHARACTERS: Final = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
@@ -62,7 +62,7 @@ class _Header(NamedTuple):
 
 def _read_header(values: ValueArray) -> _Header:
     fields = values.blocks(_HEADER_BYTES).view(">i2").astype(np.int64)
-    # 131072 digits before the point are 32768 to base 10000: their number is sent in 16 bits without a sign
+    # 131072 digits before the point are 32768 to base 10000: the number of digits is unsigned
     header = _Header(fields[:, 0] & 0xFFFF, fields[:, 1], fields[:, 2] & 0xFFFF, fields[:, 3])
     wrong = (
         (values.lengths != _HEADER_BYTES + 2 * header.ndigits)
@@ -77,11 +77,11 @@ def _read_header(values: ValueArray) -> _Header:
 
 
 def _no_numeric(values: ValueArray, index: int, label: str) -> MalformedValue:
-    return MalformedValue(index, f"\\x{values.raw(index)[:_SHOWN_BYTES].hex()} is no {label}")
+    return MalformedValue(index, f"\\x{values.raw(index)[:_SHOWN_BYTES].hex()} is not a valid {label}")
 
 
 def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """Numerics of a precision and scale that decimal128 has."""
+    """Read numerics whose precision and scale decimal128 can have."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
     refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
@@ -91,17 +91,23 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
         if type_.arrow.precision <= _INT64_PRECISION:
             return _decimals(some, of_some, type_.arrow)
         texts = _texts(some, of_some)
-        return attempt(lambda t: to_decimal(t, type_.arrow), texts, lambda i: f"{texts[i]} is no {type_.arrow}")
+        return attempt(
+            lambda t: to_decimal(t, type_.arrow), texts, lambda i: f"{texts[i]} is not a valid {type_.arrow}"
+        )
 
     return read_selected(values, ~special, type_.arrow, read)
 
 
 class _Places(NamedTuple):
-    """What digits to base 10000 are worth in a column of one precision and scale of up to 18 digits.
+    """The worth of digits to base 10000 in a column of one precision and scale of up to 18 digits.
 
-    By place, 0 for the last that the scale reaches into: what a digit there counts in units of the scale,
-    and the greatest digit that the precision allows. Of the digit in place 0 only a part is within the
-    scale, `below` of its units making up one of the scale's.
+    Places count from 0, the last that the scale reaches into. Only a part of the digit in place 0 is within the scale.
+
+    Attributes:
+        groups_after_point: Number of places after the point.
+        below: How many units of place 0 make up one unit of the scale.
+        worth: By place: the units of the scale that a digit's unit counts.
+        greatest: By place: the greatest digit that the precision allows.
     """
 
     groups_after_point: int
@@ -122,7 +128,7 @@ def _places(precision: int, scale: int) -> _Places:
 
 
 def _decimals(values: ValueArray, header: _Header, arrow: pa.DataType) -> pa.Array:
-    """Sum up digits times their worth; each term is below 10 ** 18, so 64 bits hold what they sum up to."""
+    """Sum up digits times their worth; each term is below 10 ** 18, so 64 bits hold the sum."""
     places = _places(arrow.precision, arrow.scale)
     digits = values.blocks(_HEADER_BYTES + 2 * _MOST_DIGITS).view(">i2")[:, _HEADER_BYTES // 2 :]
     total = np.zeros(len(values), np.int64)
@@ -143,14 +149,14 @@ def _decimals(values: ValueArray, header: _Header, arrow: pa.DataType) -> pa.Arr
     if wrong.any():
         raise _no_numeric(values, int(wrong.argmax()), f"numeric({arrow.precision},{arrow.scale})")
     np.negative(total, out=total, where=header.sign == NUMERIC_NEG)
-    halves = np.empty((len(values), 2), np.int64)  # of 128 bits, the lower first
+    halves = np.empty((len(values), 2), np.int64)  # the halves of 128 bits, the lower first
     halves[:, 0] = total
     halves[:, 1] = total >> 63
     return primitive(arrow, halves)
 
 
 def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """Any numerics, as the text of `numeric_out`."""
+    """Read any numerics as the text of `numeric_out`."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
     if not special.any():
@@ -163,8 +169,8 @@ def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable
 def _texts(values: ValueArray, header: _Header) -> pa.Array:
     """Write each value into a block of its own: a sign, groups of four digits, a point, more groups.
 
-    There is a group before the point at least. Of the block the part to be shown is taken: it starts with
-    the first group's first digit that is not zero, or its last; a minus sign is put in front of that.
+    At least one group stands before the point. The text is a part of the block: it starts with the first group's first
+    digit that is not zero, or with its last digit; a minus sign is put in front of that.
     """
     before = np.maximum(header.weight, 0) + 1
     groups = before + (header.dscale + 3) // 4
@@ -195,11 +201,11 @@ def _texts_of_halves(values: ValueArray, header: _Header) -> pa.Array:
 
 
 def _write_groups(values: ValueArray, header: _Header, text: Bytes, blocks: Ints, before: Ints, groups: Ints) -> Ints:
-    """Write the groups of all values, leaving room for the points, and return each value's first."""
+    """Write the groups of all values, leaving room for the points, and return each value's first group."""
     owner = np.repeat(np.arange(len(values)), groups)
     first = np.cumsum(groups) - groups
     nth = np.arange(len(owner)) - first[owner]
-    # Groups the value has no digit for are zeros left out, in front (weight below 0) or at the end.
+    # A group without a digit is zero, left out in front (weight below 0) or at the end.
     which = nth + (header.weight + 1 - before)[owner]
     stored = np.flatnonzero((which >= 0) & (which < header.ndigits[owner]))
     digit = np.zeros(len(owner), np.int64)

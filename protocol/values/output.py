@@ -1,8 +1,8 @@
-"""PostgreSQL's output functions for one value in binary form, under the session settings pgbridge makes.
+"""PostgreSQL's output functions, for one value in binary form.
 
-Each takes the value's bytes and returns the text that the server would send, with DateStyle ISO,
-IntervalStyle postgres and TimeZone UTC. They serve types too rare to be worth a bulk reader, the bounds of
-ranges, and messages about values that no column holds. They raise ValueError for bytes of another form.
+Each takes the value's bytes and returns the text that the server would send with pgbridge's session settings:
+DateStyle ISO, IntervalStyle postgres and TimeZone UTC. They read types that are too rare for a bulk reader and the
+bounds of ranges, and show values that no column can hold. They raise ValueError for bytes of another form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USECS_PER_DAY: Final = 86_400 * USECS_PER_SECOND
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-# numeric.c; the sign's upper bits also tell the values that are no numbers
+# numeric.c: the field of the sign also marks the values that are not numbers
 NUMERIC_NEG: Final = 0x4000
 NUMERIC_SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 
@@ -65,7 +65,7 @@ def _timestamp(raw: bytes, zone: str) -> str:
 
 
 def _date_and_era(days: int) -> tuple[str, str]:
-    """`j2date`, Fliegel and Van Flandern's way from a Julian day to a date; year 0 is 1 BC."""
+    """`j2date`: from a Julian day to a date, by Fliegel and Van Flandern's algorithm; the year 0 is 1 BC."""
     julian = days + _JULIAN_OF_2000 + 32_044
     quad, rest = divmod(4 * julian + 3, 146_097)
     year, rest = divmod(4 * (rest // 4) + 3, 1_461)
@@ -105,7 +105,7 @@ def interval_text(raw: bytes) -> str:
 
 
 def zone_text(seconds_west: int) -> str:
-    """A timetz's zone: its displacement, of which the sign counts westwards on the wire."""
+    """A timetz's zone, which is sent as seconds west of UTC."""
     seconds = abs(seconds_west)
     text = f"{'-' if seconds_west > 0 else '+'}{seconds // 3600:02}"
     if seconds % 3600:
@@ -126,7 +126,7 @@ def inet_text(raw: bytes) -> str:
 
 
 def _ipv6_text(address: bytes) -> str:
-    """`pg_inet_net_ntop` writes the last 32 bits as IPv4 after ::ffff: and, unlike Python, after :: alone."""
+    """`pg_inet_net_ntop`: writes the last 32 bits as IPv4 after ::ffff: and, unlike Python, after :: alone."""
     words = struct.unpack(">8H", address)
     compatible = not any(words[:6]) and words[6] != 0
     if compatible or (not any(words[:5]) and words[5] == 0xFFFF):
@@ -173,7 +173,7 @@ SUBTYPE_OUTPUT: Final[Mapping[Kind, Callable[[bytes], str]]] = {
     Kind.TIMESTAMP: timestamp_text,
     Kind.TIMESTAMPTZ: timestamptz_text,
 }
-"""One for each of `types.RANGE_SUBTYPES`."""
+"""The output functions of `types.RANGE_SUBTYPES`."""
 
 _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _LOWER_INFINITE, _UPPER_INFINITE = 1, 2, 4, 8, 16
 _FLAGS: Final = 0x1F
@@ -221,5 +221,5 @@ def _counted(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _quoted(bound: str) -> str:
-    """`range_bound_escape`; no output of the subtypes above has a quote or a backslash to be doubled."""
+    """`range_bound_escape`; the subtypes above never have a quote or a backslash to be doubled."""
     return f'"{bound}"' if " " in bound else bound

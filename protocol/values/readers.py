@@ -1,4 +1,4 @@
-"""The reader for each kind of type and each form of value: where `columns` and `copy` meet the types."""
+"""Read values of any type in either form: chooses the reader by the type's kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """An array of type_.arrow of values in text form, none of them NULL.
+    """Read values in text form, none of them NULL, into an array of type_.arrow.
 
     Raises:
-        MalformedValue: A value is not in the form of its type's output.
+        MalformedValue: A value does not have the form of its type's output function.
         UnheldValue: The policy is "error", and the Arrow type cannot hold a value.
     """
     if not len(values):
@@ -28,14 +28,14 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
 
 
 def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """An array of type_.arrow of values in binary form, none of them NULL.
+    """Read values in binary form, none of them NULL, into an array of type_.arrow.
 
-    Of a type that is not read in binary form the values are taken to be its text (`copy.copy_expression`).
+    If the type is not read in binary form, the values must be its text (`copy.copy_expression`).
 
     Raises:
-        MalformedValue: A value is not in the form of its type's send function.
+        MalformedValue: A value does not have the form of its type's send function.
         UnheldValue: The policy is "error", and the Arrow type cannot hold a value.
-        TooLargeError: The values together have more text than one array should hold.
+        TooLargeError: The values together have more text than one array can hold.
     """
     if not len(values):
         return pa.nulls(0, type_.arrow)

@@ -1,8 +1,8 @@
 """Values in text form -> Arrow arrays, by kind.
 
-The text is what PostgreSQL's output functions write with DateStyle ISO, IntervalStyle postgres,
-extra_float_digits 1, bytea_output hex and TimeZone UTC. Other forms that its input functions would read are
-malformed here. Strings are taken as they come: their text is the value.
+The text must be in the form of PostgreSQL's output functions with DateStyle ISO, IntervalStyle postgres,
+extra_float_digits 1, bytea_output hex and TimeZone UTC; other forms that its input functions accept are malformed here.
+The value of a string column is the text itself.
 """
 
 from __future__ import annotations
@@ -52,56 +52,56 @@ _FORM: Final[Mapping[Kind, re.Pattern[bytes]]] = {
 }
 
 _NO_BYTE: Final = 0x100
-_BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecimal digits read as a number
+_BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecimal digits, read as a 16-bit number
 _BYTE_OF_PAIR[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
 
 
 def read_string(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """Any type whose column is a string."""
+    """Read any type whose column is a string."""
     return values.text()
 
 
 def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """`t` or `f`."""
+    """Read `t` or `f`."""
     first = values.data[values.starts]
     wrong = (values.lengths != 1) | ((first != ord("t")) & (first != ord("f")))
     if wrong.any():
         index = int(wrong.argmax())
-        raise MalformedValue(index, f"{values.show(index)} is no boolean")
+        raise MalformedValue(index, f"{values.show(index)} is not a valid boolean")
     return pa.array(first == ord("t"))
 
 
 def read_integer(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """Decimal digits with an optional minus sign."""
+    """Read decimal digits with an optional minus sign."""
     numbers = _cast_digits(values, type_)
     if type_.kind is Kind.OID:
         outside = pc.or_(pc.less(numbers, 0), pc.greater(numbers, 0xFFFFFFFF)).to_numpy(zero_copy_only=False)
         if outside.any():
             index = int(outside.argmax())
-            raise MalformedValue(index, f"{values.show(index)} is no oid")
+            raise MalformedValue(index, f"{values.show(index)} is not a valid oid")
     return numbers
 
 
 def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    """The shortest digits that name the number, `NaN`, `Infinity` or `-Infinity`."""
+    """Read the shortest digits that denote the number, `NaN`, `Infinity` or `-Infinity`."""
     return _cast(values.gather(pa.string()), values, type_)
 
 
 def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """Digits with as many after the point as the type has; `NaN`, and infinities from no known server."""
+    """Read digits, with as many after the point as the type has, or `NaN`; no known server sends infinities."""
     first = values.data[values.starts]
     special = (values.lengths == 3) & (first == ord("N")) | (values.lengths >= 8) & (
         (first == ord("I")) | (values.data[values.starts + 1] == ord("I"))
     )
     for index in np.flatnonzero(special).tolist():
         if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
-            raise MalformedValue(index, f"{values.show(index)} is no numeric")
+            raise MalformedValue(index, f"{values.show(index)} is not a valid numeric")
     refuse(special, policy, values.show, NOT_A_DECIMAL)
     return read_selected(values, ~special, type_.arrow, lambda some: _cast_digits(some, type_, to_decimal))
 
 
 def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Cast digits to decimals; raises ArrowInvalid where Arrow would, and where it would wrap around."""
+    """Cast digits to decimals; raise ArrowInvalid where Arrow does, and where it would wrap around."""
     if pc.max(pc.binary_length(texts)).as_py() > _MOST_DECIMAL_DIGITS:
         significant = pc.utf8_ltrim(texts, "-0.")
         digits = pc.subtract(pc.binary_length(significant), pc.count_substring(significant, "."))
@@ -111,46 +111,46 @@ def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
-    r"""`\x` and two lower-case hexadecimal digits for each byte."""
+    r"""Read `\x` and two lower-case hexadecimal digits for each byte."""
     wrong = (values.lengths < 2) | (values.lengths % 2 != 0) | (values.numbers("u2") != 0x5C78)
     if wrong.any():
         index = int(wrong.argmax())
-        raise MalformedValue(index, f"{values.show(index)} is no bytea in hexadecimal form")
+        raise MalformedValue(index, f"{values.show(index)} is not a bytea in hexadecimal form")
     offsets, digits = flat(values.without_prefix(2).gather())
     content = _BYTE_OF_PAIR[digits.view(np.uint16)]
     if content.max(initial=0) == _NO_BYTE:
         place = 2 * (content == _NO_BYTE).argmax()
         index = int(np.searchsorted(offsets, place, side="right")) - 1
-        raise MalformedValue(index, f"{values.show(index)} has a character that is no hexadecimal digit")
+        raise MalformedValue(index, f"{values.show(index)} has a character that is not a hexadecimal digit")
     return strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
 def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """`YYYY-MM-DD`; only dates of other years, and infinities, are longer or shorter."""
+    """Read `YYYY-MM-DD`; only infinities and dates outside of years 1 to 9999 have another length."""
     return _read_temporal(values, values.lengths == 10, type_, policy)
 
 
 def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """`YYYY-MM-DD HH:MM:SS[.ffffff]`, and `+00` or another zone if it is a timestamptz."""
+    """Read `YYYY-MM-DD HH:MM:SS[.ffffff]`, and `+00` or another zone behind it if it is a timestamptz."""
     four_digits = values.data[values.starts + 4] == ord("-")
     before_christ = values.data[values.starts + values.lengths - 1] == ord("C")
     return _read_temporal(values, four_digits & ~before_christ & (values.lengths >= 19), type_, policy)
 
 
-def _read_temporal(values: ValueArray, plain: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    """Arrow reads the plain ones; the others must be right in PostgreSQL and none fits the column."""
-    for index in np.flatnonzero(~plain).tolist():
+def _read_temporal(values: ValueArray, usual: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+    """Let Arrow read the values in the usual form; the others must be valid, and the column cannot hold them."""
+    for index in np.flatnonzero(~usual).tolist():
         if not _FORM[type_.kind].fullmatch(values.raw(index)):
-            raise MalformedValue(index, f"{values.show(index)} is no {type_.label}")
-    refuse(~plain, policy, values.show, OUTSIDE_YEARS)
-    return read_selected(values, plain, type_.arrow, lambda some: _read_plain(some, type_, policy))
+            raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
+    refuse(~usual, policy, values.show, OUTSIDE_YEARS)
+    return read_selected(values, usual, type_.arrow, lambda some: _read_usual(some, type_, policy))
 
 
-def _read_plain(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
     found = _cast(values.gather(pa.string()), values, type_)
     days = type_.kind is Kind.DATE
     numbers = np.frombuffer(found.buffers()[1], "i4" if days else "i8", len(found))
-    # Arrow reads a year 0, and a zone may move a timestamp out of the years that its text shows.
+    # Arrow accepts the year 0, and a zone may move a timestamp out of the years 1 to 9999.
     outside = (numbers < (MIN_DAYS if days else MIN_USECS)) | (numbers > (MAX_DAYS if days else MAX_USECS))
     nulls = refuse(outside, policy, values.show, OUTSIDE_YEARS)
     return found if nulls is None else primitive(type_.arrow, numbers, nulls)
@@ -159,17 +159,19 @@ def _read_plain(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
 def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     strings = values.gather(pa.string())
     offsets, characters = flat(strings)
-    # Arrow also reads plus signs, exponents and 0x; digits, '-' and '.' lie together, with only '/' between,
-    # which it does not read.
+    # Arrow also accepts plus signs, exponents and 0x. The codes of '-', '.' and the digits are consecutive but for '/',
+    # which Arrow refuses.
     if len(characters) and (characters.min() < ord("-") or characters.max() > ord("9")):
         first = int(((characters < ord("-")) | (characters > ord("9"))).argmax())
         index = int(np.searchsorted(offsets, first, side="right")) - 1
-        raise MalformedValue(index, f"{values.show(index)} is no {type_.label}")
+        raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
     return _cast(strings, values, type_, cast)
 
 
 def _cast(strings: pa.Array, values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
-    return attempt(lambda some: cast(some, type_.arrow), strings, lambda i: f"{values.show(i)} is no {type_.label}")
+    return attempt(
+        lambda some: cast(some, type_.arrow), strings, lambda i: f"{values.show(i)} is not a valid {type_.label}"
+    )
 
 
 READERS: Final[Mapping[Kind, Reader]] = {
@@ -186,4 +188,4 @@ READERS: Final[Mapping[Kind, Reader]] = {
     Kind.TIMESTAMP: read_timestamp,
     Kind.TIMESTAMPTZ: read_timestamp,
 }
-"""Those of the kinds that do not become strings, but for arrays."""
+"""The readers of the kinds that do not become strings, except arrays."""

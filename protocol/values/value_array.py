@@ -1,8 +1,7 @@
-"""Many values that lie in one buffer, and the steps by which every reader turns them into an Arrow array.
+"""Many values in one buffer, and the steps that readers use to turn them into an Arrow array.
 
-A reader sees values only, no columns or messages, so it names a value it must refuse by its index among
-those it was given (`BadValueError`); `columns` and `copy`, which know the message, turn that into one of
-`errors`.
+A reader sees only values, no columns or messages, so it names a value that it must refuse by its index among the given
+ones (`BadValueError`). `decode_chunk`, which knows column and message, turns that into one of `protocol.errors`.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 Unrepresentable = Literal["error", "null"]
-"""What becomes of a value that the column's type cannot hold: it is refused, or it is NULL."""
+"""What to do with a value that the column's type cannot hold: raise an error, or make it NULL."""
 
 PADDING = 64
-"""Bytes that lie behind the last value of a buffer, so that a read of a fixed width never leaves it."""
+"""Number of bytes behind the last value of a buffer, so that a read of a fixed width never leaves the buffer."""
 
 _LITTLE_ENDIAN = sys.byteorder == "little"
 _SHOWN_BYTES = 60
@@ -40,7 +39,7 @@ _ODD = pa.array(np.arange(1, 2 * _ODD_COUNT, 2, dtype=np.int32))
 
 
 class BadValueError(Exception):
-    """A value that cannot be read; `index` is its place among the values that were to be read."""
+    """A value that cannot be read; `index` is its index among the given values."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(index, reason)
@@ -52,11 +51,11 @@ class BadValueError(Exception):
 
 
 class MalformedValue(BadValueError):
-    """Its bytes do not have the form of its type."""
+    """A value whose bytes do not have the form of its type."""
 
 
 class UnheldValue(BadValueError):
-    """It has its type's form, and the Arrow type cannot hold it; `text` shows it."""
+    """A valid value that the Arrow type cannot hold; `text` shows it."""
 
     def __init__(self, index: int, text: str, reason: str) -> None:
         super().__init__(index, reason)
@@ -64,17 +63,17 @@ class UnheldValue(BadValueError):
 
 
 class TooLargeError(Exception):
-    """The values together need more text than one Arrow array holds; fewer of them may do."""
+    """The values together need more text than one Arrow array can hold; fewer values may do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueArray:
-    """Values in the order in which they lie in a buffer, none overlapping another.
+    """Values in the order of their position in a buffer; they do not overlap.
 
     Attributes:
-        data: The buffer; the last value ends before 2 GiB, and PADDING bytes are behind it.
-        starts: Of each value the first byte's index in `data`.
-        lengths: In bytes.
+        data: The buffer; the last value ends before 2 GiB, with PADDING bytes behind it.
+        starts: Index in `data` of each value's first byte.
+        lengths: Length of each value, in bytes.
     """
 
     data: Bytes
@@ -85,11 +84,11 @@ class ValueArray:
         return len(self.starts)
 
     def select(self, which: Bools | Ints) -> ValueArray:
-        """Those of a mask, or of ascending indices."""
+        """The values that a mask or ascending indices select."""
         return ValueArray(self.data, self.starts[which], self.lengths[which])
 
     def without_prefix(self, width: int) -> ValueArray:
-        """The values without their first bytes, which the caller has checked to be there."""
+        """The values without their first bytes; the caller has checked that they are long enough."""
         return ValueArray(self.data, self.starts + width, self.lengths - width)
 
     def raw(self, index: int) -> bytes:
@@ -98,7 +97,7 @@ class ValueArray:
         return self.data[start : start + int(self.lengths[index])].tobytes()
 
     def show(self, index: int) -> str:
-        """One value for a message: its text, or hexadecimal if it is none, shortened."""
+        """One value for a message: its text, or hexadecimal if it is not text, shortened."""
         return show(self.raw(index))
 
     def expect_length(self, width: int, label: str) -> None:
@@ -109,20 +108,20 @@ class ValueArray:
             raise MalformedValue(index, f"{label} of {self.lengths[index]} bytes, expected {width}")
 
     def numbers(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
-        """The big-endian numbers that stand `offset` bytes into each value, in the machine's order."""
+        """The big-endian numbers at `offset` bytes into each value, in the machine's byte order."""
         return numbers_at(self.data, self.starts, dtype, offset)
 
     def blocks(self, width: int) -> Bytes:
-        """The first bytes of each value as the rows of a matrix; what follows a shorter value comes along."""
+        """The first bytes of each value as the rows of a matrix; a shorter value is followed by the bytes behind it."""
         sliding = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
         return sliding[self.starts].view(np.uint8).reshape(len(self), width)
 
     def gather(self, arrow: pa.DataType | None = None) -> pa.Array:
-        """The bytes as a binary array, or as a string array that the caller validates."""
+        """Copy the values into a binary array, or into a string array that the caller validates."""
         arrow = pa.binary() if arrow is None else arrow
         count = len(self)
-        # One array over the whole buffer, its elements gap, value, gap, value ...: taking every other one
-        # copies the values in C++, an order of magnitude faster than NumPy can with an index per byte.
+        # An array over the whole buffer has the elements gap, value, gap, value ...: taking every other one copies the
+        # values in C++, ten times as fast as NumPy with an index per byte.
         offsets = np.empty(2 * count + 1, np.int32)
         offsets[0] = 0
         offsets[1::2] = self.starts
@@ -132,17 +131,17 @@ class ValueArray:
         return pc.take(everything, odd.slice(0, count), boundscheck=False)
 
     def text(self) -> pa.Array:
-        """The bytes as a string array; raises MalformedValue if one is not UTF-8."""
+        """Copy the values into a string array; raise MalformedValue for one that is not UTF-8."""
         gathered = self.gather()
         return attempt(lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8")
 
 
 Reader = Callable[[ValueArray, ColumnType, Unrepresentable], pa.Array]
-"""Makes an array of the type's Arrow type of as many values, none of them NULL in PostgreSQL."""
+"""Reads values, none of them NULL in PostgreSQL, into an array of the type's Arrow type and of the same length."""
 
 
 def numbers_at(data: Bytes, places: Ints, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
-    """The big-endian numbers at some places of a buffer, in the machine's order."""
+    """The big-endian numbers at some places of a buffer, in the machine's byte order."""
     size = np.dtype(dtype).itemsize
     sliding: npt.NDArray[Any] = np.ndarray((len(data) - offset - size + 1,), dtype, data, offset=offset, strides=(1,))
     found = sliding[places]
@@ -150,7 +149,7 @@ def numbers_at(data: Bytes, places: Ints, dtype: str, offset: int = 0) -> npt.ND
 
 
 def show(raw: bytes) -> str:
-    """Bytes for a message: their text, or hexadecimal if they are none, shortened."""
+    """Bytes for a message: as text, or in hexadecimal if they are not text, shortened."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -161,7 +160,7 @@ def show(raw: bytes) -> str:
 
 
 def flat(strings: pa.Array) -> tuple[Ints, Bytes]:
-    """The offsets (one more than values) and the bytes of a binary or string array without nulls."""
+    """Return the offsets (one more than values) and the bytes of a binary or string array without NULLs."""
     if not len(strings):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     _, offsets_buffer, bytes_buffer = strings.buffers()
@@ -171,19 +170,19 @@ def flat(strings: pa.Array) -> tuple[Ints, Bytes]:
 
 
 def strings_of(offsets: npt.NDArray[np.integer], content: Bytes, arrow: pa.DataType) -> pa.Array:
-    """A binary or string array of its offsets (one more than values) and bytes."""
+    """Make a binary or string array of offsets (one more than values) and bytes."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(content))]
     return pa.Array.from_buffers(arrow, len(offsets) - 1, buffers)
 
 
 def primitive(arrow: pa.DataType, values: npt.NDArray[Any], nulls: Bools | None = None) -> pa.Array:
-    """An Arrow array over NumPy values that have its layout in memory."""
+    """Wrap NumPy values in an Arrow array of the same memory layout."""
     validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(values)])
 
 
 def attempt(step: Callable[[pa.Array], pa.Array], values: pa.Array, reason: Callable[[int], str]) -> pa.Array:
-    """A step over an array; if Arrow refuses it, MalformedValue names the first value that it is for."""
+    """Apply a step to an array; if Arrow refuses it, raise MalformedValue for the first value that it refuses."""
     try:
         return step(values)
     except pa.ArrowInvalid:
@@ -199,7 +198,7 @@ def attempt(step: Callable[[pa.Array], pa.Array], values: pa.Array, reason: Call
 
 
 def refuse(refused: Bools, policy: Unrepresentable, text_of: Callable[[int], str], reason: str) -> Bools | None:
-    """The values to make NULL (None: none of them), or UnheldValue for the first if that is the policy."""
+    """Return the values to make NULL, None if there are none; with the policy "error", raise UnheldValue instead."""
     if not refused.any():
         return None
     if policy == "error":
@@ -209,7 +208,7 @@ def refuse(refused: Bools, policy: Unrepresentable, text_of: Callable[[int], str
 
 
 def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType) -> pa.Array:
-    """An array with each part's values at the part's indices, NULL elsewhere."""
+    """Make an array with each part's values at the part's indices, NULL elsewhere."""
     parts = [(indices, values) for indices, values in parts if len(indices)]
     if not parts:
         return pa.nulls(count, arrow)
@@ -220,15 +219,15 @@ def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType
     for indices, values in parts:
         source[indices] = np.arange(filled, filled + len(values))
         filled += len(values)
-    joined = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
+    found = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
     where = pa.array(source, mask=source < 0) if filled < count else pa.array(source)
-    return pc.take(joined, where, boundscheck=False)
+    return pc.take(found, where, boundscheck=False)
 
 
 def read_selected(
     values: ValueArray, which: Bools, arrow: pa.DataType, read: Callable[[ValueArray], pa.Array]
 ) -> pa.Array:
-    """An array of what `read` makes of the values of a mask, NULL elsewhere."""
+    """Read the values that a mask selects; the others are NULL."""
     if which.all():
         return read(values)
     indices = np.flatnonzero(which)
@@ -239,7 +238,7 @@ def read_selected(
 
 @contextmanager
 def indices_of(indices: Ints) -> Generator[None, None, None]:
-    """Give faults inside, which count among selected values, the indices they were selected by."""
+    """Give faults of selected values their index among all values."""
     try:
         yield
     except BadValueError as fault:
@@ -248,7 +247,7 @@ def indices_of(indices: Ints) -> Generator[None, None, None]:
 
 
 def per_distinct(values: ValueArray, output: Callable[[bytes], str], label: str) -> pa.Array:
-    """A string array by a function of one value's bytes, called once for each distinct value.
+    """Make a string array by a function of one value's bytes, called once for each distinct value.
 
     Raises:
         MalformedValue: The function raised ValueError.

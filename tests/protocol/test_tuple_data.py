@@ -54,7 +54,7 @@ DELETED = encode(Delete(7, key_tuple=(text("2"), NULL)))
         (ONE[:8] + b"x" + ONE[9:], "INSERT", 8, 'unknown kind of value in column "id"'),
         (ONE[:9] + struct.pack(">i", -1) + ONE[13:], "INSERT", 8, 'column "id"'),
         (ONE[:9] + struct.pack(">i", 2**31 - 1) + ONE[13:], "INSERT", 8, 'column "id"'),
-        (ONE[:13] + b"y" + ONE[14:], "INSERT", 13, 'column "id": y is no int4'),
+        (ONE[:13] + b"y" + ONE[14:], "INSERT", 13, 'column "id": y is not a valid int4'),
         (ONE[:-1] + b"\xff", "INSERT", 19, r'column "t": \\xff is not UTF-8'),
         (KEYED[:5] + b"x" + KEYED[6:], "UPDATE", 5, "mark of a tuple"),
         (KEYED[:15], "UPDATE", 15, "expected a tuple marked N"),

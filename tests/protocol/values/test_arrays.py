@@ -175,7 +175,7 @@ def test_delimiter_of_the_element_type():
 def test_arrays_without_a_binary_reader_come_as_text():
     """In a binary copy, what is selected of them is their text."""
     assert read_binary(BOXES, b"{(1,1),(0,0);NULL}") == [["(1,1),(0,0)", None]]
-    with pytest.raises(MalformedValue, match="is no array"):
+    with pytest.raises(MalformedValue, match="is not an array"):
         read_binary(BOXES, array_send([b"(1,1),(0,0)"], 603))
 
 
