@@ -1,4 +1,4 @@
-"""Arbitrary bytes against the decoders, guided by coverage (atheris): the longer half of the property tests.
+"""Fuzzing: feeds arbitrary bytes to the decoders, guided by coverage (atheris). It continues the property tests.
 
-`make fuzz` runs every target for a minute; `python -m fuzz --help` has the rest.
+`make fuzz` runs every target for a minute; see also `python -m fuzz --help`.
 """

@@ -1,7 +1,7 @@
-"""`python -m fuzz`: every target in a process of its own, each for some time; `python -m fuzz NAME` for one.
+"""`python -m fuzz` runs every target for some time, each in a process of its own; `python -m fuzz NAME` runs one.
 
-libFuzzer ends a process at the first finding and leaves the input in `fuzz/findings/`; give that file's path to
-run it again. The corpus is kept in `fuzz/corpus/`, so that the next run goes on where this one ended.
+libFuzzer ends a process at the first finding and leaves the input in `fuzz/findings/`; `python -m fuzz NAME FILE` runs
+it again. The corpus is kept in `fuzz/corpus/`, so that the next call continues from it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import atheris
 import typer
 
 _HERE = Path(__file__).parent
-_HANG_S = 10  # an input of some KiB is decoded in milliseconds
+_HANG_S = 10  # decoding an input of some KiB takes milliseconds
 _MEMORY_MIB = 2048
 _INPUT_BYTES = 4096
 
 
 def main(
-    name: Annotated[str, typer.Argument(help="A target; without it, all of them in turn.")] = "",
-    repeat: Annotated[Path | None, typer.Argument(help="An input to run again.", exists=True)] = None,
+    name: Annotated[str, typer.Argument(help="A target; all targets in turn if it is left out.")] = "",
+    repeat: Annotated[Path | None, typer.Argument(help="An input file to run again.", exists=True)] = None,
     *,
     seconds: Annotated[int, typer.Option(min=1, help="How long each target runs.")] = 60,
 ) -> None:
     """Feed the decoders bytes until one of them breaks its promise."""
     with atheris.instrument_imports(include=["protocol"]):
-        from fuzz.seeds import seeds  # noqa: PLC0415 - what is imported here is instrumented
+        from fuzz.seeds import seeds  # noqa: PLC0415 - modules imported here are instrumented
         from fuzz.targets import TARGETS  # noqa: PLC0415
     if repeat is not None:
         TARGETS[name](repeat.read_bytes())

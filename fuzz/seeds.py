@@ -1,4 +1,4 @@
-"""Where a target starts from: what real servers sent, as its input has it."""
+"""Seeds: what real servers sent, in the form of a target's input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOUNDED = (
 
 
 def seeds(target: str) -> Iterator[bytes]:
-    """Inputs for a target of `TARGETS`."""
+    """Yield inputs for a target of `TARGETS`."""
     if target == "walsender":
         for path in load.COPY_DATA_FILES:
             yield from load.copy_data(path)
@@ -45,7 +45,7 @@ def seeds(target: str) -> Iterator[bytes]:
 
 
 def _bounded(target: str) -> Iterator[bytes]:
-    """Rows of an array with other bounds: as an error, and as NULL."""
+    """Rows with an array of other bounds: as an error, and as NULL."""
     types = [next(i for i, type_ in enumerate(TYPES) if type_.label == "int4[]")]
     kinds = (ValueKind.TEXT, ValueKind.BINARY)
     for flags, (kind, data) in itertools.product((0, 2), zip(kinds, _BOUNDED, strict=True)):
@@ -57,8 +57,8 @@ def _bounded(target: str) -> Iterator[bytes]:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    """Runs of one relation's rows, cut to the first columns, as relation 7's."""
-    for in_stream, relation, rows in _runs(path):
+    """Some of one relation's rows at a time, cut to the first columns, as rows of relation 7."""
+    for in_stream, relation, rows in _row_blocks(path):
         messages = [
             encode(type(row)(7, **{name: values[:_MOST_COLUMNS] for name, values in _tuples(row)}, xid=row.xid))
             for row in rows
@@ -67,8 +67,8 @@ def _rows(path: Path) -> Iterator[bytes]:
 
 
 def _copied(path: Path) -> Iterator[bytes]:
-    """The same new rows as COPY has them: a count, and of each value the length and the bytes."""
-    for _, relation, rows in _runs(path):
+    """The same rows in COPY's form: the number of values, and the length and the bytes of each."""
+    for _, relation, rows in _row_blocks(path):
         types = _indices(relation)
         messages = []
         for row in rows:
@@ -88,8 +88,8 @@ def _tuples(row: _ROW) -> Iterator[tuple[str, tuple[Value, ...]]]:
             yield name, values
 
 
-def _runs(path: Path) -> Iterator[tuple[bool, Relation, list[_ROW]]]:
-    """Some rows at a time that stand together in a file and are of one relation."""
+def _row_blocks(path: Path) -> Iterator[tuple[bool, Relation, list[_ROW]]]:
+    """Some consecutive rows of one relation at a time, with whether they are in a stream."""
     relations: dict[int, Relation] = {}
     rows: list[tuple[bool, _ROW]] = []
     for vector in load.vectors(path):
@@ -98,14 +98,14 @@ def _runs(path: Path) -> Iterator[tuple[bool, Relation, list[_ROW]]]:
             relations[message.relation_id] = message
         elif isinstance(message, _ROW):
             rows.append((vector.in_stream, message))
-    for (in_stream, relation_id), run in itertools.groupby(rows, lambda row: (row[0], row[1].relation_id)):
-        some = [row for _, row in run]
+    for (in_stream, relation_id), block in itertools.groupby(rows, lambda row: (row[0], row[1].relation_id)):
+        some = [row for _, row in block]
         for first in range(0, len(some), _MOST_MESSAGES):
             yield in_stream, relations[relation_id], some[first : first + _MOST_MESSAGES]
 
 
 def _indices(relation: Relation) -> list[int]:
-    """Of each column the index of its type, or of another of its kind, of which there is one of each."""
+    """The index in TYPES of each column's type, or of a type of the same kind."""
     found = []
     for column in relation.columns[:_MOST_COLUMNS]:
         type_ = resolve(column.type_oid, column.typmod)

@@ -1,7 +1,7 @@
-"""The invariant: bytes give a value, which encodes back to the same bytes, or a ProtocolError, and nothing else.
+"""The invariant: any bytes either decode to a value that encodes to the same bytes, or raise ProtocolError.
 
-No other exception, no hang, no Arrow table that does not validate, and no row that the bulk decoder takes and
-the strict codec refuses, whatever the bytes. Each target is a function of the bytes and raises when it is broken.
+That is, whatever the bytes: no other exception, no hang, no Arrow table that fails validation, and no row that the bulk
+decoder accepts and the strict codec refuses. Each target is a function of the bytes that raises if this is broken.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _IN_STREAM, _NULL_FOR_UNHELD, _WITH_HEADER = 1, 2, 4  # bits of the first byte
 
 
 class Broken(AssertionError):
-    """A decoder took bytes and made something wrong of them."""
+    """A decoder accepted bytes and returned something wrong."""
 
 
 def _column_types() -> list[ColumnType]:
-    """One type of each kind, decimals of some sizes, and an array of each that is no array or opaque."""
+    """One type of each kind, decimals of some sizes, all ranges, and an array of each of these types that has one."""
     numeric = next(info.oid for info in BUILTIN.values() if info.name == "numeric")
     typmods = [(precision << 16 | scale) + 4 for precision, scale in ((12, 2), (38, 0), (38, 38), (1, 0), (18, 9))]
     scalars: dict[Kind, int] = {}
@@ -53,16 +53,16 @@ def _column_types() -> list[ColumnType]:
     scalars.pop(Kind.ARRAY)
     arrays = [info.oid for info in BUILTIN.values() if info.element in scalars.values()]
     ranges = [info.oid for info in BUILTIN.values() if info.subtype]
-    plain = [resolve(oid, -1) for oid in (*scalars.values(), *ranges, *arrays)]
-    return [*plain, *(resolve(numeric, typmod) for typmod in typmods)]
+    without_typmod = [resolve(oid, -1) for oid in (*scalars.values(), *ranges, *arrays)]
+    return [*without_typmod, *(resolve(numeric, typmod) for typmod in typmods)]
 
 
 TYPES: Final = _column_types()
-"""What a column of `columns` and `copy` can be: a byte of their input is an index into it (modulo its length)."""
+"""The types of columns in `columns` and `copy`: a byte of their input is an index into it, modulo its length."""
 
 
 def pgoutput(data: bytes) -> None:
-    """The strict codec: a byte that says whether it stands in a stream, then a message."""
+    """The strict codec: a byte that tells whether the message is in a stream, then the message."""
     if not data:
         return
     with contextlib.suppress(ProtocolError):
@@ -80,7 +80,7 @@ def walsender(data: bytes) -> None:
 
 
 def columns(data: bytes) -> None:
-    """The bulk decoder of rows, and the strict codec beside it: what `framed` describes, rows of relation 7."""
+    """The bulk decoder of rows, compared with the strict codec: rows of relation 7, as `framed` describes."""
     flags, types, messages = _unframed(data)
     in_stream = bool(flags & _IN_STREAM)
     names = [f"c{i}" for i in range(len(types))]
@@ -98,7 +98,7 @@ def columns(data: bytes) -> None:
 
 
 def copy(data: bytes) -> None:
-    """A COPY's messages: what `framed` describes, each a CopyData; a flag puts the header before them."""
+    """A COPY's messages, as `framed` describes, each a CopyData; a flag puts the header before them."""
     flags, types, messages = _unframed(data)
     if flags & _WITH_HEADER and messages:
         messages[0] = _SIGNATURE + messages[0]
@@ -121,7 +121,7 @@ def framed(flags: int, types: Sequence[int], messages: Sequence[bytes]) -> bytes
 
     Args:
         flags: One byte.
-        types: Of each column an index into TYPES; a byte each, and one for how many.
+        types: An index into TYPES for each column; a byte each, behind a byte for their number.
         messages: Each behind its length in two bytes; the last may be cut short.
     """
     frames = [len(message).to_bytes(2, "big") + message for message in messages]
@@ -147,17 +147,17 @@ def _policy(flags: int) -> Unrepresentable:
 
 def _same(encoded: bytes, data: bytes) -> None:
     if encoded != data:
-        raise Broken(f"{data.hex()} decodes to what encodes to {encoded.hex()}")
+        raise Broken(f"{data.hex()} decodes to a value that encodes to {encoded.hex()}")
 
 
 def _strictly(data: bytes, count: int, *, in_stream: bool) -> None:
-    """The strict codec must take what the bulk decoder took."""
+    """Check that the strict codec accepts what the bulk decoder accepted."""
     try:
         message = decode(data, in_stream=in_stream)
     except ProtocolError as error:
         raise Broken(f"only the strict codec refuses {data.hex()}: {error}") from error
     if not isinstance(message, Insert | Update | Delete):
-        raise Broken(f"{data.hex()} is no row message")
+        raise Broken(f"{data.hex()} is not a row message")
     tuples = [getattr(message, name, None) for name in ("new_tuple", "key_tuple", "old_tuple")]
     if any(values is not None and len(values) != count for values in tuples):
         raise Broken(f"{data.hex()} has a tuple of another number of columns than {count}")

@@ -78,7 +78,7 @@ def test_missing_rows_are_seen(monkeypatch):
     ("decode", "reason"),
     [
         (raising(MalformedMessage("INSERT", 0, "no")), "only the strict codec refuses"),
-        (lambda *_, **__: Begin(Lsn(1), 2, 3), "is no row message"),
+        (lambda *_, **__: Begin(Lsn(1), 2, 3), "is not a row message"),
         (lambda *_, **__: Insert(7, ()), "another number of columns than 1"),
     ],
 )

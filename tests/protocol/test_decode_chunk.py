@@ -49,8 +49,8 @@ def test_chunks_are_the_chosen_messages_in_order(messages, data, most_rows, most
 
 
 def test_skipped_bytes():
-    joined = MessageArray.of([b"abX", b"cdYZ"]).without_prefix(2)
-    parts = decode_in_chunks(joined, np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
+    array = MessageArray.of([b"abX", b"cdYZ"]).without_prefix(2)
+    parts = decode_in_chunks(array, np.arange(2), str, lambda s, _: s.data[s.starts].tobytes())
     assert parts == [b"XY"]
 
 
@@ -82,7 +82,7 @@ def test_values_that_are_too_large_together(monkeypatch):
 
 
 def test_checks_name_the_first_place():
-    joined = MessageArray.of([b"abc", b"defg"])
+    array = MessageArray.of([b"abc", b"defg"])
 
     def decode(chunk, _):
         owners, positions = np.array([0, 1, 1]), np.array([1, 4, 5])
@@ -93,4 +93,4 @@ def test_checks_name_the_first_place():
         with pytest.raises(MalformedMessage, match="malformed b message at offset 3: bytes after"):
             chunk.check_end(np.array([0, 1]), np.array([3, 6]))
 
-    decode_in_chunks(joined, np.arange(2), lambda i: "ab"[i], decode)
+    decode_in_chunks(array, np.arange(2), lambda i: "ab"[i], decode)

@@ -28,23 +28,23 @@ def spread(messages: list[bytes], before: int = 0, between: int = 3, behind: int
 
 @given(MESSAGES, st.data())
 def test_a_part_and_a_choice(messages, data):
-    joined = spread(messages)
+    array = spread(messages)
     begin, end = sorted(data.draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
     which = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
-    assert joined.part(begin, end).messages() == messages[begin:end]
-    assert joined.part(begin).messages() == messages[begin:]
+    assert array.part(begin, end).messages() == messages[begin:end]
+    assert array.part(begin).messages() == messages[begin:]
     chosen = [message for message, wanted in zip(messages, which, strict=True) if wanted]
-    assert joined.where(np.array(which, np.bool_)).messages() == chosen
-    assert [joined[i] for i in range(len(joined))] == messages
-    assert (len(joined), joined.size_bytes) == (len(messages), sum(map(len, messages)))
-    assert joined.lengths.tolist() == [len(message) for message in messages]
+    assert array.where(np.array(which, np.bool_)).messages() == chosen
+    assert [array[i] for i in range(len(array))] == messages
+    assert (len(array), array.size_bytes) == (len(messages), sum(map(len, messages)))
+    assert array.lengths.tolist() == [len(message) for message in messages]
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(0, 4))
 def test_concatenated(parts, between):
-    joined = MessageArray.concatenated([spread(part, between=between) for part in parts])
-    assert joined.messages() == [message for part in parts for message in part]
-    assert not len(joined) or len(joined.data) >= joined.ends[-1] + PADDING
+    array = MessageArray.concatenated([spread(part, between=between) for part in parts])
+    assert array.messages() == [message for part in parts for message in part]
+    assert not len(array) or len(array.data) >= array.ends[-1] + PADDING
 
 
 def test_one_part_is_not_copied():
@@ -54,9 +54,9 @@ def test_one_part_is_not_copied():
 
 def test_a_prefix_is_left_out():
     """Of a message that is shorter nothing is left, not even a length of 0."""
-    joined = spread([b"abcd", b"a"]).without_prefix(2)
-    assert joined[0] == b"cd"
-    assert joined.lengths.tolist() == [2, -1]
+    array = spread([b"abcd", b"a"]).without_prefix(2)
+    assert array[0] == b"cd"
+    assert array.lengths.tolist() == [2, -1]
 
 
 def test_a_few_messages_do_not_keep_a_large_buffer():

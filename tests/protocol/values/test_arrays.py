@@ -15,8 +15,8 @@ from protocol.values.types import ColumnType, resolve
 from protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol import independent
 from tests.protocol.made_rows import array_send
+from tests.protocol.made_values import value_array_of
 from tests.protocol.sampled import array_of
-from tests.protocol.sliced import value_array_of
 
 INT4S, TEXTS, DATES, BOXES = (resolve(oid, -1) for oid in (1007, 1009, 1182, 1020))
 

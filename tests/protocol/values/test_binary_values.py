@@ -10,8 +10,8 @@ import pytest
 from protocol.values import readers
 from protocol.values.types import resolve
 from protocol.values.value_array import BadValueError, MalformedValue
+from tests.protocol.made_values import value_array_of
 from tests.protocol.sampled import SAMPLES
-from tests.protocol.sliced import value_array_of
 
 WIDTHS = {
     16: 1, 18: 1, 20: 8, 21: 2, 23: 4, 26: 4, 27: 6, 28: 4, 700: 4, 701: 8, 774: 8, 829: 6, 1082: 4, 1083: 8, 1114: 8,

@@ -13,7 +13,7 @@ from protocol.values import numeric, output, readers
 from protocol.values.types import ColumnType, resolve
 from protocol.values.value_array import MalformedValue, TooLargeError, UnheldValue
 from tests.protocol.made_rows import decimals, numeric_send, typmod_of
-from tests.protocol.sliced import value_array_of
+from tests.protocol.made_values import value_array_of
 
 NUMERIC = resolve(1700, -1)
 SPECIAL = {name: struct.pack(">hhHH", 0, 0, sign, 0) for sign, name in output.NUMERIC_SPECIAL.items()}

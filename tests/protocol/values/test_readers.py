@@ -11,8 +11,8 @@ from protocol.values import readers
 from protocol.values.types import Kind
 from protocol.values.value_array import UnheldValue
 from tests.protocol import independent
+from tests.protocol.made_values import value_array_of
 from tests.protocol.sampled import EXTENSION_SAMPLES, SAMPLES
-from tests.protocol.sliced import value_array_of
 
 if TYPE_CHECKING:
     from tests.protocol.conftest import Sent

@@ -12,7 +12,7 @@ from protocol.values import readers
 from protocol.values.types import resolve
 from protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol.made_rows import typmod_of
-from tests.protocol.sliced import value_array_of
+from tests.protocol.made_values import value_array_of
 
 DECIMAL = (1700, typmod_of(5, 2))
 GOOD = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.values import value_array
 from protocol.values.value_array import MalformedValue, UnheldValue, ValueArray
-from tests.protocol.sliced import value_array_of
+from tests.protocol.made_values import value_array_of
 
 VALUES = [b"", b"a", b"", b"bcd", b"\xff\0", b"x" * 100, b""]
 
