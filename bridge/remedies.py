@@ -20,7 +20,7 @@ def run(config_file: Path) -> str:
 
 
 def refresh(subscription: str) -> str:
-    """Subscribe to what is published now, and leave what is not."""
+    """Add tables that are published now, and remove those that are not."""
     return f"pgbridge refresh {shlex.quote(subscription)}"
 
 

@@ -18,7 +18,7 @@ def test_seeds_keep_the_promise(name):
 
 
 def test_rows_of_the_seeds_are_decoded(monkeypatch):
-    """A frame that no decoder understands would be a poor start."""
+    """Seeds that no decoder accepts would be a poor start."""
     taken: list[None] = []
     strictly = targets._strictly
     monkeypatch.setattr(

@@ -96,7 +96,7 @@ def has_unrepresentable(value: Any) -> bool:
 
 
 def comparable(values: Iterable[Any]) -> list[Any]:
-    """Values of which equal ones are alike: NaN too, and 0.0 is not -0.0."""
+    """Make values comparable: NaN equals NaN, and 0.0 differs from -0.0."""
 
     def one(value: Any) -> Any:
         if isinstance(value, list):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BEGIN = m.Begin(Lsn(0x200), 7, 725)
 COMMIT = m.Commit(0, Lsn(0x200), Lsn(0x230), 7)
 RELATION = m.Relation(16384, "public", "t", "d", (m.Column("id", 23, -1, is_key=True),))
-ROW = b"I a row, as it came"
+ROW = b"I a row, as received"
 
 EXAMPLES: dict[type, m.Message] = {
     type(message): message
@@ -68,7 +68,7 @@ def wrapped(message: m.Message) -> bytes:
 
 
 def receive(assembler: TransactionAssembler, message: m.Message) -> Transaction | None:
-    """What the receive loop does with a message."""
+    """Take a message as the receive loop does."""
     in_stream = assembler.state is State.IN_STREAM
     if isinstance(message, m.Insert | m.Update | m.Delete):
         assembler.rows().extend(MessageArray.of([wrapped(message)]))

@@ -1,4 +1,4 @@
-"""What may come when, as worker.c has it; and that a transaction leaves whole, once, and only at its end."""
+"""Messages come only in the states that worker.c allows; a transaction leaves whole, once, and only at its end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NEEDS: dict[type, tuple[m.Message, ...]] = {
     m.CommitPrepared: (EXAMPLES[m.BeginPrepare], EXAMPLES[m.Prepare]),
     m.RollbackPrepared: (EXAMPLES[m.BeginPrepare], EXAMPLES[m.Prepare]),
 }
-"""What must have come before the examples that end something."""
+"""The messages before an example that ends a transaction."""
 
 ENDS = {
     m.Commit: Ending.COMMIT,
@@ -79,7 +79,7 @@ def test_every_message_in_every_state(state, kind):
 
 
 def test_table_is_the_whole_rule():
-    """Whoever reads or draws the table sees what `control` does."""
+    """The table has exactly the transitions of `control`."""
     assert TRANSITIONS == ALLOWED
 
 
@@ -100,7 +100,7 @@ def test_rows_need_an_open_transaction():
 
 
 def test_transaction_as_received():
-    """Every field; the events' positions say between which rows they came."""
+    """Every field is there; the events' positions tell between which rows they came."""
     assembler = TransactionAssembler()
     assembler.control(BEGIN)
     assembler.control(m.Origin(Lsn(0x99), "elsewhere"))
@@ -213,7 +213,7 @@ def expected(source: Sent) -> Transaction:
 @settings(deadline=None)
 @given(st.lists(st.tuples(BETWEEN, SENT), max_size=3), st.data())
 def test_whole_transactions_in_order(stream, data):
-    """Of any valid stream, cut anywhere, just the transactions whose Commit came have left, each at its Commit."""
+    """From any valid stream, cut anywhere, exactly the transactions whose Commit came have left, each at its Commit."""
     steps = [message for between, source in stream for message in (*between, *source.messages())]
     cut = data.draw(st.integers(0, len(steps)), label="cut")
     assembler = TransactionAssembler()

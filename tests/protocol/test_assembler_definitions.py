@@ -19,7 +19,7 @@ from tests.protocol.made_stream import receive
 
 
 class Server:
-    """pgoutput's bookkeeping of what it has announced (`maybe_send_schema`, `cleanup_rel_sync_cache`)."""
+    """pgoutput's bookkeeping of announced definitions (`maybe_send_schema`, `cleanup_rel_sync_cache`)."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -46,7 +46,7 @@ def test_commit_of_what_was_not_streamed():
 
 
 def test_aborts():
-    """A subtransaction's is noted; the whole transaction's lets it go; one of which nothing came is no matter."""
+    """A subtransaction's abort is recorded, the transaction's ends it, and an unknown one's is ignored."""
     assembler = assembler_in(State.IDLE, m.StreamStart(1, first_segment=True), m.StreamStop())
     assert assembler.control(m.StreamAbort(1, 2)) is None
     assert assembler.control(m.StreamAbort(8, 9)) is None
@@ -77,7 +77,7 @@ def test_prepared_and_committed():
 
 
 def test_prepared_in_an_earlier_session():
-    """COMMIT PREPARED finds what was kept."""
+    """COMMIT PREPARED finds the transaction that was kept."""
     assembler = TransactionAssembler([Transaction(725, gid="g", ending=Ending.PREPARE)])
     ended = assembler.control(EXAMPLES[m.CommitPrepared])
     assert ended is not None

@@ -1,4 +1,4 @@
-"""The cursor never reads beyond its bytes, never stands still without an error, and mirrors the writer."""
+"""The cursor never reads beyond its bytes, never stays where it is without an error, and mirrors the writer."""
 
 from __future__ import annotations
 

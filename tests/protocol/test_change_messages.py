@@ -83,7 +83,7 @@ def test_both_ways(tag, rest, message):
 
 @pytest.mark.parametrize(("tag", "rest", "message"), VECTORS)
 def test_both_ways_in_a_stream(tag, rest, message):
-    """The xid stands between tag and rest; 0 is none."""
+    """The xid comes right after the tag; 0 is invalid."""
     data = tag.encode() + bytes.fromhex("000002d5" + rest)
     streamed = dataclasses.replace(message, xid=725)
     assert decode(data, in_stream=True) == streamed
@@ -153,6 +153,6 @@ def test_what_would_be_refused_is_not_written(message, reason):
 
 
 def test_values_are_not_checked_for_their_encoding():
-    """Column data is bytes: whether text is UTF-8 is for whoever reads the value."""
+    """Column data is bytes: the value's reader checks that text is UTF-8."""
     data = b"I" + bytes.fromhex(OID + NEW + "0001" + "74" + "00000001" + "ff")
     assert decode(data) == Insert(16385, (Value(ValueKind.TEXT, b"\xff"),))

@@ -1,4 +1,4 @@
-"""The bulk decoder means what the strict codec means: random blocks, recorded streams, and broken bytes."""
+"""The bulk decoder agrees with the strict codec: random blocks, recorded streams, and broken bytes."""
 
 from __future__ import annotations
 

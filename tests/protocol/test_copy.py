@@ -1,4 +1,4 @@
-"""COPY BINARY of a real server is read as its text output says; what is not a whole copy is refused."""
+"""COPY BINARY of a real server is read as its text output says; an incomplete copy is refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def copied(connection: psycopg.Connection[Any], query: str) -> list[bytes]:
 
 @pytest.mark.parametrize("declaration", SAMPLES)
 def test_copied_values_are_read_as_the_server_writes_them(samples, declaration):
-    """Types that are not read in binary form come as their text, which no cast of theirs changes."""
+    """Types that are not read in binary form are sent as text, whatever casts to text they have."""
     sent = samples.send(declaration, SAMPLES[declaration])
     expected = [independent.read(None if text is None else text.decode(), sent.type) for text in sent.texts]
     query = f"SELECT id, {copy_expression('v', sent.type)} FROM sample ORDER BY id"

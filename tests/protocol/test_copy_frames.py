@@ -22,7 +22,7 @@ def message(content: bytes, tag: bytes = b"d") -> bytes:
 
 
 def find(buffer: bytes, begin: int = 0, end: int | None = None) -> list[bytes]:
-    """The contents of the rows; behind `end` lies what was there before."""
+    """The contents of the rows; behind `end` are bytes of an earlier message."""
     data = np.frombuffer(buffer + LOOKS_LIKE_A_ROW * (PADDING // 7 + 1), np.uint8)
     return row_frames(data, begin, len(buffer) if end is None else end, COLUMNS).messages()
 

@@ -1,4 +1,4 @@
-"""Errors about bytes are one family, and their texts carry what is needed to find the place."""
+"""Errors about bytes are one family, and their texts name the place."""
 
 from __future__ import annotations
 

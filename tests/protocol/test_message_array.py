@@ -1,4 +1,4 @@
-"""Messages in their buffers are the messages, however they came together and whatever lies between them."""
+"""Messages are read from their buffers as they are, whatever lies between them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_one_part_is_not_copied():
 
 
 def test_a_prefix_is_left_out():
-    """Of a message that is shorter nothing is left, not even a length of 0."""
+    """A message shorter than the prefix gets a negative length."""
     array = spread([b"abcd", b"a"]).without_prefix(2)
     assert array[0] == b"cd"
     assert array.lengths.tolist() == [2, -1]

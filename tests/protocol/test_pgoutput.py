@@ -68,7 +68,7 @@ def test_lsns_agree_with_the_stream(path):
 
 @pytest.mark.parametrize("version", load.VERSIONS)
 def test_every_kind_of_message_is_recorded(version):
-    """All that the version's pgoutput can send: two_phase came with PostgreSQL 15."""
+    """The vectors have every message that the version's pgoutput can send: two_phase came with PostgreSQL 15."""
     tags = {vector.data[0] for path in load.FILES if path.parent.name == version for vector in load.vectors(path)}
     two_phase = set(b"bPKrp") if version == "pg14" else set()
     assert tags == MESSAGE_TYPES.keys() - two_phase
@@ -189,7 +189,7 @@ def test_an_unknown_tag_is_unsupported(tag):
     ],
 )
 def test_a_length_that_lies_costs_nothing(data):
-    """No memory is taken and no time is spent for what a count or a length only claims."""
+    """A false count or length costs neither memory nor time."""
     tracemalloc.start()
     begin = time.perf_counter()
     with pytest.raises(MalformedMessage):

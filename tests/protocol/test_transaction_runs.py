@@ -52,7 +52,7 @@ def other(lsn: int, rng: random.Random) -> list[bytes]:
 
 
 def one_by_one(messages: list[bytes]) -> tuple[list[Transaction], str]:
-    """What `control` makes of them, and what it says at last."""
+    """The transactions that `control` returns, and its last error."""
     assembler = TransactionAssembler()
     ended: list[Transaction] = []
     try:
@@ -68,7 +68,7 @@ def one_by_one(messages: list[bytes]) -> tuple[list[Transaction], str]:
 
 
 def in_turns(messages: list[bytes], rng: random.Random) -> tuple[list[Transaction], str, int]:
-    """What `take` makes of them in turns of any size; and how many transactions came in runs."""
+    """The transactions that `take` returns, given messages in turns of any size, and how many came in runs."""
     assembler = TransactionAssembler()
     ended: list[Transaction] = []
     in_runs = 0
@@ -94,7 +94,7 @@ def same(one: list[Transaction], two: list[Transaction]) -> bool:
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 2**32))
 def test_turns_make_no_difference(seed):
-    """Also where a message is wrong, missing or in another's place: what came before it has been handed over."""
+    """Also if a message is wrong, missing or in another's place: the transactions before it are handed over."""
     rng = random.Random(seed)
     messages: list[bytes] = []
     for number in range(rng.randint(0, 30)):

@@ -1,4 +1,4 @@
-"""What a transaction knows of itself: its rows, its weight in memory, and what was spooled."""
+"""A transaction's counts: its rows, its memory, and its spooled changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Elsewhere:
 
 
 def test_weight():
-    """Of the rows, the events, and what logical messages hold."""
+    """Rows, events and the content of logical messages count."""
     transaction = Transaction(725, rows=ChunkedMessages([b"abc", b"de"]), content_bytes=1000)
     rows_bytes = transaction.rows.memory_bytes
     assert (transaction.rows_bytes, transaction.memory_bytes) == (5, rows_bytes + 1000)

@@ -131,7 +131,7 @@ def test_what_cannot_be_held_is_shown(short_chunks):
 
 
 def test_columns_that_are_not_wanted_are_not_looked_at():
-    """They are NULL, whatever stands there; what comes behind them is found."""
+    """They are NULL, whatever their values; the columns behind them are read."""
     messages: list[Message] = [
         Insert(7, (text("1"), text("infinity"), text("{{"), text("1.50"))),
         Update(7, (text("2"), TOAST, NULL, text("2.50")), old_tuple=(text("1"), text("no date"), NULL, text("1.50"))),

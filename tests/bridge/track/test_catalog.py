@@ -35,7 +35,7 @@ def test_new_subscription(catalog):
 
 @pytest.mark.parametrize("configured", [True, False])
 def test_disable_and_enable_outlast_restarts(catalog, configured):
-    """What the commands said holds until the file is changed; a change of the file holds until the next command."""
+    """A command holds until the file changes, a change of the file until the next command."""
 
     def restart(*, enabled: bool) -> bool:
         catalog.register("other", enabled=enabled)

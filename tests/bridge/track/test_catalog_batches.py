@@ -85,7 +85,7 @@ def test_batch_is_formed_again_with_its_boundaries(started):
     ],
 )
 def test_a_standing_intent_is_not_overwritten(started, other):
-    """What its batch has committed would be committed again: neither by another range, nor while it is taken back."""
+    """Its commits would be made again: no other range may begin, and none while it is being undone."""
     intent = BatchIntent(Lsn(0x100), Lsn(0x150))
     started.begin_batch("shop", intent)
     with pytest.raises(StateError, match=r"a batch from 0/100 to 0/150 was begun and not finished: one from") as caught:

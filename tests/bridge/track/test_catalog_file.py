@@ -91,7 +91,7 @@ def test_file_that_is_no_catalog(path):
 
 @pytest.mark.parametrize("place", ["file/state/catalog.sqlite", "folder"])
 def test_place_that_cannot_be_written(tmp_path, place):
-    """Below a file; and where a folder stands. Permissions would say nothing where root runs the tests."""
+    """Below a file, and in the place of a folder. Permissions would not do: root may run the tests."""
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(StateError, match=r"cannot be opened: .*\nHINT:  state_dir must be a folder"):

@@ -66,7 +66,7 @@ def test_owner_of_a_path(started):
 
 
 def test_columns_of_published_tables_move_with_the_origin(catalog):
-    """Written with a copy; later with the batch that came to know others."""
+    """They are written with a copy, and later with the batch in which they changed."""
     catalog.register("shop", enabled=True)
     catalog.create_origin("shop", Lsn(10), "inc", [])
     one, two = ColumnRow(1, "id", 23, -1), ColumnRow(2, "c", 25, -1, "hidden")

@@ -1,4 +1,4 @@
-"""Files and folders are flushed, and what the disk does not take is named."""
+"""Files and folders are flushed, and an error names the path."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def holder(state_dir: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Who is refused is refused at once."""
+    """A refusal does not wait."""
     monkeypatch.setattr(lock, "_PATIENCE_S", 0.0)
 
 

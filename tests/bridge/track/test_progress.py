@@ -1,7 +1,7 @@
-"""`durable_lsn` is what the server is told it may forget: it must never cover what is not durable.
+"""`durable_lsn` is confirmed to the server, which then drops the WAL before it: all of it must be durable.
 
 A model server sends transactions and keepalives, a model applier makes batches durable in its own time, and a
-model crash throws away everything but what was recorded, in every order that Hypothesis thinks of.
+model's crash loses everything that was not recorded, in every order that Hypothesis thinks of.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_no_quiet_position_while_an_earlier_transaction_is_pending():
 
 
 def test_quiet_position_before_a_later_transaction():
-    """What comes after a keepalive lies beyond its position, and does not hold it up."""
+    """A transaction after a keepalive lies beyond its position, and does not delay it."""
     progress = progress_at()
     progress.keepalive(Lsn(0x3000), in_transaction=False)
     progress.transaction(Lsn(0x3100))
@@ -98,7 +98,7 @@ def test_quiet_position_before_a_later_transaction():
 
 
 def test_streamed_transaction_in_progress_holds_nothing_back():
-    """It commits after its changes: what the server has sent before one of them may be confirmed."""
+    """It commits after its changes: everything that the server sent before one of them may be confirmed."""
     progress = progress_at()
     progress.transaction(Lsn(0x1100))
     progress.streamed(Lsn(0x1200))
@@ -112,7 +112,7 @@ def test_streamed_transaction_in_progress_holds_nothing_back():
 
 @pytest.mark.parametrize("behind", [0x0FFF, 0x1000])
 def test_quiet_position_is_ahead(behind):
-    """A keepalive at or before what is durable is no news."""
+    """A keepalive at or before the durable position changes nothing."""
     progress = progress_at()
     progress.keepalive(Lsn(behind), in_transaction=False)
     assert progress.quiet_lsn() is None
@@ -144,7 +144,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.connect()
 
     def connect(self) -> None:
-        """A new stream, from what is recorded: the server sends what ends after it."""
+        """A new stream from the recorded position: the server sends the transactions that end after it."""
         self.progress = Progress(self.recorded)
         for transaction in self.wal:
             transaction.handed_over = transaction.end_lsn <= self.recorded
@@ -217,7 +217,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @rule(count=st.integers(1, 4))
     def apply_and_record(self, count):
-        """A batch: the oldest of what was handed over. It is durable and recorded before progress hears of it."""
+        """A batch of the oldest transactions handed over. It is durable and recorded before progress is told."""
         batch = self.pending[:count]
         self.applied.update(transaction.end_lsn for transaction in batch)
         self.recorded = max(self.recorded, Lsn(batch[-1].end_lsn))

@@ -27,7 +27,7 @@ def catalog(tmp_path):
 
 
 def bring_in(catalog, *rels, at=None):
-    """Take tables up; with `at`, copy them all at that LSN, which is then where their own stream stands."""
+    """Take tables up; with `at`, they are copied at that LSN, and their own stream is there."""
     refresh.take_up(catalog, "shop", 0, bring_in=rels, follow=(), remove=())
     if at is not None:
         catalog.create_origin(SYNC, Lsn(at), "def", [])
@@ -40,7 +40,7 @@ def states(catalog, name="shop"):
 
 
 def test_requests_are_taken_in_order_and_once(catalog):
-    """Also the same one again: what came after those that are taken up stays."""
+    """Also the same request again: requests after the ones taken up stay."""
     refresh.ask(catalog, "shop", [None], copy_data=True)
     refresh.ask(catalog, "shop", [("public", "a"), ("s", "b.c")], copy_data=False)
     first = refresh.asked(catalog, "shop")
@@ -74,7 +74,7 @@ def test_without_tables_to_bring_in_there_are_no_rows(catalog):
 
 @pytest.mark.parametrize(("at", "state"), [(0x100, "r"), (0x180, "s")])
 def test_hand_over_where_the_origins_meet(catalog, at, state):
-    """Its own stream may be ahead: what is before that is in the table."""
+    """Its own stream may be ahead: all changes before that are in the table."""
     bring_in(catalog, NEW, at=at)
     for name in ("shop", SYNC):
         stats.count_conflicts(catalog, name, {"update_missing": 2})
@@ -98,7 +98,7 @@ def test_a_copy_that_is_ahead_of_its_own_stream(catalog):
 
 
 def test_what_is_known_of_columns_goes_along(catalog):
-    """In the place of what was known before a table was copied afresh; and not once its copy is void."""
+    """They replace the columns known before the table was copied afresh, unless the copy is void."""
     before, after, other = (ColumnRow(number, "id", 23, -1) for number in (1, 2, 3))
     catalog.put_columns("shop", 7, [before])
     catalog.put_columns("shop", 8, [other])
@@ -114,7 +114,7 @@ def test_what_is_known_of_columns_goes_along(catalog):
 
 
 def test_no_hand_over_while_changes_are_missing(catalog):
-    """The subscription's stream is past what the table has; a batch is half done; nothing is copied; no stream yet."""
+    """The stream has passed the table; a batch is unfinished; nothing is copied; no stream exists yet."""
     bring_in(catalog, NEW)
     assert refresh.hand_over(catalog, "shop") == []
     catalog.create_origin(SYNC, Lsn(0xFF), "def", [])

@@ -1,4 +1,4 @@
-"""What names the catalog's rows give to Delta and to people."""
+"""The names that the catalog's rows give to Delta and to people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROW = SubscriptionRow("shop", True, "abc", 0, "s", "ready", "7123", None, "strea
 
 
 def test_an_undone_batch_has_an_application_id_of_its_own():
-    """Copies keep theirs: what was undone has nothing to do with them."""
+    """Copies keep theirs: the undo of a batch does not concern them."""
     later = replace(ROW, epoch=1)
     assert (ROW.batch_app_id, later.batch_app_id) == ("pgbridge/7123/shop/abc/0", "pgbridge/7123/shop/abc/1")
     assert later.txn_app_id == ROW.txn_app_id

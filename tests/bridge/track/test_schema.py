@@ -1,4 +1,4 @@
-"""A catalog of any earlier version becomes one of this, and keeps what it held."""
+"""A catalog of any earlier version is migrated, and keeps its content."""
 
 from __future__ import annotations
 

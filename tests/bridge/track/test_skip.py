@@ -1,4 +1,4 @@
-"""What can be skipped, in PostgreSQL's words."""
+"""Skip LSNs are accepted and refused as in PostgreSQL, in its words."""
 
 from __future__ import annotations
 

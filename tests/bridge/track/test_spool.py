@@ -1,4 +1,4 @@
-"""What is written to a spool file is read back in order, in parts; what is damaged is refused by name."""
+"""A spool file is read back in order, in chunks; a damaged file is refused by name."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_damage_is_found_wherever_it_is(kept):
 
 
 def loaded_or_refused(file: SpoolFile) -> Any:
-    """What is read of a kept transaction, or the error's text."""
+    """The kept transaction as it is read, or the error's text."""
     try:
         loaded = SpoolFile.load(file.path)
         assert isinstance(loaded.spooled, SpoolFile)
@@ -166,7 +166,7 @@ def test_folder_that_cannot_be_made(tmp_path):
 
 
 def test_a_disk_without_room_is_tried_again(tmp_path):
-    """Nothing of what a write could not finish is left in the way: the next stream's folder is empty."""
+    """An unfinished write leaves nothing behind: the next stream's folder is empty."""
     transaction = Transaction(725, rows=ChunkedMessages([row(n) for n in range(2000)]), in_stream=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:

@@ -1,4 +1,4 @@
-"""The note of the publisher's timeline: unknown at first, then what was seen last."""
+"""The publisher's timeline is unknown at first, then the one recorded last."""
 
 from __future__ import annotations
 

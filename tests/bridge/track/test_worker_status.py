@@ -1,4 +1,4 @@
-"""What a worker tells of itself comes to be written, however long the catalog cannot be."""
+"""A worker's state and errors are written in the end, however long the catalog cannot be written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def status(catalog):
 
 @pytest.fixture
 def broken(catalog, monkeypatch):
-    """Have the catalog fail until what is returned is called."""
+    """Make the catalog fail, until the returned function is called."""
     with monkeypatch.context() as patch:
 
         def fail(*_, **__):
@@ -64,7 +64,7 @@ def test_what_is_past_is_not_written_any_more(catalog, status, broken):
 
 
 def test_what_a_batch_has_overtaken_is_counted_and_stands_no_more(catalog, status, broken):
-    """The batch is durable, and the one who applied it has not come to say so yet."""
+    """The batch is durable, and the worker has not reported it yet."""
     broken()
     catalog.create_origin("shop", Lsn(0x10), "inc", [])
     with pytest.MonkeyPatch.context() as patch:

@@ -35,7 +35,7 @@ def read_binary(type_: ColumnType, *values: bytes, policy: Any = "error") -> lis
 
 @given(st.lists(st.lists(ELEMENTS, max_size=6), min_size=1, max_size=5))
 def test_any_text_in_elements(lists):
-    """Both forms, and the plain state machine, give back what was written."""
+    """Both forms, and the slow state machine, read the arrays that were written."""
     texts = [array_of(elements) for elements in lists]
     assert read_text(TEXTS, *texts) == lists
     assert [independent.split(text, ",") for text in texts] == lists
@@ -80,7 +80,7 @@ FOUR, SEVEN = struct.pack(">i", 4), struct.pack(">i", 7)
     ],
 )
 def test_other_lower_bounds(lower, elements, text):
-    """In both forms, at any place of a run, and beside arrays of several dimensions, of which the first is named."""
+    """In both forms, at any position, and beside arrays of several dimensions: the error names the first bad one."""
     ways: list[tuple[Any, Any, Any, Any]] = [
         (read_text, "{4}", text, "{{1}}"),
         (read_binary, array_send([FOUR], 23), array_send(elements, 23, lower), NESTED_BINARY[0]),
@@ -173,7 +173,7 @@ def test_delimiter_of_the_element_type():
 
 
 def test_arrays_without_a_binary_reader_come_as_text():
-    """In a binary copy, what is selected of them is their text."""
+    """A binary copy selects their text."""
     assert read_binary(BOXES, b"{(1,1),(0,0);NULL}") == [["(1,1),(0,0)", None]]
     with pytest.raises(MalformedValue, match="is not an array"):
         read_binary(BOXES, array_send([b"(1,1),(0,0)"], 603))
@@ -199,7 +199,7 @@ def test_malformed_text(text, before):
 )
 @pytest.mark.parametrize("before", [[], ["{a,b}", "{}", '{"{"}']])
 def test_malformed_text_of_text(text, before):
-    """Elements that would take anything leave it to the array to refuse; what comes later is not blamed."""
+    """If the element type accepts any bytes, the array is refused, and no later one is named."""
     with pytest.raises(MalformedValue) as caught:
         read_text(TEXTS, *before, text, '{c,"{d}"}', "{e}")
     assert caught.value.index == len(before)

@@ -1,4 +1,4 @@
-"""Bytes that a server would not have sent are malformed; test_readers has what it does send."""
+"""Bytes that no server sends are malformed; test_readers has the bytes that servers send."""
 
 from __future__ import annotations
 

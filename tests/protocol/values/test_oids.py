@@ -9,7 +9,7 @@ GENERATED_BY = 18
 
 
 def test_rows_are_a_servers(postgresql_server):
-    """A server of the version that the table is from has exactly these rows, another one all it shares with them."""
+    """A server of the table's version has exactly its rows; on another one, the types in both are equal."""
     with postgresql_server.connect() as connection:
         major = connection.info.server_version // 10000
         known = connection.execute(
@@ -31,7 +31,7 @@ def test_rows_are_a_servers(postgresql_server):
 
 
 def test_parts_are_in_the_table():
-    """What an array or a range of the table is made of is in it, so that BUILTIN needs no other catalog."""
+    """Elements and subtypes of the table's types are in the table, so that BUILTIN needs no other catalog."""
     known = {oid for oid, *_ in oids.ROWS}
     assert len(known) == len(oids.ROWS)
     assert {part for _, _, _, element, subtype, _ in oids.ROWS for part in (element, subtype) if part} <= known

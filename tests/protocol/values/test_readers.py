@@ -1,4 +1,4 @@
-"""The server as the oracle: what it sends, in text and in binary form, is read as its text output says."""
+"""The server is the oracle: values in text and in binary form are read as its text output says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that a server would not have sent is malformed; test_readers has what it does send."""
+"""Text that no server sends is malformed; test_readers has the text that servers send."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_kinds_and_readers_agree():
 
 
 def test_statement_returns_all_that_a_type_is_made_of(samples):
-    """sql/types.sql follows bases, elements and subtypes to the end, and leaves out what it was not asked for."""
+    """sql/types.sql returns the requested types with all their bases, elements and subtypes, and no others."""
     asked = ["tags[]", "price_range", "int4multirange", "places", "point", "int2vector"]
     oids = [samples.connection.execute("SELECT %s::regtype::oid", (name,)).fetchone()[0] for name in asked]
     rows = samples.connection.execute(sql.load("types"), {"oids": [*oids, 4294967295]}).fetchall()
