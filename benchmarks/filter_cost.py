@@ -23,8 +23,8 @@ from bridge import session
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import commit
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.delta_table import create_table
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn, target_schema
@@ -90,7 +90,7 @@ def _run(
 ) -> float:
     """Seconds to apply everything to a new table."""
     fields = [(column.name, column.type.arrow) for column in columns]
-    commit.create(spark, path, spark_schema(fields))
+    create_table(spark, path, spark_schema(fields))
     subscribed = Subscribed(Target("public", "w1", path, target_schema(fields)), INVALID, ("id",), filters=filters)
     total_s = 0.0
     for changes in _batches(columns, scale):

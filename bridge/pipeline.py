@@ -15,7 +15,8 @@ from bridge import faults, remedies
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import DefinedRoutes, Routes
-from bridge.apply.delta import commit, messages
+from bridge.apply.delta import messages
+from bridge.apply.delta.delta_table import read_target_schema
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
@@ -315,7 +316,7 @@ def _schemas(
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=partial(commit.columns_of, spark),
+        schema_of=partial(read_target_schema, spark),
         warn=warn,
     )
 

@@ -389,7 +389,7 @@ def test_violation_is_seen(path, source):
         ),
         ("protocol/values/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
         ("bridge/receive/slot.py", "import psycopg"),
-        ("bridge/apply/delta/commit.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
+        ("bridge/apply/delta/merge.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
         ("bridge/daemon.py", "import signal\nimport os\nx = os.environ"),
         ("bridge/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
         ("bridge/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),

@@ -25,13 +25,14 @@ from pyspark.errors import PySparkException
 from bridge import faults, log
 from bridge.apply import skipped
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta import commit, messages, restore
+from bridge.apply.delta import messages, restore
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.effects.operations import COMMANDS
@@ -132,7 +133,7 @@ class Applier:
             append = partial(messages.append, self._spark, self._subscription, batch.messages, self._messages_path)
             parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
-            stamp = commit.CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+            stamp = CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts, fence=again)
             for number, some in enumerate(earlier):
@@ -162,7 +163,7 @@ class Applier:
     def _commit(
         self,
         batch: Batch,
-        stamp: commit.CommitStamp,
+        stamp: CommitStamp,
         parts: Mapping[str, Callable[[], None]],
         paths: Collection[str],
         *,
@@ -175,7 +176,7 @@ class Applier:
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
-        with commit.stamped(self._spark, stamp), ThreadPoolExecutor(commit.TABLES_AT_ONCE, "apply") as pool:
+        with stamped(self._spark, stamp), ThreadPoolExecutor(TABLES_AT_ONCE, "apply") as pool:
             futures = [pool.submit(part) for path, part in parts.items() if path in suspects]
             wait(futures)
             if all(future.exception() is None for future in futures):

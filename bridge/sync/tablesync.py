@@ -18,11 +18,13 @@ from pyspark.errors import PySparkException
 
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.delta import commit
 from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.delta_table import create_table, read_target_schema, schema_of
 from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.evolution.tracker import columns_of
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
@@ -113,7 +115,7 @@ class TableSync:
         Raises:
             TargetError: There are such rows, or what lies there is not a Delta table.
         """
-        if rel.state != "i" or self._subscription.adopt or commit.schema_of(self._spark, rel.path) is None:
+        if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
             return
         if not self._spark.read.format("delta").load(rel.path).isEmpty():
             raise TargetError(
@@ -177,7 +179,7 @@ class TableSync:
         if self._stopping():
             raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
-        existed = commit.schema_of(self._spark, rel.path) is not None
+        existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
         try:
             _, columns = self._target(rel, table, types)
@@ -194,7 +196,7 @@ class TableSync:
         # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
         row = self._catalog.subscription(name)
         app_id = f"{row.txn_app_id}/copy" if row else ""
-        stamp = commit.CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
+        stamp = CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         conninfo = self._subscription.connection
         # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
@@ -215,7 +217,7 @@ class TableSync:
             )
             try:
                 replaced = partial(
-                    commit.overwrite,
+                    overwrite_rows,
                     rows,
                     rel.path,
                     stamp,
@@ -243,12 +245,12 @@ class TableSync:
         ]
         if (why := unsupported(table.qualified_name, [column.name for column in columns])) is not None:
             raise TargetError(why.reason, hint=why.hint)
-        schema = commit.columns_of(self._spark, rel.path)
+        schema = read_target_schema(self._spark, rel.path)
         if schema is None:
             fields = [(column.name, column.type.arrow) for column in columns]
             schema = target_schema(fields)
             try:
-                commit.create(self._spark, rel.path, spark_schema(fields))
+                create_table(self._spark, rel.path, spark_schema(fields))
             except (PySparkException, Py4JJavaError) as error:
                 raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
@@ -292,7 +294,7 @@ class TableSync:
 
     def _existing(self, rel: RelRow) -> Target:
         """The Delta table of a table that was copied: making it anew would lose its rows without a word."""
-        schema = commit.columns_of(self._spark, rel.path)
+        schema = read_target_schema(self._spark, rel.path)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} has vanished',

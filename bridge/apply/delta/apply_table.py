@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta import commit
+from bridge.apply.delta.append import append_new, append_rows, new_keys
+from bridge.apply.delta.bag import Bag
 from bridge.apply.delta.filter_changes import filtered
-from bridge.apply.delta.merge_bag import Bag, apply_bag
-from bridge.apply.delta.merge_by_key import Keyed, append_new, apply_keyed, new_keys
+from bridge.apply.delta.keyed_target import KeyedTarget
+from bridge.apply.delta.merge_bag import apply_bag
+from bridge.apply.delta.merge_by_key import apply_keyed
+from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.unrepresentable import held
@@ -52,19 +55,19 @@ def apply_table(
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
-            commit.empty(spark, path)
+            truncate_table(spark, path)
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
-    keyed = Keyed(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
+    keyed = KeyedTarget(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
     if changes.inserts_only and not (changes.truncated and key):
         if changes.truncated:
-            commit.overwrite(_rows(frame, names), path)
+            overwrite_rows(_rows(frame, names), path)
             return
         if keyed is None:
-            commit.append(_rows(frame, names), path)
+            append_rows(_rows(frame, names), path)
             return
         if not keyed.overwrite and (keys := new_keys(changes)).unique:
             append_new(spark, frame, keyed, keys)

@@ -15,79 +15,24 @@ equal in the other columns.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import and_
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta import commit
-from bridge.apply.delta.stage import as_frame, constant
+from bridge.apply.delta.bag import Bag, BagTable
+from bridge.apply.delta.delta_table import table_version
+from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.effects.traced import trace
-from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from bridge.apply.target.target import TargetColumn
-
-_BROADCAST_ROWS = 50_000
-"""Up to so many changes, the target's rows are looked up where they lie instead of being sorted by all columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bag:
-    """A target whose rows have no key.
-
-    Attributes:
-        path: The Delta table.
-        columns: The replicated columns.
-        rows: How many changes there are, where that is known.
-        fills: What rows that come have in columns that are not replicated.
-    """
-
-    path: str
-    columns: tuple[TargetColumn, ...]
-    rows: int | None = None
-    fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
-
-    @property
-    def names(self) -> list[str]:
-        """The replicated columns' names."""
-        return [column.name for column in self.columns]
-
-    @property
-    def places(self) -> range:
-        """The replicated columns' positions."""
-        return range(len(self.columns))
-
-    def identities(self, values: Sequence[str]) -> list[Column]:
-        """`k_<i>`: what is equal exactly for values that are the same, of expressions by position."""
-        return [F.expr(identity(values[i], c.type.arrow)).alias(f"k_{i}") for i, c in enumerate(self.columns)]
-
-    def same(self, one: str, other: str) -> Column:
-        """Whether the rows of two aliases are equal."""
-        return reduce(and_, (F.col(f"{one}.k_{i}").eqNullSafe(F.col(f"{other}.k_{i}")) for i in self.places))
-
-    def small(self, frame: DataFrame) -> DataFrame:
-        """The side of a join that comes from the changes."""
-        return F.broadcast(frame) if self.rows is not None and self.rows <= _BROADCAST_ROWS else frame
-
-
-def identity(value: str, arrow: pa.DataType) -> str:
-    """An expression of what is equal exactly for values that are the same; Spark's own `=` has 0.0 = -0.0."""
-    if pa.types.is_floating(arrow):
-        return f"CAST({value} AS STRING)"
-    if pa.types.is_list(arrow) and pa.types.is_floating(arrow.value_type):
-        return f"transform({value}, x -> CAST(x AS STRING))"
-    return value
 
 
 def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: bool) -> Tally:
@@ -107,19 +52,19 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
     counted = counted_of(spark, halves, bag, truncated=truncated).persist()
     try:
         settled = counted
-        target = _Target.read(spark, bag)
+        target = BagTable.read(spark, bag)
         if not truncated and target.own and not halves.filter(f"op = {UPDATE}").isEmpty():
             parts = _traced(spark, halves, counted, target, tally)
-            return tally if target.merge(parts) is not None else Tally()
+            return tally if target.merge_parts(parts) is not None else Tally()
         if not counted.filter("low + copies < 0").isEmpty():
             settled = _one_by_one(spark, halves, counted, bag, tally)
         settled = settled.filter("net != 0")
         if truncated:
-            before = commit.version(spark, bag.path) if tally.counts else 0
-            commit.overwrite(target.named(_born(settled)), bag.path)
-            done = not tally.counts or commit.version(spark, bag.path) > before
+            before = table_version(spark, bag.path) if tally.counts else 0
+            overwrite_rows(target.named(_born(settled)), bag.path)
+            done = not tally.counts or table_version(spark, bag.path) > before
         else:
-            done = target.merge(_settled(settled, target)) is not None
+            done = target.merge_parts(_settled(settled, target)) is not None
     finally:
         counted.unpersist()
     return tally if done else Tally()
@@ -178,79 +123,13 @@ def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: b
     if truncated:
         return folded.withColumn("copies", F.lit(0).cast("bigint"))
     wanted = bag.small(halves.select(*keys).distinct())
-    found = _Target.read(spark, bag).rows.alias("t").join(wanted.alias("s"), bag.same("t", "s"), "left_semi")
+    found = BagTable.read(spark, bag).rows.alias("t").join(wanted.alias("s"), bag.same("t", "s"), "left_semi")
     copies = found.groupBy(*keys).agg(F.count("*").alias("found"))
     return (
         folded.alias("s")
         .join(copies.alias("t"), bag.same("s", "t"), "left")
         .select("s.*", F.coalesce("t.found", F.lit(0)).alias("copies"))
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """A bag's Delta table as it is before the changes.
-
-    Attributes:
-        rows: `c_<j>` by position in the table, and `k_<i>`.
-        own: Names of the columns that are not replicated, by position in the table.
-    """
-
-    bag: Bag
-    rows: DataFrame
-    names: list[str]
-    own: Mapping[int, str]
-
-    @classmethod
-    def read(cls, spark: SparkSession, bag: Bag) -> Self:
-        """Open it."""
-        rows = spark.read.format("delta").load(bag.path)
-        columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
-        keyed = rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
-        own = {j: name for j, name in enumerate(rows.columns) if name not in bag.names}
-        return cls(bag, keyed, rows.columns, own)
-
-    def deletes(self, rows: DataFrame) -> DataFrame:
-        """The part of a MERGE that takes rows `v_<i>` away, all copies."""
-        nothing = (F.lit(None).cast(self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}") for j in self.own)
-        return rows.select(F.lit("delete").alias("action"), *(f"v_{i}" for i in self.bag.places), *nothing)
-
-    def puts(self, rows: DataFrame) -> DataFrame:
-        """The part of a MERGE that adds rows `v_<i>`, which were not there before."""
-        return rows.select(F.lit("put").alias("action"), *(f"v_{i}" for i in self.bag.places), *self._fills())
-
-    def _fills(self) -> list[Column]:
-        return [
-            constant(self.bag.fills.get(name), self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}")
-            for j, name in self.own.items()
-        ]
-
-    def replicated(self) -> list[Column]:
-        """The values `v_<i>` of the target's rows."""
-        place = {name: j for j, name in enumerate(self.names)}
-        return [F.col(f"c_{place[name]}").alias(f"v_{i}") for i, name in enumerate(self.bag.names)]
-
-    def own_columns(self) -> list[str]:
-        """The columns `c_<j>` that are not replicated."""
-        return [f"c_{j}" for j in self.own]
-
-    def copies(self, wanted: DataFrame) -> DataFrame:
-        """The target's rows that are equal to one of `wanted`, with its columns, and `copy`: 1, 2 … of equal ones."""
-        keys = [f"k_{i}" for i in self.bag.places]
-        found = self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"))
-        others = [name for name in wanted.columns if name not in keys]
-        order = Window.partitionBy(*keys).orderBy(F.lit(0))
-        return found.select("t.*", *(f"s.{name}" for name in others)).withColumn("copy", F.row_number().over(order))
-
-    def named(self, rows: DataFrame) -> DataFrame:
-        """Rows `v_<i>` that were not there before, under the table's names."""
-        values = [F.col(f"v_{i}").alias(name) for i, name in enumerate(self.bag.names)]
-        return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
-
-    def merge(self, parts: Sequence[DataFrame]) -> commit.Merged | None:
-        """Commit deletes and puts; None where the table has the batch already."""
-        source = reduce(lambda one, other: one.unionByName(other), parts)
-        return commit.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
 
 
 def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag: Bag, tally: Tally) -> DataFrame:
@@ -317,7 +196,7 @@ def _born(settled: DataFrame) -> DataFrame:
     return settled.filter("net > 0").withColumn("copy", F.explode(F.expr("sequence(1, net)")))
 
 
-def _settled(settled: DataFrame, target: _Target) -> list[DataFrame]:
+def _settled(settled: DataFrame, target: BagTable) -> list[DataFrame]:
     """Take all copies of the rows that become fewer away, put back what remains of them, and add the others.
 
     What remains comes from the target, so that its columns that are not replicated stay too.
@@ -333,7 +212,7 @@ def _settled(settled: DataFrame, target: _Target) -> list[DataFrame]:
 
 
 def _traced(
-    spark: SparkSession, halves: DataFrame, counted: DataFrame, target: _Target, tally: Tally
+    spark: SparkSession, halves: DataFrame, counted: DataFrame, target: BagTable, tally: Tally
 ) -> list[DataFrame]:
     """The same where rows that become others take along what the target alone has of them."""
     bag = target.bag
@@ -361,17 +240,3 @@ def _traced(
 
 def _numbers(spark: SparkSession, **columns: Sequence[int | None]) -> DataFrame:
     return as_frame(spark, pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}))
-
-
-def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:
-    """The MERGE: every row of the source is `delete`, of all equal rows, or `put`, of one."""
-    same = " AND ".join(
-        f"{identity('t.' + quoted(column.name), column.type.arrow)} <=> {identity(f's.v_{i}', column.type.arrow)}"
-        for i, column in enumerate(bag.columns)
-    )
-    names = ", ".join(quoted(name) for name in (*bag.names, *own.values()))
-    values = ", ".join([*(f"s.v_{i}" for i in bag.places), *(f"s.c_{j}" for j in own)])
-    return (
-        f"MERGE INTO delta.{quoted(bag.path)} AS t USING {view} AS s ON s.action = 'delete' AND {same} "
-        f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND s.action = 'put' THEN INSERT ({names}) VALUES ({values})"
-    )

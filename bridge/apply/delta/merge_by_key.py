@@ -7,19 +7,16 @@ out unseen when it has the batch already; what is missing shows in the numbers t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta import commit
+from bridge.apply.delta import merge
+from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
-from bridge.apply.delta.raise_error import literal, raised
-from bridge.apply.delta.schema import spark_type
+from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects import fold
 from bridge.apply.effects.conflicts import (
@@ -35,133 +32,9 @@ from bridge.apply.target.target import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.apply.batch.table_changes import TableChanges
-    from bridge.apply.target.target import TargetColumn
-
-_BROADCAST_ROWS = 500_000
-"""Up to so many inserted keys, the target's are looked up among them; beyond, both are sorted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """A target whose rows have a key.
-
-    Attributes:
-        relation: `namespace.name`.
-        path: The Delta table.
-        columns: The replicated columns.
-        key: Positions of the key's columns.
-        overwrite: A row that is in the way is overwritten (`conflict = "apply_remote"`).
-    """
-
-    relation: str
-    path: str
-    columns: tuple[TargetColumn, ...]
-    key: tuple[int, ...]
-    overwrite: bool = False
-
-    @property
-    def names(self) -> list[str]:
-        """The replicated columns' names."""
-        return [column.name for column in self.columns]
-
-    @property
-    def key_names(self) -> list[str]:
-        """The key's columns."""
-        return [self.columns[k].name for k in self.key]
-
-    def keys_of(self, rows: DataFrame) -> DataFrame:
-        """The keys of rows of the target, as `t_<k>`."""
-        return rows.select(*(F.col(quoted(self.columns[k].name)).alias(f"t_{k}") for k in self.key))
-
-    def found(self, prefix: str) -> Column:
-        """Whether `t_<k>` is the key in the columns of a prefix."""
-        return reduce(and_, (F.col(f"t_{k}") == F.col(f"{prefix}_{k}") for k in self.key))
-
-    def raising(self, name: str, prefix: str) -> str:
-        """An expression, in the type of the key's first column, that fails with a conflict of the key."""
-        columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
-        type_ = spark_type(self.columns[self.key[0]].type.arrow).simpleString()
-        return f"CAST({raised(name, self.relation, columns)} AS {type_})"
-
-
-# --- new rows only ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NewKeys:
-    """The keys of rows that are inserted.
-
-    Attributes:
-        rows: How many.
-        unique: None is there twice.
-        bounds: The least and the greatest value of each column of the key; None where they are not known.
-    """
-
-    rows: int
-    unique: bool
-    bounds: tuple[tuple[Any, Any] | None, ...]
-
-
-def new_keys(changes: TableChanges) -> NewKeys:
-    """Look at the keys of changes that are inserts."""
-    names = [f"new_{k}" for k in changes.key]
-    ranged = [_has_bounds(changes.columns[k].type.arrow) for k in changes.key]
-    if not isinstance(changes.changes, Staged):
-        table = changes.changes.select(names)
-        lists = any(pa.types.is_list(field.type) for field in table.schema)
-        unique = not lists and table.group_by(names).aggregate([]).num_rows == len(table)
-        found = [pc.min_max(table[name]).as_py() if has else None for name, has in zip(names, ranged, strict=True)]
-        return NewKeys(len(table), unique, tuple(one and (one["min"], one["max"]) for one in found))
-    keys = changes.changes.frame.select(*names)
-    row = keys.agg(
-        F.count("*").alias("rows"),
-        F.count_distinct(F.struct(*names)).alias("different"),
-        *(F.struct(F.min(name), F.max(name)).alias(name) for name in names),
-    ).collect()[0]
-    bounds = tuple(tuple(row[name]) if has else None for name, has in zip(names, ranged, strict=True))
-    return NewKeys(row["rows"], row["rows"] == row["different"], bounds)
-
-
-def _has_bounds(arrow: pa.DataType) -> bool:
-    """Whether values are ordered in Arrow, Python and Delta's statistics alike."""
-    tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_decimal, pa.types.is_date)
-    return any(test(arrow) for test in tests)
-
-
-def append_new(spark: SparkSession, inserts: DataFrame, keyed: Keyed, keys: NewKeys) -> None:
-    """Append rows; the commit fails where the target has one of the keys.
-
-    Args:
-        spark: The session.
-        inserts: The rows, in `new_<i>`.
-        keyed: The target.
-        keys: What is known of their keys; no key is there twice.
-    """
-    target = keyed.keys_of(spark.read.format("delta").load(keyed.path))
-    for k, bounds in zip(keyed.key, keys.bounds, strict=True):
-        if bounds is not None and None not in bounds:
-            target = target.filter(F.col(f"t_{k}").between(F.lit(bounds[0]), F.lit(bounds[1])))
-    wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
-    if keys.rows <= _BROADCAST_ROWS:
-        wanted = F.broadcast(wanted)
-    exists = target.join(wanted, keyed.found("s"), "left_semi")
-    values = [F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)]
-    # No row of this comes to be: the first fails.
-    in_the_way = exists.select(
-        *(
-            (F.expr(keyed.raising(literal(INSERT_EXISTS), "t")) if i == keyed.key[0] else F.lit(None))
-            .cast(inserts.schema[f"new_{i}"].dataType)
-            .alias(name)
-            for i, name in enumerate(keyed.names)
-        )
-    )
-    commit.append(inserts.select(*values).unionByName(in_the_way), keyed.path)
-
-
-# --- any changes ------------------------------------------------------------------------------------------------------
+    from bridge.apply.delta.keyed_target import KeyedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +58,7 @@ class _Shape:
     new: int
     brief: int
 
-    def fits(self, merged: commit.Merged, *, overwrite: bool) -> bool:
+    def fits(self, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
         """Whether the MERGE found every row that it had to find, and no other."""
         if (merged.updated, merged.deleted, merged.inserted) != (self.puts, self.deletes, self.new):
             return False
@@ -196,7 +69,7 @@ class _Shape:
 def apply_keyed(
     spark: SparkSession,
     changes: DataFrame,
-    keyed: Keyed,
+    keyed: KeyedTarget,
     toast: Sequence[int],
     *,
     truncated: bool,
@@ -228,7 +101,7 @@ def apply_keyed(
         merged = _merge(effects, keyed)
         if merged is None or shape.fits(merged, overwrite=keyed.overwrite):
             return Tally()
-        return _conflicts(effects, keyed.keys_of(commit.before_merge(spark, keyed.path)), keyed)
+        return _conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
     finally:
         effects.unpersist()
 
@@ -248,33 +121,33 @@ def _shape(effects: DataFrame) -> _Shape:
     return _Shape(**row.asDict())
 
 
-def _merge(effects: DataFrame, keyed: Keyed) -> commit.Merged | None:
+def _merge(effects: DataFrame, keyed: KeyedTarget) -> merge.MergeCounts | None:
     toast = [i for i in range(len(keyed.columns)) if f"unchanged_{i}" in effects.columns]
     name = f"CASE s.first WHEN '{INSERTED}' THEN '{INSERT_EXISTS}' ELSE '{UPDATE_EXISTS}' END"
     raising = None if keyed.overwrite else keyed.raising(name, "s.match")
-    return commit.merge(effects, keyed.path, keyed.names, keyed.key, toast, raising)
+    return merge_effects(effects, keyed.path, keyed.names, keyed.key, toast, raising)
 
 
-def _overwrite(spark: SparkSession, effects: DataFrame, keyed: Keyed, tally: Tally) -> Tally:
+def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tally: Tally) -> Tally:
     """The target is empty, so what is not born in the batch has nothing to act on."""
     born = effects.filter("action = 'put' AND born")
-    before = commit.version(spark, keyed.path) if tally.counts else 0
-    commit.overwrite(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
-    return tally if tally.counts and commit.version(spark, keyed.path) > before else Tally()
+    before = table_version(spark, keyed.path) if tally.counts else 0
+    overwrite_rows(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
+    return tally if tally.counts and table_version(spark, keyed.path) > before else Tally()
 
 
-def _any_missing(spark: SparkSession, effects: DataFrame, keyed: Keyed) -> bool:
+def _any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
     keys = keyed.keys_of(spark.read.format("delta").load(keyed.path))
     return not effects.join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
-def _none_found(effects: DataFrame, keyed: Keyed) -> Tally:
+def _none_found(effects: DataFrame, keyed: KeyedTarget) -> Tally:
     """The conflicts with an empty target."""
     nothing = effects.limit(0).select(*(F.col(f"match_{k}").alias(f"t_{k}") for k in keyed.key))
     return _conflicts(effects, nothing, keyed)
 
 
-def _conflicts(effects: DataFrame, before: DataFrame, keyed: Keyed) -> Tally:
+def _conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:
     """Hold effects against the keys that the target had before them."""
     here = F.col(f"t_{keyed.key[0]}").isNotNull()
     old = ~F.col("first").isin(*BEGINS)
@@ -296,7 +169,7 @@ def _conflicts(effects: DataFrame, before: DataFrame, keyed: Keyed) -> Tally:
     return tally
 
 
-def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: Keyed, *, truncated: bool) -> Tally:
+def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, truncated: bool) -> Tally:
     """Fold the changes in Python (see `moved`)."""
     tally = Tally()
     types = [column.type.arrow for column in keyed.columns]
@@ -316,7 +189,7 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: Keyed, *, trunca
     return tally if _merge(effects, keyed) is not None else Tally()
 
 
-def _failing(spark: SparkSession, keyed: Keyed, error: fold.Exists) -> DataFrame:
+def _failing(spark: SparkSession, keyed: KeyedTarget, error: fold.Exists) -> DataFrame:
     """Effects that fail with a conflict when, and only when, they are applied."""
     types = [column.type.arrow for column in keyed.columns]
     key = {f"match_{k}": pa.array([value], types[k]) for k, value in zip(keyed.key, error.key, strict=True)}
@@ -325,3 +198,58 @@ def _failing(spark: SparkSession, keyed: Keyed, error: fold.Exists) -> DataFrame
     effects = as_frame(spark, pa.table({**key, "action": ["put"], "born": [True], **values, "first": [first]}))
     raising = F.expr(keyed.raising(literal(error.name), "match"))
     return effects.withColumn(f"new_{keyed.key[0]}", raising)
+
+
+def merge_effects(
+    effects: DataFrame,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
+) -> merge.MergeCounts | None:
+    """Apply effects (see `bridge.apply.delta.net_effect`) in one commit.
+
+    Args:
+        effects: At most one effect for each row of the target.
+        path: The Delta table.
+        columns: The replicated columns' names, by position.
+        key: Positions of the key's columns.
+        toast: Positions of the columns that have an `unchanged_<i>`.
+        raising: An expression over `s`, in the type of the key's first column, that fails; for an effect that begins
+            with a new row and finds one. None to overwrite that one.
+
+    Returns:
+        What it did; None when the table has the batch already.
+    """
+    return merge.merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising))
+
+
+def merge_statement(
+    view: str,
+    path: str,
+    columns: Sequence[str],
+    key: Sequence[int],
+    toast: Sequence[int],
+    raising: str | None = None,
+) -> str:
+    """The MERGE of `merge`. A key's columns are never NULL in a row, so `=` finds it, and NULL matches none."""
+    condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
+
+    def new(i: int) -> str:
+        if i in toast:
+            return f"CASE WHEN s.unchanged_{i} THEN t.{quoted(columns[i])} ELSE s.new_{i} END"
+        return f"s.new_{i}"
+
+    update = ", ".join(f"t.{quoted(name)} = {new(i)}" for i, name in enumerate(columns))
+    names = ", ".join(quoted(name) for name in columns)
+    values = ", ".join(f"s.new_{i}" for i in range(len(columns)))
+    first = quoted(columns[key[0]])
+    begins = "s.first IN ('insert', 'arrive')"
+    exists = f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{first} = {raising} " if raising else ""
+    return (
+        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} {exists}"
+        "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"
+    )

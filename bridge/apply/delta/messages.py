@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bridge.apply.delta import commit
+from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.delta_table import create_table, schema_of
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame
@@ -70,9 +71,9 @@ def ensure(spark: SparkSession, path: str) -> None:
     wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
 
     def found_or_made() -> StructType:  # two subscriptions may begin at once
-        found = commit.schema_of(spark, path)
+        found = schema_of(spark, path)
         if found is None:
-            commit.create(spark, path, wanted)
+            create_table(spark, path, wanted)
         return found or wanted
 
     found = in_place(found_or_made, path)
@@ -125,7 +126,7 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
         del first, second
         staged.extend(map(stage.put, parts))
         frame = reduce(DataFrame.unionAll, staged)
-    commit.append(frame, path)
+    append_rows(frame, path)
 
 
 def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
@@ -176,7 +177,7 @@ class Own:
 
 def delete(spark: SparkSession, own: Own) -> bool:
     """Delete a batch's rows; whether the table had some. Without, there is no commit."""
-    if commit.schema_of(spark, own.path) is None:
+    if schema_of(spark, own.path) is None:
         return False
     deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()
     return bool(deleted[0].num_affected_rows)

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta import messages
-from bridge.apply.delta.commit import TABLES_AT_ONCE, USER_METADATA, CommitStamp, append_nothing, schema_of
+from bridge.apply.delta.append import commit_nothing
 from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.history import Commit, History
+from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def take_back(
 
     def keep_out(path: str) -> None:
         if fence and (schema := schema_of(spark, path)) is not None:
-            in_place(lambda: append_nothing(spark, path, schema, stamp), path, log)
+            in_place(lambda: commit_nothing(spark, path, schema, stamp), path, log)
 
     def restore(path: str) -> None:
         version = History(path, lambda latest: _commits(spark, path, latest)).first_of(app_id, end_lsn)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import commit
+from bridge.apply.delta.delta_table import create_table
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD
 from bridge.apply.target.target import Target, TargetColumn
@@ -25,7 +25,7 @@ def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
     """An empty table."""
     path = str(folder / name)
     schema = spark.createDataFrame([], "id long, note string").schema
-    commit.create(spark, path, schema)
+    create_table(spark, path, schema)
     return Target("public", name, path, target_schema_of(schema))
 
 

@@ -19,9 +19,11 @@ from pyspark.errors import PySparkException
 from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import commit, messages
+from bridge.apply.delta import messages
+from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.schema import target_schema_of
+from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown
@@ -178,13 +180,13 @@ def test_a_commit_of_an_earlier_life_that_comes_after_the_undo_is_left_out(spark
     """The batch was begun by a daemon that was killed, and its Spark outlives it; this one fails before that table."""
     mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
-    stamp = commit.CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
+    stamp = CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
     catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
     with pytest.raises(ApplyError, match="small"):
         applier(spark, catalog).apply(batch(mine, bad))
     assert catalog.batch("sub") is None
     late = fork(spark)
-    with commit.stamped(late, stamp):
+    with stamped(late, stamp):
         apply_table(late, mine)
     assert content(spark, target) == []
 
@@ -321,7 +323,7 @@ def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_pa
 
 
 def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
-    commit.append(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
+    append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     one = batch(changes(target, (INSERT, None, 1, "remote")))
     with pytest.raises(ApplyError) as caught:
         applier(spark, catalog).apply(one)

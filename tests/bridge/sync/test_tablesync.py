@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from bridge import log
-from bridge.apply.delta import commit
+from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.config import Subscription
 from bridge.errors import BridgeError, TargetError
 from bridge.receive.slot import Snapshot
@@ -112,14 +112,13 @@ def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publishe
     publisher.execute(SETUP + "CREATE TABLE bad (d date); INSERT INTO bad VALUES ('infinity');")
     publisher.execute("ALTER PUBLICATION pub ADD TABLE bad")
     both = threading.Barrier(2, timeout=60)
-    overwrite = commit.overwrite
 
     def meet(rows, path, stamp=None, **options):
         if not path.endswith("/bad"):
             both.wait()
-        overwrite(rows, path, stamp, **options)
+        overwrite_rows(rows, path, stamp, **options)
 
-    monkeypatch.setattr(commit, "overwrite", meet)
+    monkeypatch.setattr("bridge.sync.tablesync.overwrite_rows", meet)
     bridge = pipeline(max_sync_workers=3, disable_on_error=True)
     with pytest.raises(BridgeError, match='cannot copy table "public.bad"'):
         bridge.catch_up()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.apply.delta import commit, restore
+from bridge.apply.delta import restore
 from bridge.apply.delta.alter import alter_table, needed_properties, statements
+from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.evolution.plan import AddColumn, Change, RenameColumn, WidenColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -54,8 +57,8 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
     path = str(tmp_path / "t")
     session = fork(spark)
     before = session.createDataFrame([(1, "x", 1)], "id int, a string, d int")
-    commit.create(session, path, before.schema)
-    commit.append(before, path)
+    create_table(session, path, before.schema)
+    append_rows(before, path)
     changes: list[Change] = [
         RenameColumn("a", "A"),
         WidenColumn("id", pa.int64()),
@@ -63,12 +66,12 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
         AddColumn("at", pa.timestamp("us"), pa.scalar(1_000_000, pa.timestamp("us"))),
     ]
     changes[:1] = [RenameColumn("a", "t"), RenameColumn("t", "A")]
-    stamp = commit.CommitStamp("app", Lsn(10), Lsn(20))
-    with commit.stamped(session, commit.CommitStamp("app", Lsn(10), Lsn(20), alters=True)):
+    stamp = CommitStamp("app", Lsn(10), Lsn(20))
+    with stamped(session, CommitStamp("app", Lsn(10), Lsn(20), alters=True)):
         alter_table(session, path, changes)
         alter_table(session, path, [AddColumn("e", pa.int32(), pa.scalar(8, pa.int32()))])
-    with commit.stamped(session, stamp):
-        commit.append(session.createDataFrame([(1 << 40, None)], "id long, c int"), path)
+    with stamped(session, stamp):
+        append_rows(session.createDataFrame([(1 << 40, None)], "id long, c int"), path)
     found = session.read.format("delta").load(path)
     assert found.schema.simpleString() == "struct<id:bigint,A:string,d:int,c:int,at:timestamp_ntz,e:int>"
     rows = {row.id: (row.A, row.c, row.at and row.at.second, row.e) for row in found.collect()}

@@ -16,8 +16,10 @@ from structlog.testing import capture_logs
 from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import commit
+from bridge.apply.delta import merge
+from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.commit_retry import came_in_the_way, in_place
+from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
 from bridge.session import fork
@@ -150,10 +152,10 @@ class Merging:
                 time.sleep(0.02)
             return action
 
-        merge_into = commit.merge_into
+        merge_into = merge.merge_into
         holding = F.udf(held, "string")
         monkeypatch.setattr(
-            commit,
+            merge,
             "merge_into",
             lambda source, *rest: merge_into(source.coalesce(1).withColumn("action", holding(F.col("action"))), *rest),
         )
@@ -197,15 +199,15 @@ def test_a_merge_beside_others(spark, catalog, tmp_path, monkeypatch):
         return Batch(Lsn(start), Lsn(start + 0x10), Lsn(start + 8), number, 1, 1, [changes(target, *rows)])
 
     for id_ in (1, 2):  # two files, so that there is something to optimize
-        commit.append(spark.createDataFrame([(id_, "before")], "id long, note string"), target.path)
+        append_rows(spark.createDataFrame([(id_, "before")], "id long, note string"), target.path)
     other = fork(spark)
     merging = Merging(monkeypatch, tmp_path)
     third = batch(3, (UPDATE, None, 1, "third"))
 
     def same_batch():
         row = catalog.subscription("sub")
-        stamp = commit.CommitStamp(row.batch_app_id, third.start_lsn, third.end_lsn)
-        with commit.stamped(other, stamp):
+        stamp = CommitStamp(row.batch_app_id, third.start_lsn, third.end_lsn)
+        with stamped(other, stamp):
             other.sql(f"UPDATE delta.`{target.path}` SET note = 'third' WHERE id = 1").collect()
 
     cases = (

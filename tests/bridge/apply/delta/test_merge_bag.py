@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.apply.batch.table_changes import Staged, TableChanges
-from bridge.apply.delta import commit
+from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.merge_bag import Bag, identity, merge_statement, settle
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.merge_bag import settle
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
@@ -120,7 +122,7 @@ def target(spark, tmp_path):
     fields = [(column.name, column.type.arrow) for column in COLUMNS]
     schema = spark_schema([fields[0], ("own `col", pa.string()), *fields[1:]])
     path = str(tmp_path / "t")
-    commit.create(spark, path, schema)
+    create_table(spark, path, schema)
     return Target("public", "t", path, target_schema_of(schema))
 
 
@@ -131,7 +133,7 @@ def fill(spark, target, rows, own=None):
             "own `col": pa.array([own] * len(rows), pa.string()),
         }
     )
-    commit.append(as_frame(spark, table), target.path)
+    append_rows(as_frame(spark, table), target.path)
 
 
 def content(spark, target):
@@ -160,7 +162,7 @@ def test_random_histories(spark, target, seed, missing):
             model.apply(*change)
         batch = TableChanges(target, COLUMNS, (), table)
         for _ in range(1 + number):  # the second time Delta has it already
-            with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(2 + number))):
+            with stamped(session, CommitStamp("app", Lsn(1), Lsn(2 + number))):
                 apply_table(session, batch, conflicts=found.append)
         assert content(spark, target) == +model.rows
     counts: Counter[str] = Counter()
@@ -225,7 +227,7 @@ def test_rows_that_become_others_keep_the_columns_that_only_the_target_has(spark
     batch = TableChanges(target, COLUMNS, (), table_of(steps, random.Random(1)), fills=fills)
     session = fork(spark)
     for _ in range(2):  # the second time Delta has it already
-        with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(2))):
+        with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
             apply_table(session, batch, conflicts=found.append)
     found_rows = spark.read.format("delta").load(target.path).select("k_0", "`own ``col`").collect()
     assert {tuple(one) for one in found_rows} >= {(8, "d"), (3, "e"), (10, "new")}
@@ -256,19 +258,3 @@ def test_settle_makes_changes_in_their_turn(before, changes):
     after, missing = settle(before, pa.table(turns))
     assert {repr((row,)): copies for row, copies in after.items() if copies} == +model.rows
     assert {name: found.total() for name, found in missing.items()} == model.conflicts
-
-
-def test_identity_tells_zeros_apart_also_within_arrays():
-    assert identity("t.`a`", pa.int32()) == "t.`a`"
-    assert identity("t.`a`", pa.float32()) == "CAST(t.`a` AS STRING)"
-    assert identity("t.`a`", pa.list_(pa.float64())) == "transform(t.`a`, x -> CAST(x AS STRING))"
-
-
-def test_merge_statement_deletes_equal_rows_and_inserts_the_others():
-    columns = (TargetColumn("a", resolve(23, -1)), TargetColumn("f", resolve(701, -1)))
-    assert merge_statement("v", Bag("/l/p", columns), {2: "own"}) == (
-        "MERGE INTO delta.`/l/p` AS t USING v AS s ON s.action = 'delete' "
-        "AND t.`a` <=> s.v_0 AND CAST(t.`f` AS STRING) <=> CAST(s.v_1 AS STRING) "
-        "WHEN MATCHED THEN DELETE "
-        "WHEN NOT MATCHED AND s.action = 'put' THEN INSERT (`a`, `f`, `own`) VALUES (s.v_0, s.v_1, s.c_2)"
-    )

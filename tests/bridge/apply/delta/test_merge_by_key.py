@@ -11,12 +11,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
-from bridge.apply.delta import commit
+from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.merge_by_key import NewKeys, new_keys
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.merge_by_key import merge_statement
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflict, Conflicts
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.session import fork
@@ -45,10 +47,10 @@ def made(spark, tmp_path):
     def make(rows):
         path = str(tmp_path / f"t{len(list(tmp_path.iterdir()))}")
         schema = spark_schema([(c.name, arrow) for c, arrow in zip(COLUMNS, TYPES, strict=True)])
-        commit.create(spark, path, schema)
+        create_table(spark, path, schema)
         columns = list(zip(*((*key, *row) for key, row in rows.items()), strict=True)) or [()] * 4
         arrays = [pa.array(column, arrow) for column, arrow in zip(columns, TYPES, strict=True)]
-        commit.append(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
+        append_rows(as_frame(spark, pa.table(arrays, names=[c.name for c in COLUMNS])), path)
         return Target("public", "t", path, target_schema_of(schema))
 
     return make
@@ -65,7 +67,7 @@ def apply(session, target, table, lsn=2, **options):
     """Apply changes as a batch that ends at an LSN; returns the conflicts it reported."""
     found: list[Conflicts] = []
     truncated = options.pop("truncated", False)
-    with commit.stamped(session, commit.CommitStamp("app", Lsn(1), Lsn(lsn))):
+    with stamped(session, CommitStamp("app", Lsn(1), Lsn(lsn))):
         changes = TableChanges(target, COLUMNS, KEY, table, truncated)
         apply_table(session, changes, conflicts=found.append, **options)
     return {name: count for conflicts in found for name, count in conflicts.counts.items()}
@@ -200,14 +202,13 @@ def test_new_rows_are_appended_once_and_a_repeated_batch_is_not_held_against_its
     assert apply(session, target, inserts, lsn=5, conflict="apply_remote") == {"insert_exists": 2}
 
 
-def test_keys_of_new_rows():
-    def keys(*values, key=(0,), **columns):
-        table = pa.table({"new_0": pa.array(values), **columns})
-        columns_ = tuple(TargetColumn(f"c{i}", resolve(20, -1)) for i in range(2))
-        target = Target("public", "t", "/lake/public/t", ())
-        return new_keys(TableChanges(target, columns_, key, table))
-
-    assert keys(3, 1, 2) == NewKeys(3, unique=True, bounds=((1, 3),))
-    assert not keys(3, 3).unique
-    two = keys(3, 3, key=(0, 1), new_1=pa.array(["b", "a"]))
-    assert two == NewKeys(2, unique=True, bounds=((3, 3), ("a", "b")))
+def test_merge_statement_has_each_clause_once():
+    statement = merge_statement("v", "/l/p", ["id", "note"], [0], [1], "raise_error('x')")
+    assert statement == (
+        "MERGE INTO delta.`/l/p` AS t USING v AS s ON t.`id` = s.match_0 "
+        "WHEN MATCHED AND s.first IN ('insert', 'arrive') THEN UPDATE SET t.`id` = raise_error('x') "
+        "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET t.`id` = s.new_0, "
+        "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "
+        "WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT (`id`, `note`) VALUES (s.new_0, s.new_1)"
+    )

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from bridge.apply.delta import commit, messages
+from bridge.apply.delta import messages
+from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.schema import spark_schema
 from bridge.errors import TargetError
 from protocol.lsn import Lsn
@@ -33,7 +34,7 @@ def test_table_is_made_once_and_another_is_refused(spark, tmp_path):
     assert path == f"{tmp_path}/pgbridge/messages"
     messages.ensure(spark, path)
     messages.ensure(spark, path)
-    found = commit.schema_of(spark, path)
+    found = schema_of(spark, path)
     rows = messages.as_table("s", [])
     assert found == spark_schema([(field.name, field.type) for field in rows.schema])
     other = f"{tmp_path}/other"

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from bridge.apply.delta import commit
-from bridge.apply.delta.commit import CommitStamp
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.restore import take_back
+from bridge.apply.delta.stamp import CommitStamp
 from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -20,9 +21,9 @@ ME = "pgbridge/1/sub/inc/0"
 def path(spark, tmp_path):
     """A table with the row 1 by a batch up to 0/10, and 2 by one up to 0/20."""
     path = str(tmp_path / "t")
-    commit.create(spark, path, spark.createDataFrame([], "id long").schema)
+    create_table(spark, path, spark.createDataFrame([], "id long").schema)
     for id_, lsn in ((1, 0x10), (2, 0x20)):
-        commit.overwrite(spark.createDataFrame([(n,) for n in range(1, id_ + 1)], "id long"), path, stamp(lsn))
+        overwrite_rows(spark.createDataFrame([(n,) for n in range(1, id_ + 1)], "id long"), path, stamp(lsn))
     return path
 
 
@@ -51,11 +52,11 @@ def test_the_last_batch_and_no_other(spark, path, tmp_path):
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('a' = 'b')").collect()
     assert back(0x20) == ([1], True)
     assert back(0x20) == ([1], False)
-    commit.overwrite(session.createDataFrame([(7,)], "id long"), path, stamp(0x20, "pgbridge/1/sub/inc/1"))
+    overwrite_rows(session.createDataFrame([(7,)], "id long"), path, stamp(0x20, "pgbridge/1/sub/inc/1"))
     assert back(0x20, "pgbridge/1/sub/inc/1") == ([1], True)
     session.sql(f"INSERT INTO delta.`{path}` VALUES (5)").collect()
     assert back(0x20, "pgbridge/1/sub/inc/1") == ([1, 5], False)
-    commit.overwrite(session.createDataFrame([(8,)], "id long"), path, stamp(0x40, "pgbridge/1/sub/inc/2"))
+    overwrite_rows(session.createDataFrame([(8,)], "id long"), path, stamp(0x40, "pgbridge/1/sub/inc/2"))
     session.sql(f"DELETE FROM delta.`{path}` WHERE id = 8").collect()
     with pytest.raises(
         TargetError, match=r"\(DELETE\) was written after it by somebody else\nHINT:  look at DESCRIBE"

@@ -1,0 +1,59 @@
+"""A Delta table at a path: whether it is there, its columns, its version; made, if it is not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+
+from bridge.apply.delta.schema import table_properties, target_schema_of
+from bridge.apply.target.target import quoted
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from bridge.apply.target.target import TargetSchema
+
+
+def schema_of(spark: SparkSession, path: str) -> StructType | None:
+    """The Delta table's columns; None when nothing lies at the path.
+
+    Raises:
+        TargetError: What lies there is not a Delta table.
+    """
+    try:
+        return spark.read.format("delta").load(path).schema
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        if condition in {"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}:
+            return None
+        if condition in {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"}:
+            raise TargetError(
+                f"{path} is there, but is not a Delta table",
+                hint="move it out of the way, or give the subscription another warehouse",
+            ) from error
+        raise
+
+
+def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
+    """As `schema_of`, as a target has them."""
+    schema = schema_of(spark, path)
+    return None if schema is None else target_schema_of(schema)
+
+
+def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Make an empty Delta table."""
+    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(schema.fieldNames()).items())
+    spark.sql(
+        f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta"
+        + (f" TBLPROPERTIES ({properties})" if properties else "")
+    ).collect()
+
+
+def table_version(spark: SparkSession, path: str) -> int:
+    """The table's version."""
+    number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
+    return number

@@ -1,0 +1,62 @@
+"""A target whose rows have a key: how Spark finds a row by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.delta.raise_error import raised
+from bridge.apply.delta.schema import spark_type
+from bridge.apply.target.target import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from bridge.apply.target.target import TargetColumn
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTarget:
+    """A target whose rows have a key.
+
+    Attributes:
+        relation: `namespace.name`.
+        path: The Delta table.
+        columns: The replicated columns.
+        key: Positions of the key's columns.
+        overwrite: A row that is in the way is overwritten (`conflict = "apply_remote"`).
+    """
+
+    relation: str
+    path: str
+    columns: tuple[TargetColumn, ...]
+    key: tuple[int, ...]
+    overwrite: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The replicated columns' names."""
+        return [column.name for column in self.columns]
+
+    @property
+    def key_names(self) -> list[str]:
+        """The key's columns."""
+        return [self.columns[k].name for k in self.key]
+
+    def keys_of(self, rows: DataFrame) -> DataFrame:
+        """The keys of rows of the target, as `t_<k>`."""
+        return rows.select(*(F.col(quoted(self.columns[k].name)).alias(f"t_{k}") for k in self.key))
+
+    def found(self, prefix: str) -> Column:
+        """Whether `t_<k>` is the key in the columns of a prefix."""
+        return reduce(and_, (F.col(f"t_{k}") == F.col(f"{prefix}_{k}") for k in self.key))
+
+    def raising(self, name: str, prefix: str) -> str:
+        """An expression, in the type of the key's first column, that fails with a conflict of the key."""
+        columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
+        type_ = spark_type(self.columns[self.key[0]].type.arrow).simpleString()
+        return f"CAST({raised(name, self.relation, columns)} AS {type_})"

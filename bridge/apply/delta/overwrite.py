@@ -1,0 +1,42 @@
+"""Commits that replace all rows of a Delta table: a copy, a TRUNCATE and what came after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.stamp import with_stamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.apply.delta.stamp import CommitStamp
+
+
+def overwrite_rows(
+    rows: DataFrame,
+    path: str,
+    stamp: CommitStamp | None = None,
+    *,
+    columns_too: bool = False,
+    rows_per_file: int | None = None,
+) -> None:
+    """Replace the table's rows, in one commit; its columns stay, or become those of the rows.
+
+    `stamp` is for a commit outside of `stamped`. A partition with more than `rows_per_file` becomes several files.
+    """
+    writer = rows.write.format("delta").mode("overwrite")
+    if columns_too:
+        writer = writer.option("overwriteSchema", "true")
+    if rows_per_file is not None:
+        writer = writer.option("maxRecordsPerFile", rows_per_file)
+    if stamp is not None:
+        writer = with_stamp(writer, stamp)
+    writer.save(path)
+
+
+def truncate_table(spark: SparkSession, path: str) -> None:
+    """Remove the table's rows, in one commit; its columns stay."""
+    schema = schema_of(spark, path)
+    assert schema is not None  # noqa: S101 - a target is a table
+    overwrite_rows(spark.createDataFrame([], schema), path)

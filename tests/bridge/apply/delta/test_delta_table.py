@@ -1,0 +1,38 @@
+"""Delta tables with names of any kind; nothing at a path is told from something else."""
+
+import pytest
+
+from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.delta_table import create_table, schema_of
+from bridge.apply.delta.merge_by_key import merge_effects
+from bridge.errors import TargetError
+
+
+def rows_at(spark, path):
+    return sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
+
+
+def test_names_of_any_kind(spark, tmp_path):
+    path = str(tmp_path / "a `b` 'c' %;é" / "_t")
+    frame = spark.createDataFrame([(1, "x", 2)], "`the id` long, `a.b` string, `c,d=(e)` long")
+    create_table(spark, path, frame.schema)
+    append_rows(frame, path)
+    effects = spark.createDataFrame(
+        [(1, "put", False, 1, "y", None, True, "update")],
+        "match_0 long, action string, born boolean, new_0 long, new_1 string, new_2 long, unchanged_2 boolean, "
+        "first string",
+    )
+    merge_effects(effects, path, frame.columns, [0], [2])
+    assert rows_at(spark, path) == [(1, "y", 2)]
+
+
+def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
+    assert schema_of(spark, str(tmp_path / "none")) is None
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x.txt").write_text("x")
+    with pytest.raises(TargetError, match="is not a Delta table"):
+        schema_of(spark, str(tmp_path / "files"))
+    create_table(spark, str(tmp_path / "t"), spark.createDataFrame([], "id long").schema)
+    schema = schema_of(spark, str(tmp_path / "t"))
+    assert schema is not None
+    assert schema.fieldNames() == ["id"]

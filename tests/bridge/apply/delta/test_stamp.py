@@ -1,0 +1,42 @@
+"""Delta refuses a stamped commit the second time; a batch's parts have versions of their own."""
+
+import json
+from dataclasses import replace
+
+from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.target.target import quoted
+from bridge.session import fork
+from protocol.lsn import Lsn
+
+STAMP = CommitStamp("pgbridge/1/sub/inc/0", Lsn(0x10), Lsn(0x20))
+
+
+def rows_at(spark, path):
+    return sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
+
+
+def test_a_stamped_commit_is_left_out_the_second_time(spark, tmp_path):
+    session, path = fork(spark), str(tmp_path / "t")
+    frame = session.createDataFrame([(1, "a")], "id long, note string")
+    create_table(session, path, frame.schema)
+    for _ in range(2):
+        with stamped(session, STAMP):
+            append_rows(frame, path)
+    assert rows_at(spark, path) == [(1, "a")]
+    history = session.sql(f"DESCRIBE HISTORY delta.{quoted(path)}").collect()
+    assert json.loads(history[0].userMetadata)["pgbridge"] == {
+        "origin": "pgbridge/1/sub/inc/0",
+        "start_lsn": "0/10",
+        "end_lsn": "0/20",
+    }
+    append_rows(frame, path)  # the stamp ends with its block
+    assert len(rows_at(spark, path)) == 2
+
+
+def test_versions_of_a_batchs_parts_rise_to_its_end():
+    """Between the ends of the batch: Delta leaves out what is not above the version that it has."""
+    stamp = CommitStamp("app", Lsn(10), Lsn(20))
+    assert [replace(stamp, part=part).txn_version for part in (0, 1)] == [11, 12]
+    assert (stamp.txn_version, replace(stamp, part=0).txn_app_id_in_delta) == (20, "app")
