@@ -17,7 +17,7 @@ from bridge.rowfilter.coercion import coerced, to_common
 from bridge.rowfilter.columns import FilterColumn, reference
 from bridge.rowfilter.constants import constant, spark_type
 from bridge.rowfilter.encodings import Encoding, check_operator
-from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, functions, numerics, row_comparisons
+from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, numeric, row_comparisons, translations
 from bridge.rowfilter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.rowfilter.resolution import choose, common_type, is_array
 from bridge.rowfilter.type_names import check_builtin, shown
@@ -188,7 +188,7 @@ class Analysis:
 
     def _operate(self, name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
         signature = self._operator(name, tuple(argument.type for argument in arguments), at)
-        return functions.operator(name, signature, self._passed(signature, arguments, at), at, self._encoding)
+        return translations.operator(name, signature, self._passed(signature, arguments, at), at, self._encoding)
 
     def _operate_nodes(self, name: str, left: syntax.Node, right: syntax.Node) -> Typed:
         return self._operate(name, (self._typed(left), self._typed(right)), left.at)
@@ -300,7 +300,7 @@ class Analysis:
         if node.name not in comparisons.COMPARISONS:
             raise Refused(f"the operator {node.name} with ANY or ALL is not translated", node.at)
         if right.type == "_numeric":
-            left, right = numerics.with_array(left, right)
+            left, right = numeric.with_array(left, right)
         check_operator(self._encoding, node.name, (left, right), node.at)
         element = Typed(right.type[1:], right.at, right.apply, (), right.digits, right.strength)
         compared = comparisons.compare(node.name, left, element, node.at)
@@ -317,7 +317,7 @@ class Analysis:
 
     def _array(self, node: syntax.ArrayItems, element: str) -> Typed:
         items = tuple(self._coerced(self._typed(item), element, item.at, contexts="iae") for item in node.items)
-        return self._array_of(numerics.together(*items) if element == "numeric" and items else items, element, node.at)
+        return self._array_of(numeric.together(*items) if element == "numeric" and items else items, element, node.at)
 
     @staticmethod
     def _array_of(items: tuple[Typed, ...], element: str, at: int) -> Typed:
@@ -363,7 +363,7 @@ class Analysis:
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         candidates = [one for one in FUNCTIONS.get(node.name, ()) if len(one.arguments) == len(arguments)]
         if node.name not in FUNCTIONS:
-            if node.name in functions.MUTABLE:
+            if node.name in translations.MUTABLE:
                 raise Refused(MUTABLE_FUNCTIONS, node.at)
             raise Refused(f"the function {node.name} is not translated", node.at)
         if not any(one.immutable for one in FUNCTIONS[node.name]):
@@ -375,7 +375,7 @@ class Analysis:
         if not signature.immutable:
             raise Refused(MUTABLE_FUNCTIONS, node.at)
         passed = self._passed(signature, arguments, node.at)
-        return functions.function(node.name, signature, passed, node.at, self._encoding)
+        return translations.function(node.name, signature, passed, node.at, self._encoding)
 
     def _choice(self, node: syntax.Call) -> Typed:
         """COALESCE; GREATEST and LEAST, which leave NULL out."""

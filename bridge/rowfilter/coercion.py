@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bridge.rowfilter import literals
 from bridge.rowfilter.constants import constant, spark_type
 from bridge.rowfilter.encodings import UTF8, Encoding, check_literal
-from bridge.rowfilter.functions import casts, numerics
+from bridge.rowfilter.functions import casts, numeric
 from bridge.rowfilter.pg_catalog import CASTS
 from bridge.rowfilter.resolution import common_type, is_array
 from bridge.rowfilter.type_names import shown
@@ -76,4 +76,4 @@ def to_common(
         types = " and ".join(sorted({shown(node.type) for node in nodes if node.type != UNKNOWN}))
         raise Refused(f"{what} types {types} cannot be matched", at)
     same = tuple(coerced(node, common, node.at, default=default, encoding=encoding) for node in nodes)
-    return numerics.together(*same) if common == "numeric" else same
+    return numeric.together(*same) if common == "numeric" else same

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.constants import SPARK_TYPES
-from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.literals import END_OF_TIME, FOREVER
 from bridge.rowfilter.typed import Constant, Typed
 from bridge.sqltext.refusal import Refused
@@ -39,7 +39,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     if result == "numeric":
         if name in {"/", "^"}:
             raise Refused(f"the operator {name} on numeric values is not translated: its scale depends on them", at)
-        return numerics.arithmetic(name, arguments, at)
+        return numeric.arithmetic(name, arguments, at)
     if "interval" in signature.arguments and set(signature.arguments) & {"date", "timestamp"}:
         return _with_interval(name, signature, arguments, at)
     apply: Apply | None = None
@@ -67,7 +67,7 @@ def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...]
 def negate(node: Typed, at: int) -> Typed:
     """The prefix operator -."""
     if node.type == "numeric":
-        return numerics.negated(node, at)
+        return numeric.negated(node, at)
     if node.type not in INTEGERS | FLOATS:
         raise Refused(f"the prefix operator - on values of type {node.type} is not translated", at)
     return Typed(node.type, at, lambda column: -column, (node,))

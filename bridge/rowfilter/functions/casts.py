@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
 from bridge.rowfilter.encodings import UTF8, Encoding, check_modifiers
-from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.arithmetic import failure, finite
 from bridge.rowfilter.type_names import shown
 from bridge.rowfilter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
@@ -78,7 +78,7 @@ def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
         raise Refused("numeric modifiers beyond 38 digits are not translated", at)
     if not node.digits:
         raise Refused("giving a precision to numeric values that have none is not translated", at)
-    return numerics.as_decimal(node, Digits(precision, scale))
+    return numeric.as_decimal(node, Digits(precision, scale))
 
 
 _PLAIN: Final = frozenset({"int2", "int4", "int8", "float4", "float8"})
@@ -107,7 +107,7 @@ def _from_numeric(node: Typed, target: str) -> Apply | None:
 def _text_to_float8(text: Column) -> Column:
     value = text.cast("double")
     beyond = value.isin(float("inf"), float("-inf")) & ~text.isin("Infinity", "-Infinity")
-    lost = (value == 0) & (numerics.canonical(text) != "0")
+    lost = (value == 0) & (numeric.canonical(text) != "0")
     return F.when(beyond | lost, failure("numeric value is out of range for double precision")).otherwise(value)
 
 

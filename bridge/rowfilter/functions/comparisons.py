@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter import intervals
 from bridge.rowfilter.encodings import UTF8, Encoding, check_operator
-from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.arithmetic import failure
 from bridge.rowfilter.literals import END_OF_TIME, FOREVER, days
 from bridge.rowfilter.type_names import shown
@@ -54,7 +54,7 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     if types == {"interval"}:
         return Typed("bool", at, _of(name, intervals.span), (left, right))
     if types == {"numeric"}:
-        return _compare_numerics(name, numerics.together(left, right), at)
+        return _compare_numerics(name, numeric.together(left, right), at)
     if types <= STRINGS:
         return _compare_strings(name, left, right, at)
     if left.type.startswith("_") and len(types) == 1 and name in _EQUALITIES:
@@ -106,11 +106,11 @@ def _compare_numerics(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
     if left.digits:
         return Typed("bool", at, COMPARISONS[name], (left, right))
     if name in _EQUALITIES:
-        return Typed("bool", at, _of(name, numerics.canonical), (left, right))
+        return Typed("bool", at, _of(name, numeric.canonical), (left, right))
 
     def apply(a: Column, b: Column) -> Column:
         known = a.isNotNull() & b.isNotNull()
-        return F.when(known, COMPARISONS[name](numerics.ordered(a), numerics.ordered(b)))
+        return F.when(known, COMPARISONS[name](numeric.ordered(a), numeric.ordered(b)))
 
     return Typed("bool", at, apply, (left, right))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.arithmetic import failure
 from bridge.rowfilter.typed import Constant, Typed, merged
 from bridge.sqltext.refusal import Refused
@@ -149,6 +149,6 @@ def _is(value: Column, wanted: Any) -> Column:
     if isinstance(wanted, dict):
         return _contains(value, wanted)
     if isinstance(wanted, Decimal):
-        number = numerics.canonical(F.substring(value, 2, 1 << 30))
-        return value.startswith("x") & (number == numerics.canonical(F.lit(format(wanted, "f"))))
+        number = numeric.canonical(F.substring(value, 2, 1 << 30))
+        return value.startswith("x") & (number == numeric.canonical(F.lit(format(wanted, "f"))))
     return value == (f"s{wanted}" if isinstance(wanted, str) else f"x{json.dumps(wanted)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions import numerics
+from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.arithmetic import FLOATS, INTEGERS, failure
 from bridge.rowfilter.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
@@ -43,7 +43,7 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
 def _of_numeric(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     number = arguments[0]
     if name == "mod":
-        return numerics.arithmetic("%", arguments, at)
+        return numeric.arithmetic("%", arguments, at)
     if name in {"abs", "sign"}:
         if not number.digits:
             raise Refused(f"{name} of numeric values without a precision is not translated", at)
@@ -57,7 +57,7 @@ def _of_numeric(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | Non
         if not isinstance(arguments[1], Constant) or arguments[1].value is None:
             raise Refused(f"{name} to places that are not a literal is not translated", at)
         places = arguments[1].value
-    return numerics.rounded(name.removesuffix("ing"), number, places, at)
+    return numeric.rounded(name.removesuffix("ing"), number, places, at)
 
 
 def _sign(value: Column) -> Column:

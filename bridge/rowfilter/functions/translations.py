@@ -12,10 +12,10 @@ from bridge.rowfilter.functions import (
     arithmetic,
     arrays,
     comparisons,
-    date_functions,
+    dates,
     jsonb,
-    number_functions,
-    text_functions,
+    numbers,
+    text,
 )
 from bridge.rowfilter.functions.patterns import like, like_escaped, regular_expression
 from bridge.rowfilter.type_names import shown
@@ -57,7 +57,7 @@ def operator(
     elif name in _LIKES | _REGULAR and signature.arguments[0] in STRINGS:
         found = _match(name, arguments, at)
     elif name == "||" and signature.arguments in {("text", "text"), ("bytea", "bytea")}:
-        found = Typed(signature.result, at, text_functions.concatenate, arguments, strength=merged(arguments))
+        found = Typed(signature.result, at, text.concatenate, arguments, strength=merged(arguments))
     elif name == "^@":
         found = Typed("bool", at, F.startswith, arguments)
     elif signature.arguments[0] == "jsonb":
@@ -85,11 +85,9 @@ def function(
         return _escaped(arguments, at)
     if name in {"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"}:
         return arrays.function(name, arguments, at)
-    found = number_functions.implement(name, signature, arguments, at) or date_functions.implement(
-        name, signature, arguments, at
-    )
+    found = numbers.implement(name, signature, arguments, at) or dates.implement(name, signature, arguments, at)
     if found is None:
-        apply = text_functions.implement(name, signature, arguments, at)
+        apply = text.implement(name, signature, arguments, at)
         if apply is not None:
             strength = merged(arguments) if signature.result == "text" else None
             found = Typed(signature.result, at, apply, arguments, strength=strength)
