@@ -146,7 +146,7 @@ class Analysis:
         if argument.type == UNKNOWN:
             argument = self._coerced(argument, "text", node.at)
         if node.collation not in {"C", "POSIX"}:
-            raise Refused(f'of COLLATE "{node.collation}" nothing is known here; COLLATE "C" can be had', node.at)
+            raise Refused(f'COLLATE "{node.collation}" is not translated; COLLATE "C" is', node.at)
         return replace(argument, strength=Strength(replace(C_COLLATION, name=node.collation), explicit=True))
 
     def _coerced(self, node: Typed, target: str, at: int, *, contexts: str = "i") -> Typed:
@@ -182,9 +182,7 @@ class Analysis:
         if signature is None:
             raise Refused(f"operator does not exist: {name} {shown(argument.type)}", at)
         converted = self._coerced(argument, signature.arguments[0], at)
-        if name == "~":
-            return arithmetic.complement(converted, at)
-        return converted if name == "+" else arithmetic.negate(converted, at)
+        return arithmetic.prefix_operator(name, converted, at)
 
     def _operate(self, name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
         signature = self._operator(name, tuple(argument.type for argument in arguments), at)

@@ -86,7 +86,7 @@ IN_OTHER_WORDS = [
     (
         "FOR TABLE t WHERE (b COLLATE own_collation > 'x')",
         "User-defined collations",
-        'of COLLATE "own_collation" nothing is known here',
+        'COLLATE "own_collation" is not translated',
     ),
     # the server sees a check of the domain first
     ("FOR TABLE t WHERE (a::positive > 1)", SIMPLE, "User-defined types are not allowed."),

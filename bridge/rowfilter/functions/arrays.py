@@ -1,8 +1,8 @@
-"""One-dimensional arrays: containment, overlap, ANY and ALL, lengths."""
+"""Operators and functions on one-dimensional arrays, and ANY and ALL."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
@@ -13,16 +13,19 @@ from bridge.sqltext.refusal import Refused
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from bridge.rowfilter.pg_catalog import Signature
     from bridge.rowfilter.typed import Apply
 
+_FUNCTIONS: Final = frozenset({"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"})
 
-def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
-    """@>, <@ and && of two arrays of a type; None for other operators.
+
+def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate @>, <@ or && of two arrays of a type; None for any other operator.
 
     Raises:
-        Refused: Their elements are not compared in Spark as they are in PostgreSQL.
+        Refused: Spark does not compare the elements as PostgreSQL does.
     """
-    if name not in {"@>", "<@", "&&"}:
+    if name not in {"@>", "<@", "&&"} or "anyarray" not in signature.arguments:
         return None
     left, right = arguments
     comparisons.check_elements(left, right, at)
@@ -47,9 +50,9 @@ def _overlap(left: Column, right: Column) -> Column:
 
 
 def quantified(left: Typed, array: Typed, compare: Apply, *, every: bool, at: int) -> Typed:
-    """`left operator ANY (array)`, or ALL, by a comparison of columns.
+    """Translate `left operator ANY (array)`, or ALL.
 
-    NULL where no element decides and one cannot be compared; an empty array decides for every left side.
+    The result is NULL if no element decides and a comparison is NULL. An empty array decides whatever `left` is.
     """
 
     def apply(one: Column, items: Column) -> Column:
@@ -58,12 +61,14 @@ def quantified(left: Typed, array: Typed, compare: Apply, *, every: bool, at: in
     return Typed("bool", at, apply, (left, array))
 
 
-def function(name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
-    """Lengths and bounds: arrays have one dimension here, which begins at 1.
+def function(name: str, _signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate a function on an array, whose one dimension begins at 1; None for any other function.
 
     Raises:
         Refused: The dimension is not a literal.
     """
+    if name not in _FUNCTIONS:
+        return None
     if name == "cardinality":
         return Typed("int4", at, F.size, arguments)
     if name == "array_ndims":
@@ -72,7 +77,6 @@ def function(name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
     if not isinstance(dimension, Constant):
         raise Refused("a dimension that is not a literal is not translated", dimension.at)
     if dimension.value != 1:
-        # arrays have one dimension here
         return Typed("int4", at, lambda _: F.lit(None).cast("int"), (arguments[0],))
     if name == "array_lower":
         return Typed("int4", at, lambda array: F.when(F.size(array) > 0, F.lit(1)), (arguments[0],))

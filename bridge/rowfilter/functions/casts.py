@@ -1,4 +1,4 @@
-"""Values of one type as values of another: the functions behind PostgreSQL's casts."""
+"""Casts by functions, and the modifiers of types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.rowfilter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
 from bridge.rowfilter.encodings import UTF8, Encoding, check_modifiers
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.arithmetic import failure, finite
+from bridge.rowfilter.functions.dates import finite
+from bridge.rowfilter.functions.failure import failure
 from bridge.rowfilter.type_names import shown
 from bridge.rowfilter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
 from bridge.sqltext.refusal import Refused
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from bridge.rowfilter.typed import Apply
 
 _INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
-_LARGEST_FLOAT4: Final = 3.4028235677973366e38  # what is nearer to it than to the next power of two
+_LARGEST_FLOAT4: Final = 3.4028235677973366e38  # halfway between the largest float4 and the next power of two
 _DAY_USECS: Final = 86_400_000_000
 _SMALLEST_FLOAT4: Final = 7.006492321624085e-46
 
 
 def convert(node: Typed, target: str, at: int) -> Typed:
-    """A value as one of another type, by the cast's function.
+    """Cast a value by the function of pg_cast.
 
     Raises:
         Refused: The cast is not translated.
@@ -41,7 +42,7 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     if source == "numeric":
         apply = _from_numeric(node, target)
     elif source in _INTEGER_DIGITS and target in SPARK_TYPES and target in _PLAIN:
-        apply = _plain(target)  # in ANSI mode it raises what does not fit
+        apply = _plain(target)  # in ANSI mode, a value out of range raises an error
     else:
         apply = _CASTS.get((source, target))
     if apply is None:
@@ -53,7 +54,11 @@ def convert(node: Typed, target: str, at: int) -> Typed:
 def with_modifiers(
     node: Typed, modifiers: tuple[int, ...], at: int, *, explicit: bool = True, encoding: Encoding = UTF8
 ) -> Typed:
-    """A value with its type's modifiers applied: `varchar(3)`, `numeric(5,2)`."""
+    """Apply the modifiers of a value's type: `varchar(3)`, `numeric(5,2)`.
+
+    Raises:
+        Refused: PostgreSQL does not accept them, or they are not translated.
+    """
     if not modifiers:
         return node
     if node.type == "numeric":
@@ -75,9 +80,11 @@ def with_modifiers(
 def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
     precision, scale = (*modifiers, 0)[:2]
     if not 1 <= precision <= MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
-        raise Refused("numeric modifiers beyond 38 digits are not translated", at)
+        raise Refused(
+            "numeric(precision, scale) is translated up to a precision of 38, with a scale from 0 to the precision", at
+        )
     if not node.digits:
-        raise Refused("giving a precision to numeric values that have none is not translated", at)
+        raise Refused("a cast of numeric values without a precision to one with a precision is not translated", at)
     return numeric.as_decimal(node, Digits(precision, scale))
 
 
@@ -89,7 +96,7 @@ def _plain(target: str) -> Apply:
 
 
 def _by_text(type_: str) -> Apply:
-    """By way of the text, as on the server: it is rounded once."""
+    """Cast the text of a numeric, as the server does, so that the value is rounded only once."""
     return lambda column: column.cast("string").cast(type_)
 
 
@@ -123,14 +130,17 @@ def _float8_to_float4(value: Column) -> Column:
 
 
 def _day_of(timestamp: Column) -> Column:
-    """Reckoned, as Spark takes a cast's comparison with the date infinity apart, and fails."""
+    """The date of a timestamp, computed in microseconds.
+
+    Spark rewrites a comparison of a cast with the infinity of dates, and fails in doing so.
+    """
     usecs = F.unix_micros(finite("timestamp", timestamp).cast("timestamp"))
     day = F.call_function("div", usecs - F.pmod(usecs, F.lit(_DAY_USECS)), F.lit(_DAY_USECS))
     return F.date_from_unix_date(day.cast("int"))
 
 
 def _float_to_integer(target: str) -> Apply:
-    # half to the even number; what does not fit raises, and so does what is not a number
+    # rint rounds half to even; a value out of range and NaN raise an error
     return lambda value: F.rint(value.cast("double")).cast(SPARK_TYPES[target])
 
 

@@ -1,4 +1,4 @@
-"""=, <>, <, <=, >, >= and IS DISTINCT FROM of two values of types that PostgreSQL compares."""
+"""Comparison operators, and the tests of IS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.rowfilter import intervals
 from bridge.rowfilter.encodings import UTF8, Encoding, check_operator
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.arithmetic import failure
+from bridge.rowfilter.functions.failure import failure
 from bridge.rowfilter.literals import END_OF_TIME, FOREVER, days
 from bridge.rowfilter.type_names import shown
 from bridge.rowfilter.typed import STRINGS, Typed, collation_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
+    from bridge.rowfilter.pg_catalog import Signature
     from bridge.rowfilter.typed import Apply
 
 COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
@@ -32,8 +33,8 @@ COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
 }
 _EQUALITIES: Final = frozenset({"=", "<>"})
 DIRECT: Final = frozenset(
-    # Spark's order is PostgreSQL's: NaN equals itself and is the greatest, -0 equals 0, bytes are unsigned.
-    # A uuid's and a time's text is ordered as the value is.
+    # Spark orders these values as PostgreSQL does: NaN equals itself and is the greatest, -0 equals 0, bytes are
+    # unsigned. A uuid and a time are ordered as their texts are.
     {"bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea", "uuid", "time"}
 )
 _MIXED: Final = frozenset({"date", "timestamp"})
@@ -42,11 +43,20 @@ _LAST_DAY: Final = END_OF_TIME // _DAY_USECS
 _END_OF_TIMESTAMPS: Final = days(294_277, 1, 1)
 
 
-def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
-    """A comparison of two values of a type, or of two that PostgreSQL has an operator for.
+def operator(name: str, _signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate a comparison; None for any other operator.
 
     Raises:
-        Refused: The order or the equality is not to be had exactly.
+        Refused: Spark cannot compare these values exactly as PostgreSQL does.
+    """
+    return compare(name, arguments[0], arguments[1], at) if name in COMPARISONS else None
+
+
+def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
+    """Compare two values of one type, or of two types that PostgreSQL has an operator for.
+
+    Raises:
+        Refused: Spark cannot compare these values exactly as PostgreSQL does.
     """
     types = {left.type, right.type}
     if types == _MIXED:
@@ -66,15 +76,15 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
 
 
 def check_elements(left: Typed, right: Typed, at: int) -> None:
-    """Refuse arrays whose elements Spark does not compare as PostgreSQL does.
+    """Check that Spark compares the elements of two arrays as PostgreSQL does.
 
     Raises:
-        Refused: They are such.
+        Refused: It does not.
     """
     element = left.type.removeprefix("_")
     if element == "numeric":
         if left.digits != right.digits or not left.digits:
-            raise Refused("comparing arrays of numeric values of different digits is not translated", at)
+            raise Refused("comparing arrays of numeric values of different precision or scale is not translated", at)
     elif element in {"text", "varchar"}:
         _check_equality((left, right), at)
     elif element not in DIRECT:
@@ -82,12 +92,12 @@ def check_elements(left: Typed, right: Typed, at: int) -> None:
 
 
 def distinct(left: Column, right: Column, equal: Apply) -> Column:
-    """IS DISTINCT FROM, of what `equal` compares."""
+    """`left IS DISTINCT FROM right`, for values that `equal` compares."""
     return ~F.coalesce(equal(left, right), left.isNull() & right.isNull())
 
 
 def test(what: str, *, negated: bool) -> Callable[[Column], Column]:
-    """IS [NOT] NULL, TRUE, FALSE or UNKNOWN, which are never NULL."""
+    """The test IS [NOT] NULL, TRUE, FALSE or UNKNOWN, whose result is never NULL."""
     tests: dict[str, Callable[[Column], Column]] = {
         "null": lambda one: one.isNull(),
         "unknown": lambda one: one.isNull(),
@@ -132,21 +142,23 @@ def _check_equality(nodes: tuple[Typed, ...], at: int) -> None:
 
 
 def check_order(nodes: tuple[Typed, ...], at: int, encoding: Encoding = UTF8) -> None:
-    """Refuse strings whose order is not that of their bytes in UTF-8.
+    """Check that strings are ordered by their bytes in UTF-8.
 
     Raises:
-        Refused: It is another collation's, or that of bytes in the database's encoding.
+        Refused: The collation, or the database's encoding, orders them in another way.
     """
     check_operator(encoding, "<", nodes, at)
     collation = collation_of(nodes, at)
     if not collation.bytewise:
         raise Refused(
-            f'the order of text by collation "{collation.name}" is the server\'s alone; COLLATE "C" can be had', at
+            f'the order of text depends on collation "{collation.name}", which only the server knows; '
+            'COLLATE "C" is translated',
+            at,
         )
 
 
 def _mixed(name: str, left: Typed) -> Apply:
-    """A date with a timestamp, or the other way round."""
+    """Compare a date with a timestamp, or a timestamp with a date."""
     keys = (_day, _instant) if left.type == "date" else (_instant, _day)
     return lambda a, b: COMPARISONS[name](keys[0](a), keys[1](b))
 
@@ -157,10 +169,10 @@ def _instant(value: Column) -> Column:
 
 
 def _day(value: Column) -> Column:
-    """A date's first microsecond; of one that no timestamp can reach one between the last of them and infinity."""
+    """The first microsecond of a date; one between the last timestamp and infinity if no timestamp is as late."""
     day = F.unix_date(value).cast("bigint")
     forever, last, ever = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, END_OF_TIME - 1, -END_OF_TIME - 1))
     ends = F.when(day == FOREVER, forever).when(day < -_LAST_DAY, ever).when(day >= _END_OF_TIMESTAMPS, last)
-    # PostgreSQL's timestamps reach some years further than Spark's
+    # PostgreSQL's timestamps end some years later than Spark's
     unknown = failure("dates of the years 294247 to 294276 are not compared with timestamps")
     return ends.when(day > _LAST_DAY, unknown).otherwise(day * _DAY_USECS)

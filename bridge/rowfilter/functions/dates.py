@@ -1,4 +1,4 @@
-"""extract, date_part, date_trunc and make_date, of what does not depend on TimeZone."""
+"""Operators and functions on dates and timestamps whose results do not depend on TimeZone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions.arithmetic import date_of, failure, finite, infinite
+from bridge.rowfilter.functions.failure import failure
+from bridge.rowfilter.literals import END_OF_TIME, FOREVER
 from bridge.rowfilter.type_names import shown
 from bridge.rowfilter.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
@@ -17,6 +18,81 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.typed import Apply
+
+_FIRST_DATE: Final = -2_440_588  # 4714-11-24 BC, Julian day 0
+_END_DATE: Final = 2_145_031_949  # 5874898-06-03, DATE_END_JULIAN
+_FIRST_TIMESTAMP: Final = _FIRST_DATE * 86_400_000_000
+
+
+def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate + or - with a date or a timestamp; None for any other operator.
+
+    Raises:
+        Refused: The interval is not a literal, or has months.
+    """
+    if "interval" in signature.arguments and set(signature.arguments) & {"date", "timestamp"}:
+        return _with_interval(name, signature, arguments, at)
+    apply = _OPERATORS.get((name, *signature.arguments))
+    return Typed(signature.result, at, apply, arguments) if apply else None
+
+
+def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
+    """A date or a timestamp plus or minus a literal interval; without a time zone, each day has 24 hours."""
+    moment, interval = arguments if signature.arguments[1] == "interval" else arguments[::-1]
+    if not isinstance(interval, Constant) or (interval.value is not None and interval.value.months):
+        raise Refused("adding intervals is translated for literals of days, hours, minutes and seconds", interval.at)
+    usecs = None
+    if interval.value is not None:
+        usecs = str((interval.value.days * 86_400_000_000 + interval.value.usecs) * (1 if name == "+" else -1))
+    start = _midnight if moment.type == "date" else _usecs
+    return Typed("timestamp", at, lambda a: _timestamp_of(start(a) + F.lit(usecs).cast("bigint")), (moment,))
+
+
+def infinite(type_: str, value: Column) -> Column:
+    """Whether a date or timestamp is one of the infinities of `literals`."""
+    if type_ == "date":
+        return F.unix_date(value).isin(FOREVER, -FOREVER - 1)
+    ends = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, -END_OF_TIME - 1))
+    return F.unix_micros(value.cast("timestamp")).isin(*ends)
+
+
+def finite(type_: str, value: Column) -> Column:
+    """The date or timestamp; an error if it is an infinity, whose arithmetic is not translated."""
+    reason = f"arithmetic with the infinity of type {type_} is not translated"
+    return F.when(infinite(type_, value), failure(reason)).otherwise(value)
+
+
+def _date_of(days: Column) -> Column:
+    """The date at this many (bigint) days since 1970; an error if PostgreSQL does not have it."""
+    out = (days < _FIRST_DATE) | (days >= _END_DATE)
+    return F.when(out, failure("date out of range")).otherwise(F.date_from_unix_date(days.cast("int")))
+
+
+def _timestamp_of(usecs: Column) -> Column:
+    """The timestamp without time zone at this many microseconds since 1970; an error if it is too early."""
+    early = F.when(usecs < _FIRST_TIMESTAMP, failure("timestamp out of range"))
+    return early.otherwise(F.timestamp_micros(usecs).cast("timestamp_ntz"))
+
+
+def _days(date: Column) -> Column:
+    return F.unix_date(finite("date", date)).cast("bigint")
+
+
+def _usecs(timestamp: Column) -> Column:
+    return F.unix_micros(finite("timestamp", timestamp).cast("timestamp"))
+
+
+def _midnight(date: Column) -> Column:
+    return F.unix_micros(finite("date", date).cast("timestamp_ntz").cast("timestamp"))
+
+
+_OPERATORS: Final[dict[tuple[str, ...], Apply]] = {
+    ("+", "date", "int4"): lambda a, b: _date_of(_days(a) + b),
+    ("+", "int4", "date"): lambda a, b: _date_of(_days(b) + a),
+    ("-", "date", "int4"): lambda a, b: _date_of(_days(a) - b),
+    ("-", "date", "date"): lambda a, b: (_days(a) - _days(b)).cast("int"),
+}
 
 
 def _usecs_of_minute(value: Column) -> Column:
@@ -49,7 +125,7 @@ _CLOCK_FIELDS: Final[dict[str, Callable[[Column], Column]]] = {
     "epoch": lambda value: F.unix_micros(value.cast("timestamp")),
 }
 _SCALES: Final = {"second": 6, "milliseconds": 3, "epoch": 6}
-"""Fields of a timestamp that are computed in microseconds, and are not whole: their digits behind the point."""
+"""Fields of a timestamp that are computed in microseconds -> the digits that they have after the decimal point."""
 _SPELLINGS: Final = {
     **{f"{name}s": name for name in ("year", "month", "day", "hour", "minute", "second")},
     "y": "year", "yr": "year", "yrs": "year", "mon": "month", "mons": "month", "d": "day", "h": "hour", "hr": "hour",
@@ -59,11 +135,11 @@ _SPELLINGS: Final = {
 _TRUNCATED: Final = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
 
 
-def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
-    """The function on dates and timestamps; None if it is none of these.
+def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate extract, date_part, date_trunc, make_date or isfinite; None for any other function.
 
     Raises:
-        Refused: It is not translated for these arguments.
+        Refused: The function is not translated for these arguments.
     """
     if name in {"extract", "date_part"}:
         return _extract(signature.result, _field(arguments[0]), arguments[1], at)
@@ -71,10 +147,11 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
         field = _field(arguments[0])
         if field not in _TRUNCATED:
             raise Refused(f'date_trunc to "{field}" is not translated', at)
-        return Typed(
-            "timestamp", at, lambda value: F.date_trunc(field, finite("timestamp", value)).cast("timestamp_ntz"),
-            (arguments[1],),
-        )  # fmt: skip
+
+        def truncated(value: Column) -> Column:
+            return F.date_trunc(field, finite("timestamp", value)).cast("timestamp_ntz")
+
+        return Typed("timestamp", at, truncated, (arguments[1],))
     if name == "make_date":
         return Typed("date", at, _make_date, arguments)
     if name == "isfinite" and signature.arguments[0] != "interval":
@@ -90,7 +167,7 @@ def _field(node: Typed) -> str:
 
 
 def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
-    """A field; `date_part` answers a float8, `extract` a numeric."""
+    """A field of a date or timestamp: a float8 from date_part, a numeric from extract."""
     fields = {"date": _FIELDS | _DATE_FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
     found = fields.get(field)
     if found is None:
@@ -114,7 +191,7 @@ def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
 
 
 def _seconds(usecs: Column) -> Column:
-    """As `timestamp_part_common` adds them up, which may differ from the nearest float8."""
+    """Seconds, added up as in `timestamp_part_common`: the sum may differ from the nearest float8."""
     whole = F.floor(usecs / F.lit(1e6)).cast("double")
     return whole + (usecs % F.lit(1_000_000)).cast("double") / F.lit(1e6)
 
@@ -132,7 +209,14 @@ _FLOATS: Final[dict[str, Callable[[Column], Column]]] = {
 
 
 def _years(value: Column, size: int, after: int, before: int) -> Column:
-    """Which period of so many years: the first one after our era begins with year 1, or 0 with `after` 0."""
+    """The number of the decade, century or millennium, each of `size` years.
+
+    Args:
+        value: A date or timestamp.
+        size: Years in a period.
+        after: What `timestamp_part_common` adds to a year from the first period on; 0 if that begins with year 0.
+        before: What it adds to a year before the first period.
+    """
     year = F.year(value)
     behind = year > 0 if after else year >= 0
     later = F.call_function("div", year + after, F.lit(size))
@@ -140,14 +224,14 @@ def _years(value: Column, size: int, after: int, before: int) -> Column:
 
 
 def _year(astronomical: Column) -> Column:
-    """1 BC is year -1, not 0."""
+    """PostgreSQL's year of a year in Spark, where 1 BC is 0: in PostgreSQL it is -1."""
     return F.when(astronomical > 0, astronomical).otherwise(astronomical - 1)
 
 
 def _make_date(year: Column, month: Column, day: Column) -> Column:
     known = year.isNotNull() & month.isNotNull() & day.isNotNull()
-    # 1 BC is year -1; years beyond have no date, as in PostgreSQL
+    # 1 BC is year -1; PostgreSQL's dates end with the year 5874897
     usable = (year != 0) & (F.abs(year.cast("bigint")) <= 5_874_897)
     made = F.make_date(F.when(year < 0, year + 1).otherwise(year), month, day)
-    checked = date_of(F.unix_date(made).cast("bigint"))
+    checked = _date_of(F.unix_date(made).cast("bigint"))
     return F.when(known, F.when(usable, checked).otherwise(failure("date field value out of range")))

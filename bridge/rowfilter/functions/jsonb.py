@@ -1,11 +1,11 @@
-r"""jsonb: members of objects, existence of keys, containment of objects of scalars.
+r"""Operators on jsonb: members of objects, existence of keys, containment of objects of scalars.
 
-A column holds PostgreSQL's text of a jsonb: keys are unique, numbers have no exponent, strings are escaped as JSON
-asks. Spark's parser would read its numbers as doubles, and would not tell "1" from 1. So numbers, true, false and
-null are made strings first, and all strings are marked: `{"a": 1, "b": "c"}` becomes `{"sa": "x1", "sb": "sc"}`.
+A column holds PostgreSQL's text of a jsonb: keys are unique, numbers have no exponent, strings are escaped as in JSON.
+Spark's parser would read its numbers as doubles, and would not tell "1" from 1. So numbers, true, false and null are
+first turned into strings, and all strings are marked: `{"a": 1, "b": "c"}` becomes `{"sa": "x1", "sb": "sc"}`.
 
-A value, as below, is then one of: `s` and a string's characters; `x` and a number, true, false or null; the marked
-text of an object or array. What is beyond the parser's limits (1000 levels) is an error, never another verdict.
+Below, a value is then `s` and the characters of a string; `x` and a number, true, false or null; or the marked text of
+an object or array. Text beyond the parser's limits (1000 levels) is an error, never another verdict.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.arithmetic import failure
+from bridge.rowfilter.functions.failure import failure
 from bridge.rowfilter.typed import Constant, Typed, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from bridge.rowfilter.pg_catalog import Signature
+
 _STRICT: Final = {"mode": "FAILFAST"}
 
-# Each pattern starts where the last match ended (\G) and never goes back (*+), so long values cost no stack.
+# Each pattern starts where the last match ended (\G) and never backtracks (*+), so long values need no stack.
 _INSIDE: Final = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _STRING: Final = rf'\G([^"]*+)"({_INSIDE})"'
 _WORD: Final = rf'\G((?:[^"0-9a-z-]|"{_INSIDE}")*+)(-?[0-9.]++|[a-z]++)'
@@ -37,20 +39,20 @@ _PUNCTUATION: Final = rf'\G((?:[^":,]|"{_INSIDE}")*+)([:,])'
 
 
 class JsonValue(Typed):
-    """A jsonb that is no column: its Spark column holds a value, not PostgreSQL's text."""
+    """A jsonb that an operator returns: its Spark column holds a value as above, not PostgreSQL's text."""
 
 
-def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
-    """An operator whose left side is jsonb; None if it is none of these.
+def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate an operator whose left operand is jsonb; None for any other operator.
 
     Raises:
-        Refused: It is not translated for this right side.
+        Refused: The operator is not translated for this right operand.
     """
-    left, right = arguments
-    if name not in {"->", "->>", "?", "?|", "?&", "@>"}:
+    if name not in {"->", "->>", "?", "?|", "?&", "@>"} or signature.arguments[0] != "jsonb":
         return None
+    left, right = arguments
     if not isinstance(right, Constant) or right.value is None:
-        raise Refused(f"the operator {name} is translated for a literal on its right", right.at)
+        raise Refused(f"the operator {name} is translated only with a literal as its right operand", right.at)
     wanted = right.value
     value = left if isinstance(left, JsonValue) else JsonValue("jsonb", left.at, _value, (left,))
     if name in {"->", "->>"}:
@@ -62,7 +64,7 @@ def implement(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     if name == "@>":
         document = _read(wanted, right.at)
         if not isinstance(document, dict):
-            raise Refused("jsonb containment is translated for objects", right.at)
+            raise Refused("jsonb containment is translated only for objects", right.at)
         _check(document, right.at)
         return Typed("bool", at, lambda column: F.when(column.isNotNull(), _contains(column, document)), (value,))
     keys = [wanted] if name == "?" else [key for key in wanted if key is not None]
@@ -88,7 +90,7 @@ def _check(document: dict[str, Any], at: int) -> None:
 
 
 def _value(column: Column) -> Column:
-    """The value of PostgreSQL's text of a jsonb."""
+    """PostgreSQL's text of a jsonb as a value."""
     strings = F.regexp_replace(column, F.lit(_STRING), F.lit('$1"s$2"'))
     marked = F.regexp_replace(strings, F.lit(_WORD), F.lit('$1"x$2"'))
     scalar = F.from_json(F.concat(F.lit("["), marked, F.lit("]")), "array<string>", _STRICT)[0]
@@ -96,7 +98,7 @@ def _value(column: Column) -> Column:
 
 
 def _members(value: Column) -> Column:
-    """An object's members, keys marked; NULL for what is no object."""
+    """An object's members under marked keys; NULL if the value is not an object."""
     return F.when(value.startswith("{"), F.from_json(value, "map<string,string>", _STRICT))
 
 
@@ -105,23 +107,23 @@ def _member(value: Column, key: str) -> Column:
 
 
 def _text(value: Column) -> Column:
-    """What ->> gives: a string's characters, nothing for JSON's null, else PostgreSQL's text."""
+    """The result of ->>: the characters of a string, NULL for JSON's null, PostgreSQL's text of any other value."""
     nested = value.startswith("{") | value.startswith("[")
     return F.when(nested, _restored(value)).when(value != "xnull", F.substring(value, 2, 1 << 30))
 
 
 def _restored(value: Column) -> Column:
-    """PostgreSQL's text of an object or array, as Spark's parser has handed it on: marked, and without spaces."""
+    """PostgreSQL's text of an object or array that Spark's parser has returned marked and without spaces."""
     words = F.regexp_replace(value, F.lit(_MARKED_WORD), F.lit("$1$2"))
     strings = F.regexp_replace(words, F.lit(_MARKED_STRING), F.lit('$1"$2"'))
     spaced = F.regexp_replace(strings, F.lit(_PUNCTUATION), F.lit("$1$2 "))
-    # PostgreSQL writes control characters' codes in lower case
+    # PostgreSQL writes the codes of control characters in lower case
     foreign = value.rlike(r"\\u00[01][A-F]")
     return F.when(foreign, failure("a control character within a nested jsonb value")).otherwise(spaced)
 
 
 def _exist(value: Column, keys: list[str], *, every: bool) -> Column:
-    """Whether strings are keys of the object, elements of the array, or the value itself."""
+    """Whether these are keys of the object, string elements of the array, or the string itself: any, or every one."""
     elements = F.when(value.startswith("["), F.from_json(value, "array<string>", _STRICT))
     found = [
         F.when(value.startswith("{"), F.map_contains_key(_members(value), f"s{key}"))
@@ -145,7 +147,7 @@ def _contains(value: Column, document: dict[str, Any]) -> Column:
 
 
 def _is(value: Column, wanted: Any) -> Column:
-    """Whether a member contains what is wanted: for a scalar, equals it."""
+    """Whether a member contains the wanted object, or equals the wanted scalar."""
     if isinstance(wanted, dict):
         return _contains(value, wanted)
     if isinstance(wanted, Decimal):

@@ -1,4 +1,4 @@
-"""PostgreSQL's functions on numbers."""
+"""Functions on numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.arithmetic import FLOATS, INTEGERS, failure
+from bridge.rowfilter.functions.arithmetic import FLOATS, INTEGERS
+from bridge.rowfilter.functions.failure import failure
 from bridge.rowfilter.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
     from bridge.rowfilter.pg_catalog import Signature
 
-_WHOLE: Final = 2.0**52  # from here on every float8 is a whole number
+_WHOLE: Final = 2.0**52  # every greater float8 is a whole number
 
 
-def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
-    """The function on numbers; None if it is none of these.
+def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate a function whose first argument is a number; None for any other function.
 
     Raises:
-        Refused: It is not translated for these arguments.
+        Refused: The function is not translated for these arguments.
     """
     first = signature.arguments[0] if signature.arguments else ""
     if first == "numeric":
@@ -65,7 +66,7 @@ def _sign(value: Column) -> Column:
 
 
 def _whole(function: Callable[[Column], Column]) -> Callable[[Column], Column]:
-    """Spark's ceil and floor answer a bigint, PostgreSQL's a float8: large values are whole as they are."""
+    """Spark's ceil or floor with PostgreSQL's result: a float8, not a bigint, which large values do not fit."""
     return lambda value: F.when(F.abs(value) < _WHOLE, function(value).cast("double")).otherwise(value)
 
 
@@ -74,12 +75,12 @@ def _trunc(value: Column) -> Column:
 
 
 def _square_root(value: Column) -> Column:
-    # what is not a number is greater than 0
+    # NaN is greater than 0
     return F.when(value < 0, failure("cannot take square root of a negative number")).otherwise(F.sqrt(value))
 
 
 _HEXADECIMAL: Final[dict[str, Callable[[Column], Column]]] = {
-    # 32 bits of an integer: a negative one is not widened
+    # a negative integer has 32 bits, too
     "int4": lambda value: F.lower(F.hex(value.cast("bigint").bitwiseAND(F.lit("4294967295").cast("bigint")))),
     "int8": lambda value: F.lower(F.hex(value)),
 }
@@ -91,6 +92,6 @@ _FLOAT: Final[dict[str, Callable[[Column], Column]]] = {
     "round": F.rint,
     "sqrt": _square_root,
     "trunc": _trunc,
-    # what is not a number has the sign 0 (dsign)
+    # the sign of NaN is 0 (dsign)
     "sign": lambda value: F.when(F.isnan(value), F.lit(0.0)).otherwise(_sign(value).cast("double")),
 }

@@ -1,6 +1,6 @@
-"""Numerics: decimals where the column has a precision that Spark has, else strings of PostgreSQL's text output.
+"""Values of type numeric: decimals of a precision that Spark supports, or else strings of PostgreSQL's text output.
 
-A value's scale shows nowhere in a row filter (a numeric's text cannot be had in one): 1.0 and 1.00 are one value.
+The scale of a value makes no difference in a row filter, which cannot cast a numeric to text: 1.0 and 1.00 are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMPLEMENTS: Final = ("0123456789", "9876543210")
 
 
 def together(*nodes: Typed) -> tuple[Typed, ...]:
-    """The same values, all as decimals of the same digits if there are such, else all as text."""
+    """The values as decimals of one precision and scale if Spark has one that holds all, else as text."""
     digits = common_digits(*(node.digits for node in nodes))
     return tuple(_as(node, digits) for node in nodes)
 
@@ -34,7 +34,7 @@ def _as(node: Typed, digits: Digits | None) -> Typed:
 
 
 def with_array(node: Typed, array: Typed) -> tuple[Typed, Typed]:
-    """A numeric and an array of numerics, in the form that `together` would give to the elements."""
+    """A value and an array, brought to the form that `together` would give to the value and the elements."""
     digits = common_digits(node.digits, array.digits)
     type_ = spark_type("_numeric", digits, array.at)
     elements = Typed(array.type, array.at, lambda column: column.cast(type_), (array,), digits)
@@ -42,18 +42,18 @@ def with_array(node: Typed, array: Typed) -> tuple[Typed, Typed]:
 
 
 def as_decimal(node: Typed, digits: Digits) -> Typed:
-    """A decimal, rounded half away from zero; more digits before the point than it has are an error."""
+    """The value as decimal(precision, scale), rounded half away from zero; an error if it does not fit."""
     type_ = spark_type("numeric", digits, node.at)
     return Typed("numeric", node.at, lambda column: column.cast(type_), (node,), digits)
 
 
 def canonical(text: Column) -> Column:
-    """A numeric's text without the zeros that do not change its value."""
+    """The text without trailing zeros after the decimal point: equal values have equal texts."""
     return F.when(text.contains("."), F.rtrim(F.rtrim(text, F.lit("0")), F.lit("."))).otherwise(text)
 
 
 def ordered(text: Column) -> Column:
-    """A key by which numerics' texts are ordered: -Infinity, numbers, Infinity, NaN, as PostgreSQL has it."""
+    """A key that orders texts as PostgreSQL orders the values: -Infinity, numbers, Infinity, NaN."""
     value = canonical(text)
     negative = value.startswith("-")
     body = F.when(negative, F.substring(value, 2, 1 << 30)).otherwise(value)
@@ -63,7 +63,7 @@ def ordered(text: Column) -> Column:
         .when(negative, 1).otherwise(2)
     )  # fmt: skip
     size = F.length(F.substring_index(body, ".", 1))
-    # Of negative numbers the longer is the smaller; ~ comes after all digits and the point.
+    # the longer of two negative numbers is the smaller one; ~ sorts after all digits and the point
     reverse = F.concat(F.translate(body, *_COMPLEMENTS), F.lit("~"))
     return F.struct(
         rank.alias("rank"),
@@ -73,10 +73,10 @@ def ordered(text: Column) -> Column:
 
 
 def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
-    """+, -, * and % of two numerics.
+    """Translate +, -, * or % of two numerics.
 
     Raises:
-        Refused: The result might not fit a decimal, or the operands do not.
+        Refused: The result may not fit Spark's decimals, or an operand is not a decimal.
     """
     left, right = sides
     one, other = left.digits, right.digits
@@ -88,7 +88,7 @@ def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
         scale = max(one.scale, other.scale)
         whole = max(one.precision - one.scale, other.precision - other.scale)
         digits = Digits(whole + scale + (0 if name == "%" else 1), scale)
-    # Spark reckons with one digit more than a product can have, and rounds what is beyond 38
+    # Spark gives a product one digit more than it can have, and rounds it beyond 38
     if digits.precision + (name == "*") > MAX_DIGITS:
         raise Refused("the result may have more than 38 digits", at)
     type_ = spark_type("numeric", digits, at)
@@ -103,14 +103,22 @@ def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
 
 
 def negated(node: Typed, at: int) -> Typed:
-    """The number with the other sign."""
+    """Translate the prefix operator -.
+
+    Raises:
+        Refused: The operand is not a decimal.
+    """
     if not node.digits:
         raise Refused("arithmetic on numeric values without a precision (of at most 38 digits) is not translated", at)
     return Typed("numeric", at, lambda column: -column, (node,), node.digits)
 
 
 def rounded(name: str, node: Typed, places: int, at: int) -> Typed:
-    """round, trunc, ceil and floor, to so many places after the point."""
+    """Translate round, trunc, ceil or floor to this many places after the decimal point.
+
+    Raises:
+        Refused: The operand is not a decimal, or the function is not translated for such places.
+    """
     if not node.digits:
         raise Refused(f"{name} of numeric values without a precision (of at most 38 digits) is not translated", at)
     if places >= node.digits.scale:

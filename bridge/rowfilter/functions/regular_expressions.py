@@ -1,17 +1,25 @@
-r"""Patterns of LIKE and of regular expressions -> Java's, where both mean the same.
+r"""The operators ~, !~, ~* and !~*: PostgreSQL's regular expressions as Java's, where both mean the same.
 
-Of PostgreSQL's advanced regular expressions this is the common part: characters, `.`, brackets, groups, `|`, `*`, `+`,
-`?`, `{m,n}`, `^`, `$` and escaped punctuation; in a collation whose character types are ASCII's also `\d`, `\w`,
-`\s` and case-insensitive matching. What a backtracking and an automaton engine may tell apart (back references,
-look-around) is refused. Whether a match prefers long or short makes no difference to there being one.
+The common part of both languages is translated: characters, `.`, brackets, groups, `|`, `*`, `+`, `?`, `{m,n}`, `^`,
+`$` and escaped punctuation; also `\d`, `\w`, `\s` and case-insensitive matching in a collation that knows only the
+letters, digits and spaces of ASCII. Back references and look-around, on which the two engines may differ, are refused.
+Whether a repetition is greedy does not matter, since only the existence of a match does.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from bridge.rowfilter.functions.like import literal_pattern, match, null_match
+from bridge.rowfilter.typed import STRINGS
 from bridge.sqltext.refusal import Refused
+
+if TYPE_CHECKING:
+    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.typed import Typed
+
+_OPERATORS: Final = frozenset({"~", "!~", "~*", "!~*"})
 
 _MAX_REPEATS: Final = 255  # DUPMAX
 _CLASSES: Final = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0B\\f\\r"}
@@ -22,70 +30,19 @@ _NAMED: Final = {
 _BRACES: Final = re.compile(r"\{(\d{1,3})(,(\d{1,3})?)?\}", re.ASCII)
 
 
-class Like(NamedTuple):
-    """A LIKE pattern.
-
-    Attributes:
-        kind: equals, starts, ends or contains `text`; or matches the Java expression `text`.
-        text: See there.
-    """
-
-    kind: str
-    text: str
-
-
-def like(pattern: str) -> Like:
-    """What a pattern of LIKE, with backslash for its escape, asks for.
+def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate ~, !~, ~* or !~* on a string; None for any other operator.
 
     Raises:
-        Refused: It ends with the escape.
+        Refused: The pattern is not a literal, or may not mean the same in Java.
     """
-    parts: list[str | None] = []  # a character, or None and the empty string for % and _
-    position = 0
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            position += 1
-            if position == len(pattern):
-                raise Refused("LIKE pattern must not end with escape character")
-            parts.append(pattern[position])
-        else:
-            parts.append({"%": None, "_": ""}.get(character, character))
-        position += 1
-    if "" not in parts:
-        text = "".join(part for part in parts if part)
-        inner = parts[1:-1]
-        first, last = (parts[0] is None, parts[-1] is None) if parts else (False, False)
-        if None not in parts:
-            return Like("equals", text)
-        if None not in inner and len(text) == len(parts) - (first + last if len(parts) > 1 else first):
-            return Like("contains" if first and last else "ends" if first else "starts", text)
-    java = "".join(".*" if part is None else "." if part == "" else _literal(part) for part in parts)
-    return Like("matches", rf"(?s)\A{java}\z")
-
-
-def like_escaped(pattern: str, escape: str) -> str:
-    """The pattern with backslash for its escape (`like_escape`).
-
-    Raises:
-        Refused: The escape is not one character, or none.
-    """
-    if len(escape) > 1:
-        raise Refused("invalid escape string: Escape string must be empty or one character.")
-    if escape == "\\":
-        return pattern
-    result, position = "", 0
-    while position < len(pattern):
-        character = pattern[position]
-        if escape and character == escape:
-            position += 1
-            if position == len(pattern):
-                raise Refused("LIKE pattern must not end with escape character")
-            result += "\\" + pattern[position]
-        else:
-            result += "\\\\" if character == "\\" else character
-        position += 1
-    return result
+    if name not in _OPERATORS or signature.arguments[0] not in STRINGS:
+        return None
+    pattern, collation = literal_pattern(arguments, at)
+    if pattern is None:
+        return null_match(arguments, at)
+    java = regular_expression(pattern, any_case=name.endswith("*"), ascii_types=collation.ascii_case)
+    return match(lambda text: text.rlike(java), arguments, at, negated=name.startswith("!"))
 
 
 def regular_expression(pattern: str, *, any_case: bool, ascii_types: bool) -> str:

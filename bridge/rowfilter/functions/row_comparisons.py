@@ -1,4 +1,4 @@
-"""Rows of values against rows: compared column by column, as `make_row_comparison_op` of parse_expr.c has it."""
+"""Comparisons of rows of values, column by column, as in `make_row_comparison_op` (parse_expr.c)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     Operate = Callable[[str, syntax.Node, syntax.Node], Typed]
-    """Makes an operator's expression of its name and its sides."""
+    """Translates an operator, given its name and its operands."""
 
 
 def compared(name: str, left: syntax.Node, right: syntax.Node, operate: Operate, at: int) -> Typed:
-    """A row against a row.
+    """Translate a comparison of two rows.
 
-    Rows are equal if all columns are, and different if one is. In their order the first columns that are not equal
-    decide; where it depends on a NULL, it is NULL.
+    Two rows are equal if all their columns are. The first columns that differ decide which row is the smaller one. The
+    result is NULL if it depends on a NULL.
 
     Raises:
-        Refused: Rows are not compared so.
+        Refused: The rows differ in length, or PostgreSQL does not compare rows by this operator.
     """
     pairs = _pairs(left, right, at)
     if name in {"=", "<>"}:
@@ -42,7 +42,7 @@ def compared(name: str, left: syntax.Node, right: syntax.Node, operate: Operate,
 
 
 def distinct(node: syntax.Distinct, operate: Operate) -> Typed:
-    """IS [NOT] DISTINCT FROM of two rows: whether columns are that are so."""
+    """Translate IS [NOT] DISTINCT FROM of two rows, which are distinct if two of their columns are."""
     found = []
     for pair in _pairs(node.left, node.right, node.at):
         equal = operate("=", *pair)
@@ -52,13 +52,13 @@ def distinct(node: syntax.Distinct, operate: Operate) -> Typed:
 
 
 def within(node: syntax.In, operate: Operate) -> Typed:
-    """[NOT] IN: equal to one row, or different from all."""
+    """Translate [NOT] IN with rows: equal to one of them, or different from all."""
     found = [compared("<>" if node.negated else "=", node.argument, item, operate, node.at) for item in node.items]
     return Typed("bool", node.at, _all if node.negated else _any, tuple(found))
 
 
 def null(columns: Sequence[Typed], *, negated: bool, at: int) -> Typed:
-    """IS NULL: all columns are; IS NOT NULL: none is."""
+    """Translate IS [NOT] NULL of a row: IS NULL if all columns are NULL, IS NOT NULL if none is."""
     test = comparisons.test("null", negated=negated)
     return Typed("bool", at, lambda *found: _all(*map(test, found)), tuple(columns))
 
@@ -82,10 +82,14 @@ def _distinct(equal: Typed, one: Column, other: Column) -> Column:
 
 
 def _in_order(*columns: Column) -> Column:
-    """Of whether all columns but the last are equal, and what each would decide."""
+    """Whether a row comes before another.
+
+    Args:
+        columns: First whether each column but the last is equal, then the comparison of each column.
+    """
     count = len(columns) // 2
     result = columns[-1]
     for equal, decides in reversed(list(zip(columns[:count], columns[count:-1], strict=True))):
-        # decides is NULL where equal is: then it is for all of the row
+        # where `equal` is NULL, so is `decides`, and with it the result
         result = F.when(equal, result).otherwise(decides)
     return result

@@ -1,4 +1,4 @@
-"""PostgreSQL's functions on text: characters are code points here as there."""
+"""Operators and functions on text and bytea; a character is a code point, in Spark as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions.arithmetic import failure
-from bridge.rowfilter.typed import Constant, collation_of
+from bridge.rowfilter.functions.failure import failure
+from bridge.rowfilter.typed import Constant, Typed, collation_of, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -17,21 +17,36 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply, Typed
+    from bridge.rowfilter.typed import Apply
 
 _LEAST: Final = -(1 << 31)
-_END: Final = (1 << 31) - 1  # beyond every string's last character
+_END: Final = (1 << 31) - 1  # no string has as many characters
 _MAX_BYTES: Final = 0x3FFFFFFF - 4  # MaxAllocSize without a header
-_CHARACTER_BYTES: Final = 4  # of UTF8, the longest
+_CHARACTER_BYTES: Final = 4  # the most that a character has in UTF-8
 _TOO_LARGE: Final = "requested length too large"
 
 
-def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
-    """How Spark computes a function on text or bytea; None if it is none of these.
+def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate || of text or bytea, and ^@; None for any other operator."""
+    if name == "||" and signature.arguments in {("text", "text"), ("bytea", "bytea")}:
+        return Typed(signature.result, at, F.concat, arguments, strength=merged(arguments))
+    return Typed("bool", at, F.startswith, arguments) if name == "^@" else None
+
+
+def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+    """Translate a function on text or bytea; None for any other function.
 
     Raises:
-        Refused: It is not translated for these arguments.
+        Refused: The function is not translated for these arguments.
     """
+    apply = _apply(name, signature, arguments, at)
+    if apply is None:
+        return None
+    strength = merged(arguments) if signature.result == "text" else None
+    return Typed(signature.result, at, apply, arguments, strength=strength)
+
+
+def _apply(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
     if name in {"lower", "upper"} and signature.arguments == ("text",):
         return _change_case(name, arguments, at)
     if name in {"position", "strpos", "replace", "split_part", "starts_with"}:
@@ -44,16 +59,13 @@ def implement(name: str, signature: Signature, arguments: tuple[Typed, ...], at:
     return apply
 
 
-def concatenate(left: Column, right: Column) -> Column:
-    """The operator ||."""
-    return F.concat(left, right)
-
-
 def _change_case(name: str, arguments: tuple[Typed, ...], at: int) -> Apply:
     collation = collation_of(arguments, at)
     if not collation.ascii_case:
         raise Refused(
-            f'{name} by collation "{collation.name}" is the server\'s alone; {name}(… COLLATE "C") can be had', at
+            f'{name} depends on collation "{collation.name}", which only the server knows; '
+            f'{name}(… COLLATE "C") is translated',
+            at,
         )
     letters = (string.ascii_uppercase, string.ascii_lowercase)
     source, target = letters if name == "lower" else letters[::-1]
@@ -66,13 +78,13 @@ def _check_trimmed(characters: Typed, at: int) -> None:
 
 
 def _window(text: Column, start: Column, count: Column) -> Column:
-    """`substring(text, start, count)`: positions before the first count, but have no characters."""
+    """`substring(text, start, count)`: positions before the first are counted, though they have no characters."""
     first = start.cast("bigint")
     after = first + count.cast("bigint")
     begin = F.greatest(first, F.lit(1))
     size = F.least(F.greatest(after - begin, F.lit(0)), F.lit(_END))
     part = text.substr(F.least(begin, F.lit(_END)).cast("int"), size.cast("int"))
-    # least and greatest leave NULL out, so they must not be asked where there is one
+    # least and greatest ignore NULL
     known = text.isNotNull() & first.isNotNull() & count.isNotNull()
     return F.when(known & (count < 0), failure("negative substring length not allowed")).when(known, part)
 
@@ -83,14 +95,14 @@ def _from(text: Column, start: Column) -> Column:
 
 def _left(text: Column, count: Column) -> Column:
     size = F.when(count >= 0, count.cast("bigint")).when(count < 0, F.length(text) + count.cast("bigint"))
-    # greatest leaves NULL out, so it must not be asked where there is nothing
+    # greatest ignores NULL
     return F.when(size.isNotNull(), text.substr(F.lit(1), F.greatest(size, F.lit(0)).cast("int")))
 
 
 def _right(text: Column, count: Column) -> Column:
     size = count.cast("bigint")
     start = F.when(size >= 0, F.length(text) - size + 1).when(size < 0, 1 - size)
-    start = F.when(size == _LEAST, 1).otherwise(start)  # text_right cannot change its sign
+    start = F.when(size == _LEAST, 1).otherwise(start)  # text_right cannot negate it
     part = text.substr(F.least(F.greatest(start, F.lit(1)), F.lit(_END)).cast("int"), F.lit(_END))
     return F.when(start.isNotNull(), part)
 
@@ -100,7 +112,7 @@ def _position(text: Column, part: Column) -> Column:
 
 
 def _replace(text: Column, source: Column, target: Column) -> Column:
-    # by what Spark makes of an empty string to look for, too: nothing is replaced
+    # an empty source replaces nothing, in Spark as in PostgreSQL
     return F.replace(text, source, target)
 
 
@@ -128,7 +140,7 @@ def _overlay(text: Column, part: Column, start: Column, count: Column | None = N
 def _split_part(text: Column, delimiter: Column, number: Column) -> Column:
     known = text.isNotNull() & delimiter.isNotNull() & number.isNotNull()
     zero = failure("field position must not be zero")
-    # greatest leaves NULL out; the least number has no opposite
+    # greatest ignores NULL; the least integer cannot be negated
     within = F.greatest(number, F.lit(-_END))
     return F.when(known & (number == 0), zero).when(known, F.split_part(text, delimiter, within))
 

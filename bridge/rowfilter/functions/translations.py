@@ -1,12 +1,21 @@
-"""Operators and functions that are translated, by the signature that PostgreSQL would call."""
+"""The operators and functions that are translated: which module translates which.
+
+To add a function:
+1. list all signatures that pg_proc has for its name in `pg_catalog` (a test compares them with a server);
+2. translate it in the module of its type (`text`, `numbers`, `dates`, `arrays`), most often as a row of its table;
+3. if it has arguments of text, say in `encodings` how it depends on the database's encoding;
+4. add filters that call it to the test of the module, which compares their verdicts with the server's.
+To add an operator, do the same with pg_operator. To add a type, extend `constants.SPARK_TYPES`, `literals` and, if it
+can be compared, `comparisons`; `pg_catalog` has all types already.
+
+A module's `operator` and `function` take the name, the signature that PostgreSQL would call, the arguments in the types
+of the signature and the place in the text. They return None for what another module translates.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-
-from bridge.rowfilter.constants import constant
 from bridge.rowfilter.encodings import UTF8, Encoding, check_function, check_operator
 from bridge.rowfilter.functions import (
     arithmetic,
@@ -14,20 +23,39 @@ from bridge.rowfilter.functions import (
     comparisons,
     dates,
     jsonb,
+    like,
     numbers,
+    regular_expressions,
     text,
 )
-from bridge.rowfilter.functions.patterns import like, like_escaped, regular_expression
 from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import STRINGS, Constant, Typed, collation_of, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from collections.abc import Callable
 
     from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.typed import Typed
 
+    Translate = Callable[[str, Signature, tuple[Typed, ...], int], Typed | None]
+
+_OPERATORS: Final[tuple[Translate, ...]] = (
+    comparisons.operator,
+    like.operator,
+    regular_expressions.operator,
+    text.operator,
+    jsonb.operator,
+    arrays.operator,
+    dates.operator,
+    arithmetic.operator,
+)
+_FUNCTIONS: Final[tuple[Translate, ...]] = (
+    arrays.function,
+    numbers.function,
+    dates.function,
+    text.function,
+    like.function,
+)
 MUTABLE: Final = frozenset(
     {
         "age", "clock_timestamp", "current_database", "current_schema", "current_setting", "format",
@@ -36,122 +64,36 @@ MUTABLE: Final = frozenset(
         "transaction_timestamp", "txid_current", "uuidv4", "uuidv7", "version",
     }
 )  # fmt: skip
-"""Built-in functions that are not translated, and that no row filter may call."""
-
-_LIKES: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
-_REGULAR: Final = frozenset({"~", "!~", "~*", "!~*"})
+"""Built-in functions that are not in `pg_catalog`, and that PostgreSQL does not allow in a row filter."""
 
 
 def operator(
     name: str, signature: Signature, arguments: tuple[Typed, ...], at: int, encoding: Encoding = UTF8
 ) -> Typed:
-    """An operator on arguments of its signature's types, in a database of the encoding.
+    """Translate an operator with two operands of its signature's types.
 
     Raises:
-        Refused: It is not translated.
+        Refused: The operator is not translated for these operands, or for the database's encoding.
     """
     check_operator(encoding, name, arguments, at)
-    found: Typed | None = None
-    if name in comparisons.COMPARISONS:
-        found = comparisons.compare(name, arguments[0], arguments[1], at)
-    elif name in _LIKES | _REGULAR and signature.arguments[0] in STRINGS:
-        found = _match(name, arguments, at)
-    elif name == "||" and signature.arguments in {("text", "text"), ("bytea", "bytea")}:
-        found = Typed(signature.result, at, text.concatenate, arguments, strength=merged(arguments))
-    elif name == "^@":
-        found = Typed("bool", at, F.startswith, arguments)
-    elif signature.arguments[0] == "jsonb":
-        found = jsonb.implement(name, arguments, at)
-    elif "anyarray" in signature.arguments:
-        found = arrays.implement(name, arguments, at)
-    else:
-        found = arithmetic.implement(name, signature, arguments, at)
-    if found is None:
-        types = [shown(argument.type) for argument in arguments]
-        raise Refused(f"the operator {types[0]} {name} {types[-1]} is not translated", at)
-    return found
+    for translate in _OPERATORS:
+        if found := translate(name, signature, arguments, at):
+            return found
+    left, right = (shown(argument.type) for argument in arguments)
+    raise Refused(f"the operator {left} {name} {right} is not translated", at)
 
 
 def function(
     name: str, signature: Signature, arguments: tuple[Typed, ...], at: int, encoding: Encoding = UTF8
 ) -> Typed:
-    """A function of arguments of its signature's types, in a database of the encoding.
+    """Translate a function with arguments of its signature's types.
 
     Raises:
-        Refused: It is not translated.
+        Refused: The function is not translated for these arguments, or for the database's encoding.
     """
     check_function(encoding, name, arguments, at)
-    if name == "like_escape" and all(isinstance(argument, Constant) for argument in arguments):
-        return _escaped(arguments, at)
-    if name in {"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"}:
-        return arrays.function(name, arguments, at)
-    found = numbers.implement(name, signature, arguments, at) or dates.implement(name, signature, arguments, at)
-    if found is None:
-        apply = text.implement(name, signature, arguments, at)
-        if apply is not None:
-            strength = merged(arguments) if signature.result == "text" else None
-            found = Typed(signature.result, at, apply, arguments, strength=strength)
-    if found is None:
-        types = ", ".join(shown(argument.type) for argument in arguments)
-        raise Refused(f"the function {name}({types}) is not translated", at)
-    return found
-
-
-def _escaped(arguments: tuple[Typed, ...], at: int) -> Typed:
-    pattern, escape = (argument.value for argument in arguments if isinstance(argument, Constant))
-    collation = collation_of(arguments, at)
-    if pattern is None or escape is None:
-        return constant("text", None, at, collation)
-    return constant("text", like_escaped(pattern, escape), at, collation)
-
-
-def _match(name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
-    """LIKE, ILIKE and regular expressions; `char` values are matched with their blanks."""
-    text, pattern = arguments
-    if not isinstance(pattern, Constant):
-        raise Refused("a pattern that is not a literal is not translated", pattern.at)
-    collation = collation_of(arguments, at)
-    if not collation.deterministic:
-        raise Refused(f'matching by the nondeterministic collation "{collation.name}" is not translated', at)
-    if pattern.value is None:
-        return Typed("bool", at, lambda _: F.lit(None).cast("boolean"), (text,))
-    any_case = name.endswith("*")
-    if name in _REGULAR:
-        java = regular_expression(pattern.value, any_case=any_case, ascii_types=collation.ascii_case)
-        apply = _matches(java)
-    elif any_case and not collation.ascii_case:
-        raise Refused(
-            f'case by collation "{collation.name}" is the server\'s alone; ILIKE … COLLATE "C" can be had', at
-        )
-    else:
-        apply = _like(pattern.value, any_case=any_case)
-    negated: Apply = lambda column: ~apply(column)  # noqa: E731
-    return Typed("bool", at, negated if name.startswith("!") else apply, (text,))
-
-
-def _like(pattern: str, *, any_case: bool) -> Apply:
-    kind, text = like(pattern)
-    if any_case:
-        if kind != "matches":
-            java = {"equals": rf"\A{_quoted(text)}\z", "starts": rf"\A{_quoted(text)}"}.get(kind)
-            java = java or (rf"{_quoted(text)}\z" if kind == "ends" else _quoted(text))
-            return _matches(f"(?is){java}")
-        return _matches(f"(?i){text}")
-    simple = {
-        "equals": lambda column: column == F.lit(text),
-        "starts": lambda column: F.startswith(column, F.lit(text)),
-        "ends": lambda column: F.endswith(column, F.lit(text)),
-        "contains": lambda column: F.contains(column, F.lit(text)),
-    }
-    return simple.get(kind) or _matches(text)
-
-
-def _quoted(text: str) -> str:
-    return "".join(one if one.isascii() and one.isalnum() else f"\\x{{{ord(one):x}}}" for one in text)
-
-
-def _matches(java: str) -> Apply:
-    def apply(column: Column) -> Column:
-        return column.rlike(java)
-
-    return apply
+    for translate in _FUNCTIONS:
+        if found := translate(name, signature, arguments, at):
+            return found
+    types = ", ".join(shown(argument.type) for argument in arguments)
+    raise Refused(f"the function {name}({types}) is not translated", at)

@@ -83,7 +83,7 @@ def test_case_by_the_builtin_provider(postgresql_server, publisher, locale, tran
     if translated:
         assert isinstance(filters.of(entry), RowFilters)
     else:
-        with pytest.raises(RowFilterError, match="the server's alone"):
+        with pytest.raises(RowFilterError, match="only the server knows"):
             filters.of(entry)
 
 

@@ -50,9 +50,9 @@ FILTERS = [
 
 REFUSED = [
     ("j = '{}'", "comparing values of type jsonb is not translated"),
-    ("j @> '[1]'", "jsonb containment is translated for objects"),
+    ("j @> '[1]'", "jsonb containment is translated only for objects"),
     ("j -> 0 = '1'", "subscripts of jsonb arrays are not translated"),
-    ("j ->> i4 = 'a'", "the operator ->> is translated for a literal on its right"),
+    ("j ->> i4 = 'a'", "the operator ->> is translated only with a literal as its right operand"),
 ]
 
 

@@ -84,7 +84,10 @@ FILTERS = [
 ]
 
 REFUSED = [
-    ("lower(txt) = 'a'", 'lower by collation "default" is the server\'s alone; lower(… COLLATE "C") can be had'),
+    (
+        "lower(txt) = 'a'",
+        'lower depends on collation "default", which only the server knows; lower(… COLLATE "C") is translated',
+    ),
     ("substring(t from '[a-z]') = 'a'", "the function substring(text, text) is not translated"),
 ]
 
