@@ -23,8 +23,9 @@ from bridge.errors import (
     SyncError,
     TargetBusy,
 )
-from bridge.pipeline import Published, stream
+from bridge.pipeline import stream
 from bridge.publication import delta_columns
+from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.receive.streaming_fallback import StreamingFallback

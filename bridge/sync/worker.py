@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
-from bridge.pipeline import Published, spool_folder, stream
+from bridge.pipeline import spool_folder, stream
+from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot

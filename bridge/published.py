@@ -1,0 +1,132 @@
+"""What a subscription gets from its publisher, read from the server's catalog when a connection begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bridge import remedies
+from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.publication.definitions import load_optional
+from bridge.receive.publications import apply_publications
+from bridge.receive.publisher import not_there
+from bridge.track import refresh
+from protocol.values.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.config import Subscription
+    from bridge.publication.publication import Publication
+    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.reapply import Applied
+    from bridge.publication.routing import Routing
+    from bridge.receive.filter_server import FilterServer
+    from bridge.receive.publisher import Publisher
+    from protocol.values.types import ColumnType, TypeInfo
+
+
+@dataclass
+class Published:
+    """What a subscription gets from its publisher, as the server's catalog was when it was read.
+
+    Attributes:
+        subscription: The subscription.
+        publisher: Its server, asked again for types and tables that are new.
+        tables: The published tables, by (namespace, name): by the definitions, else by the server's publications.
+        binary_readable: Whether the values of all columns of the stream can be read in binary form.
+    """
+
+    subscription: Subscription
+    publisher: Publisher
+    tables: Mapping[tuple[str, str], PublishedTable]
+    binary_readable: bool
+    _definitions: tuple[Publication, ...] | None
+    _applied: Applied | None
+    _types: dict[int, TypeInfo] = field(default_factory=dict)
+    _filter_server: FilterServer | None = None
+
+    @classmethod
+    def read(
+        cls,
+        subscription: Subscription,
+        publisher: Publisher,
+        log: FilteringBoundLogger,
+        filter_server: FilterServer | None = None,
+    ) -> Published:
+        """Read the server's catalog.
+
+        Args:
+            subscription: The subscription.
+            publisher: Its server.
+            log: The worker's logger.
+            filter_server: Computes row filters that have no translation, if the subscription is configured so.
+
+        Raises:
+            PublisherError: The server cannot answer, or before PostgreSQL 18, a publication does not exist.
+            PublicationError: The definitions cannot be re-applied to the server's tables.
+            ConfigError: A row filter has no exact translation, or the definitions file cannot be used.
+        """
+        definitions = load_optional(subscription.publication_definitions)
+        if missing := publisher.missing(subscription.publications):
+            log.warning(
+                not_there(missing),
+                hint="create it on the publisher, from then on the stream has its changes; "
+                f"then run: {remedies.refresh(refresh.owner_of(subscription.name))}",
+            )
+        applied = None
+        if definitions is not None:
+            applied = apply_publications(publisher, subscription.publications, definitions)
+            applied.check()
+            for gap in applied.gaps:
+                log.warning("the stream lacks something that the definitions publish", gap=gap.message)
+            for refusal in applied.refusals:
+                log.warning(refusal.warning, hint=refusal.hint)
+        tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+        columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
+        types = publisher.types({column.type_oid for column in columns})
+        textual = {column.name for column in columns if not resolve(column.type_oid, column.typmod, types).binary}
+        if subscription.binary and textual:
+            log.info(
+                "values are transferred as text: some types cannot be read in binary form",
+                columns=sorted(textual),
+            )
+        by_name = {(table.namespace, table.name): table for table in tables}
+        published = cls(subscription, publisher, by_name, not textual, definitions, applied, types, filter_server)
+        published.routes({}, lambda *_: None)  # refuses a filter that cannot be computed, before a slot is created
+        return published
+
+    def types(self, wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
+        """Return how values of these (type oid, typmod) are decoded; asks the server for types that are new."""
+        if any(oid not in self._types for oid, _ in wanted):
+            self._types.update(self.publisher.types({oid for oid, _ in wanted}))
+        return [resolve(oid, typmod, self._types) for oid, typmod in wanted]
+
+    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed], replaced: Callable[[str, str], None]) -> Routes:
+        """Return where the stream's changes go.
+
+        Args:
+            subscribed: The tables that follow the stream.
+            replaced: Called with a table that was dropped and created again, and the command that copies it again.
+        """
+        name = refresh.owner_of(self.subscription.name)
+        if self._applied is None:
+
+            def cut_identities() -> dict[tuple[str, str], frozenset[str]]:
+                tables = self.publisher.tables(self.subscription.publications)
+                return {(table.namespace, table.name): table.cut_identity for table in tables}
+
+            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced)
+
+        def look() -> Routing:
+            names = self.subscription.publications
+            return apply_publications(self.publisher, names, self._definitions, missing_ok=True).routing
+
+        server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
+        routing = self._applied.routing
+        filters = EntryFilters(self.types, server, routing.relations.encoding)
+        return DefinedRoutes(subscribed, routing, filters, look, subscription=name, replaced=replaced)

@@ -1,0 +1,73 @@
+"""Log events for what a stream brings beside rows: notices, logical messages, replaced tables, conflicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.apply.effects.conflicts import Conflicts
+    from protocol.lsn import Lsn
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
+
+_MAX_CONTENT_BYTES = 1000
+
+
+class StreamEvents:
+    """Logs the events of one stream."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._notices: set[str] = set()
+
+    def publisher_notice(self, text: str) -> None:
+        """The server sent a notice. Logged once for each first line: the lines after it differ only in an LSN."""
+        first = text.partition("\n")[0]
+        if first not in self._notices:
+            self._notices.add(first)
+            self._log.warning("the publisher warns", notice=text)
+
+    def logical_messages(self, delivered: Iterable[tuple[Transaction, LogicalMessage]]) -> None:
+        """A batch had messages of pg_logical_emit_message."""
+        for transaction, message in delivered:
+            content = message.content[:_MAX_CONTENT_BYTES].decode(errors="backslashreplace")
+            self._log.info(
+                "logical message",
+                prefix=message.prefix,
+                content=content if len(message.content) <= _MAX_CONTENT_BYTES else content + "…",
+                content_bytes=len(message.content),
+                lsn=str(message.lsn),
+                transactional=message.transactional,
+                xid=transaction.xid or None,
+            )
+
+    def table_replaced(self, relation: str, remedy: str) -> None:
+        """A table was dropped and created again. It stays subscribed: a subscription knows tables by name."""
+        self._log.warning(
+            "a published table was dropped and created again: its Delta table still has the old table's rows",
+            relation=relation,
+            hint=f"to copy the table afresh, run: {remedy}",
+        )
+
+    def schema_differs(self, relation: str, text: str, remedy: str) -> None:
+        """A Delta table does not get a column as the server has it."""
+        self._log.warning(text, relation=relation, hint=f"to copy the table afresh, run: {remedy}")
+
+    def toast_lost(self, relation: str, rows: int) -> None:
+        """Rows came to match a row filter by an UPDATE, and the stream does not carry their unchanged TOAST values."""
+        self._log.warning(
+            "an UPDATE made rows match a row filter; their unchanged TOAST values are not in the stream, so are NULL",
+            relation=relation,
+            rows=rows,
+        )
+
+    def conflicts(self, conflicts: Conflicts, finish_lsn: Lsn) -> None:
+        """A batch had conflicts that did not stop it: one event for each kind, with some of the keys."""
+        for name, count in conflicts.counts.items():
+            keys = [conflict.key for conflict in conflicts.examples.get(name, ())]
+            text = f'conflict detected on relation "{conflicts.relation}": conflict={name}'
+            self._log.warning(text, rows=count, keys=keys, finish_lsn=str(finish_lsn))

@@ -1,0 +1,64 @@
+"""Each event is logged once, with what an operator needs to act on it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge import log
+from bridge.apply.effects.conflicts import Conflict, Conflicts
+from bridge.stream_events import StreamEvents
+from protocol.lsn import Lsn
+from protocol.messages import LogicalMessage
+
+
+@pytest.fixture
+def logged():
+    """The events of a stream, and a list of what it logs."""
+    with capture_logs() as found:
+        yield StreamEvents(log.get("shop")), found
+
+
+def test_a_notice_is_logged_once(logged):
+    """Its context has another LSN each time."""
+    events, found = logged
+    for lsn in ("0/1", "0/2"):
+        events.publisher_notice(f'WARNING:  skipped loading publication "p"\nCONTEXT:  LSN {lsn}')
+    assert [event["notice"] for event in found] == ['WARNING:  skipped loading publication "p"\nCONTEXT:  LSN 0/1']
+
+
+@pytest.mark.parametrize(("content", "shown"), [(b"caf\xe9", "caf\\xe9"), (b"x" * 1001, "x" * 1000 + "…")])
+def test_logical_message(logged, content, shown):
+    events, found = logged
+    transaction: Any = SimpleNamespace(xid=7)
+    events.logical_messages([(transaction, LogicalMessage(True, Lsn(0x10), "app", content))])
+    (event,) = found
+    assert (event["prefix"], event["content"], event["content_bytes"]) == ("app", shown, len(content))
+    assert (event["lsn"], event["transactional"], event["xid"]) == ("0/10", True, 7)
+
+
+def test_a_hint_has_the_command(logged):
+    events, found = logged
+    events.table_replaced("public.t", "pgbridge refresh shop --resync public.t")
+    events.schema_differs("public.t", "column a stays an int", "pgbridge refresh shop --resync public.t")
+    assert all(event["hint"].endswith("run: pgbridge refresh shop --resync public.t") for event in found)
+
+
+def test_conflicts(logged):
+    """An event for each kind, in PostgreSQL's words."""
+    events, found = logged
+    example = Conflict("public.t", "update_missing", ("a",), ("1",))
+    events.conflicts(Conflicts("public.t", {"update_missing": 3}, {"update_missing": (example,)}), Lsn(0x10))
+    (event,) = found
+    assert event["event"] == 'conflict detected on relation "public.t": conflict=update_missing'
+    assert (event["rows"], event["finish_lsn"], len(event["keys"])) == (3, "0/10", 1)
+
+
+def test_toast_lost(logged):
+    events, found = logged
+    events.toast_lost("public.t", 2)
+    (event,) = found
+    assert (event["log_level"], event["relation"], event["rows"]) == ("warning", "public.t", 2)
