@@ -1,4 +1,4 @@
-"""Connections to the publisher: their fixed settings, and its errors in the bridge's words with what to run."""
+"""Connections to the publisher: their session settings, and the server's errors with hints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SESSION_SETTINGS = {
-    # The text form of every value is fixed, whatever the role's or the database's defaults say.
+    # The text form of values does not depend on the defaults of the role or the database.
     "datestyle": "ISO",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
@@ -27,23 +27,23 @@ SESSION_SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
     "transaction_timeout": "0",
-    # Names in the bridge's own statements mean what they say (CVE-2018-1058).
+    # Unqualified names in the bridge's own statements are pg_catalog's (CVE-2018-1058).
     "search_path": "pg_catalog",
 }
 
 _SINCE = {"transaction_timeout": 170000}
-"""Settings that earlier servers do not have; a server refuses `options` that name one it does not know."""
+"""Settings with the first version that has them; a server refuses `options` with a name that it does not know."""
 
 _FROM_ENVIRONMENT = ("DateStyle", "TimeZone")
-"""What libpq takes from PGDATESTYLE and PGTZ, and the server then prefers to `options`; under its reported names."""
+"""Settings that libpq sends if PGDATESTYLE and PGTZ are set, which overrides `options`; as the server reports them."""
 
 _CONNECT_TIMEOUT_S = 10
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-"""A server that vanished without a word is noticed in a minute: the first three while nothing is on its way to it, the
-last one (in milliseconds) while something is, for which the kernel would try for some 15 minutes."""
+"""A server that vanishes is noticed within a minute: by the first three while no data is on its way to it, by the last
+(in milliseconds) while some is, which the kernel would retransmit for some 15 minutes."""
 
 _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
-    # SQLSTATE: (what to do, whether a retry without anybody's help may succeed)
+    # SQLSTATE: (hint, whether a retry may succeed without anybody's help)
     "28000": (
         "check user in the connection string, and that the server's pg_hba.conf has an entry for it and the database",
         False,
@@ -56,11 +56,11 @@ _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
         True,
     ),
     "53400": ("run on the server: ALTER SYSTEM SET max_replication_slots = …; then restart it", False),
-    "55P03": ("a statement waits for a lock on the table (ALTER TABLE, VACUUM FULL, …): let it go first", True),
+    "55P03": ("another statement needs a lock on the table (ALTER TABLE, VACUUM FULL, …): let it finish first", True),
     "55006": ("another process holds the slot; it is released when that process ends", True),
 }
 _CONNECTING = (
-    # libpq gives no SQLSTATE for a connection that fails; these are the server's words, where it speaks English
+    # libpq gives no SQLSTATE for a connection that fails; these are the server's messages in English
     (re.compile("no pg_hba.conf entry|is not permitted to log in|role .* does not exist"), "28000"),
     (re.compile("password authentication failed|no password supplied"), "28P01"),
     (re.compile("database .* does not exist"), "3D000"),
@@ -74,13 +74,13 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     """Open a connection, in autocommit, with the bridge's settings.
 
     Args:
-        conninfo: The subscription's connection string; its own parameters win over ours.
-        application_name: What pg_stat_activity and synchronous_standby_names see.
-        replication: Open a walsender (logical: it serves SQL as well).
+        conninfo: The subscription's connection string; its parameters override the bridge's.
+        application_name: For pg_stat_activity and synchronous_standby_names.
+        replication: Connect to a walsender of the database, which runs SQL as well.
 
     Raises:
         ConfigError: The connection string cannot be read.
-        PublisherError: The server cannot be reached or refuses; `retry` says which.
+        PublisherError: The server cannot be reached or refuses; `retry` tells whether trying again may help.
     """
     try:
         parameters: dict[str, Any] = dict(libpq.conninfo_to_dict(conninfo))
@@ -107,7 +107,7 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:
-    """A server's error as ours: what was being done, the server's words, and what to do about it."""
+    """Turn a server's error into a PublisherError: what failed, the server's words, and a hint."""
     sqlstate = error.sqlstate or next((code for words, code in _CONNECTING if words.search(str(error))), None)
     hint, retry = _BY_SQLSTATE.get(sqlstate or "", ("", False))
     if "wal_level" in str(error):
@@ -120,7 +120,7 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
 
 
 def dictionaries(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """The rows of a result, each as column name -> value."""
+    """The rows of a result, each as a dictionary by column name."""
     names = [column.name for column in cursor.description or ()]
     for row in cursor:
         yield dict(zip(names, row, strict=True))

@@ -1,8 +1,8 @@
-"""A replication connection after START_REPLICATION: CopyData in both directions, by libpq or from its socket.
+"""A replication connection after START_REPLICATION: CopyData in both directions, through libpq or the socket itself.
 
-libpq gives one message at a time, through two calls and an allocation each: in Python that costs more than the
-walsender takes to make the message. So on a Unix socket, where libpq encrypts nothing, the messages are taken from the
-socket, as many at a time as have arrived; libpq has then opened and authenticated the connection, and will close it.
+libpq returns one message at a time, with two calls and an allocation for each: in Python that takes longer than the
+walsender needs to produce the message. On a Unix socket, where libpq encrypts nothing, the messages are therefore read
+from the socket, all at once that have arrived. libpq opens, authenticates and closes the connection.
 
 Source: the documentation's "Message Formats"; `getCopyDataMessage` in PostgreSQL's fe-protocol3.c.
 """
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 _GATHER_S = 0.00015
 _GATHER_FEW_S = 0.0003
 _FEW_BYTES = 1500
-"""A walsender sends each message by itself. Who wakes up for each takes more time for waking than for the message, from
-the walsender too, so messages are left to gather: for less time where they come fast, because 170 to 270 small ones
-fill the socket, in a millisecond, or half of one in a burst, and then the walsender waits."""
+"""A walsender sends each message by itself. Waking once per message costs both sides more CPU than handling it, so
+messages are allowed to accumulate briefly: for a shorter time if they come fast, because 170 to 270 small messages fill
+the socket's buffer, within 0.5 to 1 ms, and then the walsender waits."""
 
 _GATHERINGS = 60
-"""So often before the messages are worked on, if they go on coming: working on those of some 15 ms costs little more
-for each than working on more, and working on fewer does."""
+"""Maximum reads per batch of messages (about 15 ms); more reads gain little, fewer cost more per message."""
 
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
@@ -53,7 +52,7 @@ class StreamEnded(Exception):
     """The server ended the stream, or the connection is gone.
 
     Attributes:
-        sqlstate: The server's, if it gave an error.
+        sqlstate: Of the server's error; None if it sent none.
     """
 
     def __init__(self, message: str, sqlstate: str | None = None) -> None:
@@ -62,29 +61,29 @@ class StreamEnded(Exception):
 
 
 class CopyBoth(Protocol):
-    """A connection that replicates."""
+    """A replication connection."""
 
     def start(self, command: str) -> None:
-        """Send START_REPLICATION and wait for its answer.
+        """Send START_REPLICATION and wait for the response.
 
         Raises:
-            psycopg.Error: The server refuses it; another may be sent.
+            psycopg.Error: The server refuses it; another command may be sent.
             PublisherError: The server closed the connection.
         """
 
     def read(self) -> MessageArray:
-        """The contents of the CopyData messages that have arrived, up to some thousands; none when nothing is there.
+        """The contents of the CopyData messages that have arrived, up to some thousands; empty if none have.
 
         Raises:
-            StreamEnded: There will be no more.
+            StreamEnded: No more messages will come.
             psycopg.Error: libpq lost the connection.
         """
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until bytes arrive, and a little longer: after a `read` that had none, for which it leaves none.
+        """Wait until bytes arrive, after a `read` that returned no messages.
 
         Returns:
-            Whether some arrived.
+            Whether some arrived before the timeout.
         """
 
     def send(self, content: bytes) -> None:
@@ -96,15 +95,15 @@ class CopyBoth(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the connection, which the caller closes."""
+        """Release the connection; the caller closes it."""
 
 
 def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callable[[str], None]) -> CopyBoth:
-    """The faster way that the connection allows.
+    """Choose the socket if the connection allows it, else libpq.
 
     Args:
-        connection: With nothing under way.
-        notice: Called with each message beside the stream, as psql would show it.
+        connection: A replication connection without a running command.
+        notice: Called with each notice or warning, as psql would show it.
     """
     opened = socket.socket(fileno=os.dup(connection.pgconn.socket))
     if opened.family == socket.AF_UNIX:
@@ -115,7 +114,7 @@ def copy_both(connection: psycopg.Connection[tuple[object, ...]], notice: Callab
 
 
 class LibpqCopyBoth:
-    """By libpq, whatever the connection."""
+    """Reads and writes through libpq; works on every connection."""
 
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         self._connection = connection
@@ -135,7 +134,7 @@ class LibpqCopyBoth:
         while self._over is None and len(messages) < _MESSAGES_AT_ONCE:
             size, data = get_copy_data(1)
             if size > 0:
-                # libpq's view of its own allocation costs more than the copy: the collector follows it
+                # keeping libpq's memoryview costs more than the copy: the garbage collector tracks it
                 append(bytes(data))
             elif size < 0:
                 self._over = self._ended()
@@ -171,14 +170,14 @@ class LibpqCopyBoth:
             writable(pgconn.socket, _SEND_TIMEOUT_S)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no socket of its own."""
 
 
 class SocketCopyBoth:
-    """From the socket of a connection that is not encrypted; libpq can do nothing with it afterwards but close it.
+    """Reads and writes the socket of a connection without encryption; afterwards libpq can only close it.
 
     Args:
-        opened: The socket; it is closed by `close`.
+        opened: The socket; `close` closes it.
         notice: As in `copy_both`.
     """
 
@@ -222,7 +221,7 @@ class SocketCopyBoth:
             time.sleep(_GATHER_S if received > _FEW_BYTES else _GATHER_FEW_S)
         arrived = self._frame()
         if len(arrived):
-            self._receive()  # the socket has filled meanwhile, and will again while these are assembled
+            self._receive()  # the socket has filled meanwhile, and will fill again while these are processed
         elif self._over is not None:
             raise self._over
         return arrived
@@ -230,7 +229,7 @@ class SocketCopyBoth:
     def _frame(self) -> MessageArray:
         """Take the whole messages out of the buffer."""
         if self._message_end() is None:
-            return MessageArray.of()  # of a large one nothing is copied before it is there
+            return MessageArray.of()  # a large message is not copied before all of it has arrived
         filled = self._filled
         data = np.empty(filled + PADDING, np.uint8)
         data[:filled] = memoryview(self._buffer)[:filled]
@@ -253,10 +252,10 @@ class SocketCopyBoth:
                 writable(self._socket.fileno(), _SEND_TIMEOUT_S)
 
     def _receive(self) -> int:
-        """Take what the socket holds, as much as the buffer has room for; a message always has.
+        """Read what the socket holds, up to the room in the buffer, which always suffices for the next message.
 
         Returns:
-            How many bytes came.
+            How many bytes were read.
         """
         before = self._filled
         while self._over is None and self._filled < len(self._buffer):
@@ -266,18 +265,18 @@ class SocketCopyBoth:
             except BlockingIOError:
                 break
             except OSError as error:
-                # What came before it is still to be worked on: perhaps the server said why.
+                # What was read before is handled first: it may hold the server's reason.
                 self._over = StreamEnded(f"the connection is lost: {error}")
                 break
             if size == 0:
                 self._over = StreamEnded("server closed the connection unexpectedly")
             self._filled += size
             if size < room:
-                break  # all that was there: each call more is a wait for the interpreter's lock
+                break  # nothing is left; one more call would release the interpreter's lock and wait for it
         return self._filled - before
 
     def _message_end(self) -> int | None:
-        """Where the first message in the buffer ends; None while it has not arrived, for which there is room then."""
+        """Where the first message in the buffer ends; None until all of it has arrived, and then it has room."""
         if self._filled < PREFIX_BYTES:
             return None
         end = 1 + int(_LENGTH.unpack_from(self._buffer, 1)[0])
@@ -288,7 +287,7 @@ class SocketCopyBoth:
         return end
 
     def _drop(self, size: int) -> None:
-        """Forget the first bytes of the buffer."""
+        """Remove the first bytes of the buffer."""
         kept = bytes(memoryview(self._buffer)[size : self._filled])
         if len(self._buffer) > _BUFFER_BYTES > len(kept):
             self._buffer = bytearray(_BUFFER_BYTES)
@@ -296,7 +295,7 @@ class SocketCopyBoth:
         self._filled = len(kept)
 
     def _beside(self, tag: int, body: bytes) -> None:
-        """A message that is no CopyData."""
+        """Handle a message that is not CopyData."""
         if tag == _NOTICE:
             fields = fields_of(body)
             self._notice(as_psql(fields.get("V"), fields.get("M"), fields.get("D")))

@@ -1,7 +1,7 @@
-"""COPY … TO STDOUT (FORMAT binary): its CopyData messages, many at a time, by libpq or from the connection's socket.
+"""COPY … TO STDOUT (FORMAT binary): CopyData messages, many at a time, through libpq or the connection's socket.
 
-A row is a message. libpq hands them out one by one, which in Python costs more than all that is done with them; so
-where nothing encrypts, they are taken from the socket as they lie there, as in `copy_both`.
+Each row is a message. libpq returns them one by one, which in Python takes longer than decoding them; on a connection
+without encryption they are therefore read from the socket, as in `copy_both`.
 
 Source: the documentation's "COPY Operations" and "Message Formats".
 """
@@ -40,15 +40,15 @@ _READY_BYTES: Final = len(_READY_PREFIX) + 1  # and the transaction's status
 def copy_out(
     connection: psycopg.Connection[tuple[object, ...]], statement: str, columns: int
 ) -> Iterator[MessageArray]:
-    """Run a COPY within the connection's transaction, in the faster way that the connection allows.
+    """Run a COPY within the connection's transaction, from the socket if the connection allows it.
 
     Args:
-        connection: Of no use afterwards but to be closed.
+        connection: The connection; afterwards it can only be closed.
         statement: COPY … TO STDOUT (FORMAT binary).
-        columns: How many a row has.
+        columns: The number of columns of a row.
 
     Yields:
-        Messages in order, some megabytes at a time. What was yielded is overwritten when the next is asked for.
+        Messages in order, some megabytes at a time; the next ones overwrite them.
 
     Raises:
         psycopg.Error: The server refuses the statement, or ends it.
@@ -62,7 +62,7 @@ def copy_out(
 
 
 def _encrypted(connection: psycopg.Connection[tuple[object, ...]], opened: socket.socket) -> bool:
-    """Whether what is on the socket is not for us: by TLS, which libpq tells, or GSSAPI, which only the server does."""
+    """Whether the socket's bytes are encrypted: by TLS, as libpq knows, or by GSSAPI, as only the server tells."""
     if opened.family == socket.AF_UNIX or connection.pgconn.ssl_in_use:
         return bool(connection.pgconn.ssl_in_use)
     row = connection.execute("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()").fetchone()
@@ -82,7 +82,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
     while True:
         size, data = get_copy_data(1)
         if size > 0:
-            # libpq's view of its own allocation costs more than the copy: the collector follows it
+            # keeping libpq's memoryview costs more than the copy: the garbage collector tracks it
             append(bytes(data))
             size_bytes += size
             if size_bytes >= _AT_ONCE_BYTES:
@@ -133,11 +133,11 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
 
 
 class _Incoming:
-    """The bytes of a socket, in a buffer that is filled again and again.
+    """Bytes read from a socket, in a buffer that is used again and again.
 
     Attributes:
-        data: The buffer, with PADDING bytes behind what is filled.
-        filled: How many bytes are in it.
+        data: The buffer, with PADDING more bytes at its end.
+        filled: How many bytes it holds.
     """
 
     def __init__(self, opened: socket.socket) -> None:
@@ -151,10 +151,10 @@ class _Incoming:
         self.data: Bytes = np.frombuffer(self._buffer, np.uint8)
 
     def fill(self) -> None:
-        """Take bytes until the buffer is full or may hold the end.
+        """Read bytes until the buffer is full or may hold the end of the COPY.
 
         Raises:
-            psycopg.OperationalError: There will be no more.
+            psycopg.OperationalError: The server closed the connection.
         """
         view = memoryview(self._buffer)[:-PADDING]
         while self.filled < len(view):
@@ -163,18 +163,18 @@ class _Incoming:
                 raise psycopg.OperationalError("server closed the connection unexpectedly")
             self._closed = size == 0
             self.filled += size
-            # the last word may be why it was closed
+            # before it closes a connection the server may have sent an error
             if self._closed or self._buffer.startswith(_READY_PREFIX, max(0, self.filled - _READY_BYTES), self.filled):
                 return
 
     def _size(self, at: int) -> int:
-        """Of the message at a place; what is needed to know it, while that is not there."""
+        """The size of the message at a position; until its header has arrived, the header's."""
         if self.filled < at + PREFIX_BYTES:
             return PREFIX_BYTES
         return 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
 
     def drop(self, size: int) -> None:
-        """Forget the first bytes; there is room for the message that is next then."""
+        """Remove the first bytes, and make room for the next message."""
         rest = self._buffer[size : self.filled]
         room = max(_AT_ONCE_BYTES, self._size(size))
         if room != len(self._buffer) - PADDING:

@@ -1,6 +1,7 @@
-"""A server that computes row filters: the one whose verdicts are PostgreSQL's because they are PostgreSQL's.
+"""A PostgreSQL server that evaluates the row filters that are not translated (`untranslatable_filters = "server"`).
 
-It has a connection of its own, which reads only and sees no table: the rows come as parameters, as the stream had them.
+It is used over a read-only connection of its own and reads no table: rows are sent as parameters, with the values of
+the stream.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 
 _SETTINGS: Final = {
     "default_transaction_read_only": "on",
-    # What an expression's text means, and its literals, beyond what every connection of the bridge has.
+    # The meaning of an expression's text and literals, beyond the settings of all the bridge's connections.
     "standard_conforming_strings": "on",
     "transform_null_equals": "off",
     "datestyle": "ISO, MDY",
-    # The expression is computed for each row, and not with a row's values for constants.
+    # One plan for all rows, in which a row's values are parameters, not constants.
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
@@ -42,19 +43,20 @@ _ROWS: Final = 1000
 _PARAMETERS: Final = 65_535  # of a statement, by the protocol
 _BYTES: Final = 8 << 20
 _NOT_OF_VALUES: Final = frozenset({"08", "25", "53", "57", "58"})
-"""SQLSTATE classes of errors that no value causes: connection, transaction, resources, operators, system."""
+"""SQLSTATE classes of errors that no value causes: connection, transaction, resources, operator, system."""
 
 _CLOCK_TYPES: Final = frozenset({1082, 1083, 1114, 1184, 1266})
 
 
 class FilterServer:
-    """The server of `untranslatable_filters = "server"`; connected when it is first asked.
+    """Evaluates row filters on a server; connects on first use.
 
     Args:
-        subscription: Whose `filter_connection`, or else `connection`, it is.
+        subscription: Has the connection string: `filter_connection`, or else `connection`.
 
     Raises:
-        PublisherError: From every method, when the server cannot be reached or is lost; `retry` says which.
+        PublisherError: From every method, if the server cannot be reached or the connection is lost; `retry` tells
+            whether trying again may help.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -97,10 +99,10 @@ class FilterServer:
         return connection
 
     def _check_alike(self) -> None:
-        """Refuse a server on which the same expression may mean something else.
+        """Refuse a server on which an expression may have another result than on the publisher.
 
         Raises:
-            ConfigError: It is of another major version, or its database has another encoding or default collation.
+            ConfigError: It has another major version, or its database another encoding or default collation.
         """
         with self._open(self._subscription.connection) as publisher:
             (theirs,), (ours,) = (
@@ -110,27 +112,27 @@ class FilterServer:
         if different := [f"{name} is {ours[name]!r}, not {theirs[name]!r}" for name in names]:
             self.close()
             raise ConfigError(
-                f"filter_connection: that server does not compute as the publisher does: {'; '.join(different)}",
-                hint="name a standby of the publisher, or leave filter_connection out",
+                f"filter_connection: that server may evaluate row filters differently: {'; '.join(different)}",
+                hint="use a standby of the publisher, or remove filter_connection",
             )
 
     def _notice(self, diagnostic: errors.Diagnostic) -> None:
-        # not what a server's own settings (debug_print_rewritten, log_statement) add to it
+        # other messages come from the server's settings (debug_print_rewritten, log_statement)
         if (diagnostic.message_primary or "").startswith("parse tree") and diagnostic.message_detail:
             self._shown.append(diagnostic.message_detail)
 
     # --- which expressions ----------------------------------------------------------------------------------------
 
     def take(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
-        """Have the server read an expression, and hold what it makes of it against the rules for row filters.
+        """Have the server parse an expression, and check its parse tree by the rules for row filters.
 
         Args:
             expression: The text between the parentheses of WHERE.
-            columns: The table's, by name.
+            columns: The table's columns, by name.
             table: Its schema and name.
 
         Raises:
-            RowFilterError: A publication on the server would not take it.
+            RowFilterError: The server would refuse it as a publication's row filter.
         """
         key = (expression, table, tuple(columns.values()))
         if key not in self._taken:
@@ -158,7 +160,7 @@ class FilterServer:
         return found.taken(tree.columns)
 
     def _parsed(self, found: Candidate) -> str:
-        """The statement's parse tree. The server's log has it too: a LOG message goes there as well."""
+        """The statement's parse tree. It is a LOG message, so the server writes it to its log as well."""
         connection = self._connection
         settings = {"debug_print_parse": "on", "debug_pretty_print": "off", "client_min_messages": "log"}
         try:
@@ -172,16 +174,16 @@ class FilterServer:
             for name, row in before.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, row[0] if row else None))
         except psycopg.Error as error:
-            raise translated(error, "cannot have a row filter read") from error
+            raise translated(error, "cannot have a row filter parsed") from error
         if result.status != pq.ExecStatus.COMMAND_OK:
             failure = errors.error_from_result(result)
             if (failure.sqlstate or "08")[:2] in _NOT_OF_VALUES:
-                raise translated(failure, "cannot have a row filter read") from failure
+                raise translated(failure, "cannot have a row filter parsed") from failure
             position = int(failure.diag.statement_position or 1)
             at = len(found.statement[: position - 1].encode())
             raise Refused(failure.diag.message_primary or str(failure), found.place(at))
         if not shown:
-            raise PublisherError("the server did not show what it reads a row filter as (debug_print_parse)")
+            raise PublisherError("the server did not return the parse tree of a row filter (debug_print_parse)")
         return shown[-1]
 
     # --- verdicts -------------------------------------------------------------------------------------------------
@@ -191,12 +193,12 @@ class FilterServer:
 
         Args:
             row_filter: The filter.
-            types: OIDs of its columns' types, as the stream has them.
-            rows: The values of its columns, as they were sent; unchanged TOAST stands for NULL.
+            types: OIDs of its columns' types in the stream.
+            rows: The values of its columns, as the stream has them; an unchanged TOAST value counts as NULL.
 
         Raises:
-            VerdictError: The server raises an error for a row; for the first of these.
-            PublisherError: The server is lost.
+            VerdictError: The filter raises an error for a row; has the first such row.
+            PublisherError: The connection is lost.
         """
         most = max(1, min(_ROWS, _PARAMETERS // max(1, len(types))))
         found = np.zeros(len(rows), np.bool_)
@@ -209,12 +211,12 @@ class FilterServer:
         return found
 
     def _ask_dividing(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int) -> Bools:
-        """The verdicts on some rows; where there is an error, on ever fewer of them, until it is known whose it is."""
+        """Which of some rows pass; after an error the rows are halved until the one that causes it is found."""
         try:
             return self._ask(row_filter, types, rows)
         except psycopg.Error as error:
             if self._connection.closed or (error.sqlstate or "08")[:2] in _NOT_OF_VALUES:
-                raise translated(error, "cannot have a row filter computed") from error
+                raise translated(error, "cannot have a row filter evaluated") from error
             if len(rows) == 1:
                 raise VerdictError(first, error.diag.message_primary or str(error).strip()) from error
         middle = len(rows) // 2

@@ -1,7 +1,8 @@
-"""What is asked of pgoutput: the subscription's options, as far as the publisher's version has them.
+"""The pgoutput options of START_REPLICATION: the subscription's, as far as the publisher's version has them.
 
-Source: `start_replication` of PostgreSQL's libpqwalreceiver.c and `parse_output_parameters` of pgoutput.c. An
-option at pgoutput's own default is not sent, so that every version can be spoken to.
+An option with pgoutput's default value is not sent, because older versions do not know it.
+
+Source: `libpqrcv_startstreaming` in PostgreSQL's libpqwalreceiver.c, `parse_output_parameters` in pgoutput.c.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ _OFF: Final[dict[str, str | bool]] = {
     "origin": "any",
     "messages": "off",
 }
-"""Option -> the value that asks for nothing."""
+"""Option -> the value that turns it off."""
 
 
 def pgoutput_options(subscription: Subscription, version: int, *, binary_readable: bool) -> PgoutputOptions:
-    """What START_REPLICATION asks for.
+    """The options to send with START_REPLICATION.
 
-    The protocol is the lowest that has what is asked for: 3 with two_phase, 2 with streaming, else 1.
+    proto_version is the lowest that suffices: 3 with two_phase, 2 with streaming, else 1.
 
-    `binary` and `messages` are on by default. A server that lacks one is not asked for it as long as the
-    configuration file does not name the key; what is written there is wanted, and refused.
+    `binary` and `messages` are on by default. If the server lacks one and the configuration file does not name the
+    key, the option is not sent; if the file names it, the subscription is refused.
 
     Args:
         subscription: Its configuration.
         version: The publisher's server_version_num.
-        binary_readable: Whether all published columns' types are read in binary form; text is asked for otherwise.
+        binary_readable: Whether all published columns' types can be read in binary form; else text is requested.
 
     Raises:
-        PublisherError: The server lacks an option; names it, the server's version, and the one that has it.
+        PublisherError: The server lacks an option; the message has both versions.
     """
     options: PgoutputOptions = {"proto_version": 1, "publication_names": subscription.publications}
     if subscription.binary and _has(subscription, "binary", version) and binary_readable:
@@ -61,10 +62,10 @@ def pgoutput_options(subscription: Subscription, version: int, *, binary_readabl
 
 
 def _has(subscription: Subscription, key: str, version: int) -> bool:
-    """Whether the server has an option that is on; False only for one that is on by default.
+    """Whether the server has an option that is on; False only if it is on by default.
 
     Raises:
-        PublisherError: It has not, and the option was asked for.
+        PublisherError: The server lacks it, and the configuration file names it.
     """
     if version >= SINCE[key] * 10_000:
         return True

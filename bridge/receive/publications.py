@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publication, ...]:
-    """The server's own publications, in the order of `names`; without those that do not exist (`Publisher.missing`).
+    """The server's own publications, in the order of `names`, without those that do not exist (`Publisher.missing`).
 
-    A filter is what pg_get_expr makes of it; every table is ONLY, because inheritors are members of their own.
+    Row filters have the text of pg_get_expr. Every table is ONLY, because inheritors are members of their own.
 
     Raises:
         PublisherError: As `Publisher.missing`, or the catalog cannot be read.

@@ -1,6 +1,6 @@
-"""What the publisher's catalog says: its version and WAL, the published tables, their columns and types.
+"""Queries of the publisher's catalog: its version and WAL, slots, published tables, their columns and types.
 
-The stream itself never consults this: pgoutput describes its relations as of the LSN of the change.
+Decoding the stream never uses these: pgoutput describes relations as of the LSN of each change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SlotStatus:
     """A row of pg_replication_slots; plugin and database are None for a physical slot.
 
     Attributes:
-        two_phase: Prepared transactions are sent at PREPARE TRANSACTION.
+        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION.
     """
 
     plugin: str | None
@@ -49,8 +49,8 @@ class Publisher:
     """An open, ordinary connection to the publisher.
 
     Raises:
-        PublisherError: From the constructor and every method, when the server cannot answer; on opening also
-            when its version or its wal_level cannot serve a subscription.
+        PublisherError: From the constructor and every method, if the server cannot answer; from the constructor also
+            if the server's version or wal_level does not allow a subscription.
     """
 
     def __init__(self, conninfo: str, *, application_name: str) -> None:
@@ -59,7 +59,7 @@ class Publisher:
         self.version: int = facts["server_version_num"]
         if self.version < LOWEST_VERSION:
             self.close()
-            raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; 14 is the lowest served")
+            raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; the lowest supported is 14")
         if facts["wal_level"] != "logical":
             self.close()
             raise PublisherError(
@@ -80,7 +80,7 @@ class Publisher:
         self.connection.close()
 
     def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Run `sql/<statement>.sql`; its rows by column name."""
+        """Run `sql/<statement>.sql`; return its rows, each by column name."""
         try:
             cursor = self.connection.execute(sql.load(statement), parameters)
             return list(dictionaries(cursor))
@@ -97,19 +97,19 @@ class Publisher:
 
     @property
     def encoding(self) -> str:
-        """The database's, as the server names it."""
+        """The database's encoding, as the server names it."""
         return self.connection.info.parameter_status("server_encoding") or "UTF8"
 
     def flush_lsn(self) -> Lsn:
-        """Where the server's WAL is flushed to now (replayed to, on a standby)."""
+        """The end of the server's flushed WAL; on a standby, of its replayed WAL."""
         return Lsn.parse(self._one("server")["flush_lsn"])
 
     def in_recovery(self) -> bool:
-        """It is a standby, or restores a backup."""
+        """Whether the server is a standby or restores a backup."""
         return bool(self._one("server")["in_recovery"])
 
     def slot(self, slot_name: str) -> SlotStatus | None:
-        """The slot's status; None when there is no such slot."""
+        """The slot's status; None if it does not exist."""
         rows = self.rows("slot_status", {"slot_name": slot_name})
         if not rows:
             return None
@@ -130,8 +130,8 @@ class Publisher:
         """Those of a subscription's publications that the database does not have (yet).
 
         Raises:
-            PublisherError: There are some, and the walsender would not go on without them: from PostgreSQL 18 on it
-                warns, before that it ends the stream when it decodes a change.
+            PublisherError: One is missing on a server before PostgreSQL 18, whose walsender would end the stream at
+                the next change; from 18 on it only warns.
         """
         names = {"publications": list(publications)}
         missing = [row["name"] for row in self.rows("missing_publications", names)]
@@ -143,15 +143,15 @@ class Publisher:
         return missing
 
     def existing(self, publications: Sequence[str]) -> list[str]:
-        """Those that the database has; raises as `missing`."""
+        """The publications that the database has; raises as `missing` does."""
         missing = self.missing(publications)
         return [name for name in publications if name not in missing]
 
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
-        """The tables of the publications taken together, by name.
+        """The tables that the publications together publish, sorted by name.
 
         Raises:
-            PublisherError: As `missing`, or two publications publish one table with different column lists.
+            PublisherError: As from `missing`, or two publications publish a table with different column lists.
         """
         existing = self.existing(publications)
         if not existing:
@@ -173,7 +173,7 @@ class Publisher:
         return columns
 
     def attributes(self, relid: int) -> tuple[Attribute, ...]:
-        """All columns that a table ever had, in the order of attnum; empty when there is no such table."""
+        """All columns that a table ever had, in the order of attnum; empty if the table does not exist."""
         rows = self.rows("attributes", {"relids": [relid]})
         return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
 
@@ -181,7 +181,7 @@ class Publisher:
         """What is needed to decode values of these types.
 
         Returns:
-            All built-in types, and those asked for with everything they are made of, by oid.
+            By OID: all built-in types, these types, and the types that they consist of.
         """
         unknown = sorted(set(oids) - BUILTIN.keys())
         if not unknown:
@@ -191,7 +191,7 @@ class Publisher:
 
 
 def not_there(publications: Sequence[str]) -> str:
-    """That publications do not exist, in the words of CREATE SUBSCRIPTION (`check_publications`)."""
+    """The message that publications do not exist, in the words of CREATE SUBSCRIPTION (`check_publications`)."""
     listed = ", ".join(f'"{name}"' for name in publications)
     if len(publications) > 1:
         return f"publications {listed} do not exist on the publisher"
@@ -204,7 +204,7 @@ def psql_name(name: str) -> str:
 
 
 def _table(entries: list[dict[str, Any]], columns: list[dict[str, Any]]) -> PublishedTable:
-    """Combine one table's entries in several publications, as PostgreSQL's subscriber does (tablesync.c)."""
+    """Combine a table's rows, one for each publication, as PostgreSQL's subscriber does (tablesync.c)."""
     first = entries[0]
     published = [_published(entry["columns"], columns) for entry in entries]
     if any(names != published[0] for names in published):
@@ -238,7 +238,7 @@ def _column(row: dict[str, Any]) -> PublishedColumn:
 
 
 def _published(names: list[str] | None, columns: list[dict[str, Any]]) -> frozenset[str]:
-    """A publication's columns of a table; without a list, all but the generated ones."""
+    """A publication's columns of a table: its column list, or all but the generated ones."""
     if names is not None:
         return frozenset(names)
     return frozenset(column["name"] for column in columns if not column["generated"])

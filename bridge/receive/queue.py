@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Item = Transaction | TransactionRun
 
 _ITEM_OVERHEAD_BYTES = 500
-"""What a transaction or a run of them weighs beside its rows, so that a million empty ones count as well."""
+"""Memory of a transaction or a run beside its rows, so that a million empty ones count as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch is full: whichever comes first. The transaction that reaches a limit is still in it."""
+    """A batch is full at the first limit it reaches; the transaction that reaches it is still in the batch."""
 
     max_rows: int
     max_bytes: int
@@ -32,10 +32,10 @@ class BatchLimits:
 
 
 class TransactionQueue:
-    """Between two threads: one puts transactions, the other takes batches.
+    """A queue between two threads: one puts transactions, the other takes batches.
 
     Args:
-        max_bytes: What its transactions may hold in memory; one larger than it still passes.
+        max_bytes: How much memory its transactions may hold; a larger transaction still passes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -56,29 +56,29 @@ class TransactionQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """The receiver is at its end: `take` raises `error` once what came before it is taken."""
+        """Record why the receiver ended: `take` raises `error` once everything before it is taken."""
         with self._changed:
             self._failure = error
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let a waiting `take` look again."""
+        """Have a waiting `take` check its conditions again."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Wait until the queue is below its limit; False when it is not after the timeout."""
+        """Wait until the queue is below its limit; False if it is not after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._boundless or self._memory_bytes < self._max_bytes, timeout_s)
 
     def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Item]:
-        """The transactions of the next batch, in commit order; empty when none came in time.
+        """The transactions of the next batch, in commit order; empty if none came before the timeout.
 
-        Waits until a limit is reached: with lag, batches are as large as the limits allow; without, a batch
-        holds what came within `max_age_s` of its first transaction (or, `full_only`, goes on growing).
+        Waits until a limit is reached: with lag, batches are as large as the limits allow; without, a batch holds
+        the transactions that came within `max_age_s` of its first (with `full_only`, its age is no limit).
 
         Raises:
-            BaseException: What `fail` was given, when the queue is empty.
+            BaseException: The error of `fail`, once the queue is empty.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -98,18 +98,18 @@ class TransactionQueue:
     def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Item] | None:
         """The transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
 
-        Until they are all there the queue has no limit: the batch may have been formed under a larger one.
+        Until all of them have come the queue has no limit: the batch may have been formed under a larger one.
 
         Args:
             end_lsn: The batch's end.
-            passed_lsn: Up to where everything has been put.
-            timeout_s: How long to wait for the rest of them.
+            passed_lsn: Returns the LSN up to which everything has been put.
+            timeout_s: How long to wait for transactions that are missing.
 
         Returns:
-            The transactions (none, if the stream no longer has them); None when more may come.
+            The transactions (none if the stream does not have them any more); None if more may come.
 
         Raises:
-            BaseException: What `fail` was given, when more is needed.
+            BaseException: The error of `fail`, if transactions are missing.
         """
         with self._changed:
             self._boundless = True
@@ -129,7 +129,7 @@ class TransactionQueue:
             return taken
 
     def _full(self, limits: BatchLimits) -> bool:
-        """A batch is there, or no more comes before one is taken."""
+        """Whether a batch is complete, or the queue takes no more before one is taken."""
         enough = self._rows >= limits.max_rows or self._bytes >= limits.max_bytes
         return enough or self._memory_bytes >= self._max_bytes
 
@@ -149,7 +149,7 @@ class TransactionQueue:
         return taken
 
     def _popleft(self, count: int | None = None) -> Item:
-        """The first item; of a run, `count` transactions of it."""
+        """Remove the first item, or the first `count` transactions of a run."""
         item, since_s = self._transactions.popleft()
         self._count(item, -1)
         if isinstance(item, TransactionRun) and count is not None:

@@ -1,4 +1,4 @@
-"""Whether a descriptor can be read or written, by poll: select takes none beyond 1023, many subscriptions open more."""
+"""Wait until a descriptor can be read or written, by poll: select fails beyond 1023, and subscriptions open more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import select
 
 
 def readable(fileno: int, timeout_s: float | None = None) -> bool:
-    """Whether bytes, an error or the end are there to be read, within a time; None waits for ever."""
+    """Wait until bytes, an error or the end can be read; False after the timeout, None for no timeout."""
     return _ready(fileno, select.POLLIN, timeout_s)
 
 
 def writable(fileno: int, timeout_s: float | None = None) -> bool:
-    """Whether there is room to write to, or an error to find, within a time; None waits for ever."""
+    """Wait until bytes can be written, or an error can be read; False after the timeout, None for no timeout."""
     return _ready(fileno, select.POLLOUT, timeout_s)
 
 

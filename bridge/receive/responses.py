@@ -1,6 +1,6 @@
-"""What a server says beside the data, as bytes of its messages: errors and notices.
+"""ErrorResponse and NoticeResponse messages, read from bytes.
 
-For who takes a connection's bytes from its socket; libpq reads them for all others.
+For `copy_both` and `copy_out`, which read a connection's socket themselves; elsewhere libpq reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def fields_of(body: bytes) -> dict[str, str]:
 
 
 def server_error(fields: dict[str, str]) -> psycopg.Error:
-    """The error that psycopg would raise."""
+    """The error that psycopg would raise for these fields."""
     text = as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
     try:
         return errors.lookup(fields.get("C", ""))(text)

@@ -1,7 +1,7 @@
-"""The logical replication slot: made with an exported snapshot, dropped, and judged before it is streamed from.
+"""The logical replication slot: created with an exported snapshot, dropped, and checked before streaming from it.
 
-Source: the documentation's "Streaming Replication Protocol"; CREATE_REPLICATION_SLOT in PostgreSQL's
-repl_gram.y (the form with bare keywords, which every version from 10 on reads, with TWO_PHASE from 15 on).
+Source: the documentation's "Streaming Replication Protocol"; CREATE_REPLICATION_SLOT in PostgreSQL's repl_gram.y (the
+syntax with bare keywords, which all versions from 10 on accept, and TWO_PHASE from 15 on).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _CANCEL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An exported snapshot and the LSN it stands for.
+    """An exported snapshot and its LSN.
 
     Attributes:
-        name: For SET TRANSACTION SNAPSHOT; None when none was exported.
-        consistent_point: Transactions that commit before it are in the snapshot; all others come by the stream.
+        name: For SET TRANSACTION SNAPSHOT; None if none was exported.
+        consistent_point: Transactions that commit before it are in the snapshot; all others come in the stream.
     """
 
     name: str | None
@@ -45,16 +45,19 @@ class Snapshot:
 
 
 class ReplicationConnection:
-    """A walsender connection that manages slots. A snapshot it exported lives until its next command or its end.
+    """A walsender connection that manages slots.
+
+    A snapshot that it exports is valid until its next command, or until it is closed.
 
     Args:
         conninfo: The publisher.
         application_name: For pg_stat_activity.
-        stopping: Asked while a command waits, for transactions or for other processes; then it is cancelled.
+        stopping: Called while a command waits for transactions or other processes; if it returns True, the command is
+            cancelled.
 
     Raises:
-        PublisherError: From the constructor and every method, when the server refuses.
-        SyncError: From every method, when `stopping` said so. A slot that was being made is gone.
+        PublisherError: From the constructor and every method, if the server refuses.
+        SyncError: From every method, if `stopping` returned True. A slot that was being created does not exist then.
     """
 
     def __init__(self, conninfo: str, *, application_name: str, stopping: Callable[[], bool] = lambda: False) -> None:
@@ -76,31 +79,32 @@ class ReplicationConnection:
                 return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             if self._stopping():
-                raise SyncError(f"{doing}: it was stopped while it waited") from error
+                raise SyncError(f"{doing}: stopped while waiting") from error
             raise translated(error, doing) from error
 
     def identify_system(self) -> ServerIdentity:
-        """Which server it is, and where its WAL is."""
+        """IDENTIFY_SYSTEM: which server it is, its timeline and its WAL's end."""
         system_identifier, timeline, flush_lsn, *_ = self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0]
         return ServerIdentity(str(system_identifier), int(timeline), Lsn.parse(flush_lsn))
 
     def timeline_history(self, timeline: int) -> str:
-        """The history file of a timeline, which the first one does not have."""
+        """The history file of a timeline; timeline 1 has none."""
         content = self._run(f"TIMELINE_HISTORY {timeline}", "cannot read the publisher's timeline history")[0][1]
         return content.decode() if isinstance(content, bytes) else str(content)
 
     def create_slot(
         self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True, two_phase: bool = False
     ) -> Snapshot:
-        """Make a logical slot for pgoutput; it returns once the slot has a consistent point.
+        """Create a logical slot for pgoutput, and wait for its consistent point.
 
-        For that, every transaction that is open when it begins must end, in whatever database: the prepared ones, too.
+        Before that, every transaction that is open at the start must end, in every database, prepared ones included.
 
         Args:
             slot_name: Its name.
-            temporary: It goes with this connection.
-            export_snapshot: Export the snapshot of the consistent point.
-            two_phase: What is prepared after the consistent point comes at PREPARE TRANSACTION (PostgreSQL 15).
+            temporary: Whether it is dropped with this connection.
+            export_snapshot: Whether to export the snapshot of the consistent point.
+            two_phase: Whether transactions prepared after the consistent point are sent at PREPARE TRANSACTION
+                (PostgreSQL 15).
         """
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         export = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
@@ -110,7 +114,7 @@ class ReplicationConnection:
         return Snapshot(row[2], Lsn.parse(row[1]))
 
     def drop_slot(self, slot_name: str) -> None:
-        """Drop a slot that nobody streams from, or wait until nobody does."""
+        """Drop a slot, waiting while another process streams from it."""
         self._run(
             f"DROP_REPLICATION_SLOT {quote_identifier(slot_name)} WAIT",
             f'cannot drop replication slot "{slot_name}"',
@@ -119,16 +123,16 @@ class ReplicationConnection:
 
 @contextmanager
 def _cancelled_if(connection: psycopg.Connection[Any], stopping: Callable[[], bool]) -> Iterator[None]:
-    """Have the server cancel what the connection does within, once `stopping` says so.
+    """Have the server cancel the command that runs in this context once `stopping` returns True.
 
-    Closing the connection would not do: a server that waits for a transaction does not look whether anybody is there.
+    Closing the connection is not enough: a server that waits for a transaction does not notice it.
     """
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(_LOOK_INTERVAL_S):
             if stopping():
-                with contextlib.suppress(psycopg.Error):  # tried again
+                with contextlib.suppress(psycopg.Error):  # it is tried again
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
     watcher = threading.Thread(target=watch, name="cancels a replication command", daemon=True)
@@ -141,27 +145,28 @@ def _cancelled_if(connection: psycopg.Connection[Any], stopping: Callable[[], bo
 
 
 def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, durable_lsn: Lsn | None) -> Lsn:
-    """Judge an existing slot before streaming from it.
+    """Check a slot before streaming from it.
 
-    Its two_phase need not be the subscription's. Where the subscription has it and the slot has not,
-    START_REPLICATION gives it to the slot (`CreateDecodingContext` in logical.c; PostgreSQL's own subscriber relies
-    on that): what was prepared before the LSN it starts at comes whole at COMMIT PREPARED, as BEGIN PREPARE … PREPARE,
-    COMMIT PREPARED, and at ROLLBACK PREPARED without all that. Where the slot has it and the subscription has not,
-    the server sends prepared transactions at PREPARE all the same, whatever the options and the protocol version say;
-    only ALTER_REPLICATION_SLOT (18) takes it from a slot. Either way each is applied at its COMMIT PREPARED.
+    Its two_phase may differ from the subscription's; each transaction is applied at its COMMIT PREPARED either way:
+
+    - If only the subscription has two_phase, START_REPLICATION sets it on the slot (`CreateDecodingContext` in
+      logical.c; PostgreSQL's own subscriber relies on that). A transaction prepared before the start LSN is sent whole
+      at COMMIT PREPARED (BEGIN PREPARE … PREPARE, COMMIT PREPARED); at ROLLBACK PREPARED only that message is sent.
+    - If only the slot has it, the server sends prepared transactions at PREPARE, whatever the options and the protocol
+      version are. Only ALTER_REPLICATION_SLOT (18) removes it from a slot.
 
     Args:
         slot_name: Its name, for messages.
-        status: What the server says of it.
+        status: Its row of pg_replication_slots; None if it does not exist.
         database: The connection's database.
-        durable_lsn: The origin's LSN; None before the first time.
+        durable_lsn: The origin's LSN; None before the first stream.
 
     Returns:
         Its confirmed_flush_lsn.
 
     Raises:
-        SlotMoved: The slot has confirmed more than is durable here, so the changes between are lost to us.
-        PublisherError: There is no such slot, or it is not one this subscription can stream from.
+        SlotMoved: The slot has confirmed more than is durable here: the changes between are lost.
+        PublisherError: The slot does not exist, or this subscription cannot stream from it.
     """
     if status is None:
         raise PublisherError(
@@ -174,12 +179,12 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
         raise PublisherError(
             f'replication slot "{slot_name}" is {status.slot_type} with plugin {status.plugin}, '
             "not logical with pgoutput",
-            hint="set slot_name to another name",
+            hint="choose another slot_name",
         )
     if status.database != database:
         raise PublisherError(
-            f'replication slot "{slot_name}" was made in database "{status.database}", not in "{database}"',
-            hint="set dbname in the connection, or slot_name",
+            f'replication slot "{slot_name}" was created in database "{status.database}", not in "{database}"',
+            hint="set dbname in the connection, or another slot_name",
         )
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
         raise PublisherError(

@@ -1,7 +1,8 @@
-"""Whether a server's WAL holds what is durable here: it went back when a standby that lagged was promoted, and by PITR.
+"""Whether the server's WAL still holds the transactions that are durable here.
 
-A server that went back writes other WAL under the LSNs that were received already. What it commits there would never
-be sent, and what it lost stays in the targets: a hole that nothing else tells of.
+A server goes back when a standby that lagged is promoted, and by point-in-time recovery. Then it writes other WAL under
+LSNs that were already received: transactions that it commits there would never be sent, and those that it lost would
+stay in the targets. Only the timeline tells.
 
 Source: the documentation's IDENTIFY_SYSTEM and TIMELINE_HISTORY; `readTimeLineHistory` in PostgreSQL's timeline.c.
 """
@@ -25,12 +26,12 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What IDENTIFY_SYSTEM says of a server.
+    """The result of IDENTIFY_SYSTEM.
 
     Attributes:
-        system_identifier: The cluster's: the same over restarts and on standbys, another after initdb.
-        timeline: The one that it writes; on a standby, that it replays.
-        flush_lsn: Where its WAL is flushed to; on a standby, what it has received or replayed.
+        system_identifier: The cluster's: kept by restarts and standbys, new after initdb.
+        timeline: The timeline that the server writes, or replays if it is a standby.
+        flush_lsn: The end of the flushed WAL; on a standby, of the WAL received or replayed.
     """
 
     system_identifier: str
@@ -46,21 +47,21 @@ def check_history(
     timeline: int | None,
     history: Callable[[int], str],
 ) -> int | None:
-    """Hold a server's WAL against the origin, before it is streamed from.
+    """Check a server's WAL against the origin, before streaming from it.
 
     Args:
         server: The server.
-        standby: It is in recovery.
+        standby: Whether it is in recovery.
         remote_lsn: The origin's LSN.
-        timeline: The one that the origin is on; None when that is not known.
-        history: Gives the history file of a timeline.
+        timeline: The origin's timeline; None if it is not known.
+        history: Returns the history file of a timeline.
 
     Returns:
-        The timeline that the origin is on from now on. None on a standby: its timeline may change while it sends.
+        The origin's timeline from now on; None on a standby, whose timeline may change while it sends.
 
     Raises:
         WentBack: The server does not have the WAL that was received, or has other WAL in its place.
-        PublisherError: A standby has not come so far yet.
+        PublisherError: A standby does not have that WAL yet.
     """
     if timeline is not None and server.timeline < timeline:
         raise WentBack(
@@ -71,7 +72,8 @@ def check_history(
     if server.flush_lsn < remote_lsn:
         if standby:
             raise PublisherError(
-                f"the standby lags: it has WAL up to {server.flush_lsn}, changes up to {remote_lsn} are durable here",
+                f"the standby lags: it has WAL up to {server.flush_lsn}, but changes up to {remote_lsn} are durable "
+                "here",
                 retry=True,
             )
         raise WentBack(
@@ -93,7 +95,7 @@ def check_history(
 
 
 def switch_point(history: str, timeline: int) -> Lsn | None:
-    """Where a history leaves a timeline; None when it never was on it."""
+    """The LSN at which a timeline history leaves a timeline; None if it does not contain it."""
     for line in history.splitlines():
         fields = line.split("\t")
         if fields[0].strip() == str(timeline):

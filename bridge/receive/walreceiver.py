@@ -1,7 +1,7 @@
-"""Receives a slot's stream in a thread of its own, and keeps the server told of what is durable.
+"""Receives a slot's stream in a thread of its own, and sends the server status updates.
 
-One thread owns the connection, so that status updates go out on their own schedule whatever the applier does.
-Its loop is the only Python that runs once per message, and does nothing but collect.
+The thread owns the connection, so status updates are sent on time while the applier works. Messages are handled as
+arrays, as many at a time as have arrived.
 
 Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in
 PostgreSQL's worker.c.
@@ -47,26 +47,27 @@ if TYPE_CHECKING:
     from protocol.walsender import PgoutputOptions
 
 STATUS_INTERVAL_S = 1.0
-"""How often the server is told at least. PostgreSQL's wal_receiver_status_interval is 10 s; a second keeps
-pg_replication_slots fresh for whoever watches it, and costs 34 bytes."""
+"""The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
+pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _UNDEFINED_OBJECT = "42704"
 _NOT_OF_THE_STREAM = frozenset({"08", "53", "55", "57"})
-"""Classes of errors: a lost connection, want of resources, a slot in use, a server that stops or is told to."""
+"""SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
+operator intervention."""
 _STREAMING = frozenset({State.IDLE, State.IN_STREAM})
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What START_REPLICATION asks for.
+    """What to stream, and within which limits.
 
     Attributes:
         slot_name: The slot.
         start_lsn: The origin's LSN: transactions that commit before it are not sent.
         options: pgoutput's options (proto_version, publication_names, binary, …).
-        memory_bytes: What transactions that have not ended may hold in memory, all together.
-        timeout_s: How long the server may be silent, though it is asked at half of that; 0 for as long as it likes.
+        memory_bytes: How much memory all transactions in progress may hold together.
+        timeout_s: wal_receiver_timeout: how long the server may send nothing; 0 for any time.
     """
 
     slot_name: str
@@ -79,20 +80,21 @@ class StreamOptions:
 class WalReceiver:
     """A running stream: a thread that fills a queue with whole transactions.
 
-    A prepared transaction is handed over when it is prepared, its changes in a durable spool file, and again when it
-    is committed or rolled back. Everything that goes wrong reaches the queue (`TransactionQueue.fail`) as a
-    PublisherError, ProtocolError or StateError.
+    A prepared transaction is handed over when it is prepared, with its changes in a durable spool file, and again when
+    it is committed or rolled back. Every error reaches the queue (`TransactionQueue.fail`): PublisherError,
+    ProtocolError or StateError.
 
     Args:
         conninfo: The subscription's connection string.
         application_name: For pg_stat_replication and synchronous_standby_names.
         stream: What to stream.
-        queue: Where transactions go.
-        progress: Positions, shared with the apply worker: this side writes what is received and reads what is
-            durable.
+        queue: Receives the transactions.
+        progress: Positions, shared with the apply worker: the receiver records what it has received, and reads what
+            is durable.
+        spools: The spool files of transactions in progress and of prepared ones.
         after_receive: Called for each whole transaction before it is handed over.
-        notice: Called with each message beside the stream, as psql would show it: from PostgreSQL 18 on a publication
-            that is missing in the WAL is only warned of.
+        notice: Called with each notice or warning, as psql would show it. From PostgreSQL 18 on there is a warning if
+            a publication is missing in the WAL.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class WalReceiver:
         self._connection.close()
 
     def ask_for_position(self) -> None:
-        """Have the server answer with a keepalive as soon as it has sent what it has."""
+        """Ask the server for a keepalive, which it sends after all changes it has."""
         self._ask.set()
 
     def _run(self) -> None:
@@ -156,9 +158,9 @@ class WalReceiver:
                     wait_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
                     idle = not self._copy_both.wait(wait_s)
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
-                    # More often than due: what asks for an answer is not read meanwhile.
+                    # Earlier than due: meanwhile keepalives that request a reply are not read.
                     self._report()
-                    idle = False  # nor is the server silent: nobody listens
+                    idle = False  # the server is not silent: nothing is read
                 if idle:
                     self._ping_or_time_out(timeout)
                 else:
@@ -176,10 +178,10 @@ class WalReceiver:
             self._queue.fail(error)
 
     def _ping_or_time_out(self, timeout: WalReceiverTimeout) -> None:
-        """Ask a server that is silent for an answer.
+        """Ping a server that has been silent for half of the timeout.
 
         Raises:
-            PublisherError: It was asked, and is silent still.
+            PublisherError: It has not replied in time.
         """
         now_s = time.monotonic()
         if timeout.expired(now_s):
@@ -193,10 +195,10 @@ class WalReceiver:
             self.ask_for_position()
 
     def _receive(self) -> bool:
-        """Take what has arrived, a turn's worth of it at most; True when nothing had."""
+        """Handle the messages that have arrived, up to one read's worth; True if none had."""
         messages = self._copy_both.read()
         at = 0
-        # Those too short for XLogData with a payload.
+        # Keepalives: messages too short for XLogData with a payload.
         for index in np.flatnonzero(messages.lengths <= HEADER_BYTES).tolist():
             self._take(messages.part(at, index))
             self._control(messages[index])
@@ -207,19 +209,19 @@ class WalReceiver:
         return not len(messages)
 
     def _streamed(self, last: bytes) -> None:
-        """Where the server is with a transaction that it streams: no keepalive may come before its end."""
+        """Record the position within a streamed transaction: no keepalive may come before its end."""
         position = decode_xlog_data(last).wal_start
-        if position:  # a message that only describes the next one has none
+        if position:  # messages that only describe the next one (Relation, Type) have none
             self._progress.streamed(position)
 
     def _take(self, messages: MessageArray) -> None:
-        """Assemble messages of the output plugin."""
+        """Assemble pgoutput's messages."""
         if len(messages):
             for ended in self._assembler.take(messages):
                 self._ended_transaction(ended)
 
     def _control(self, data: bytes) -> None:
-        """A message that is none of the output plugin's."""
+        """Handle a message that is not pgoutput's: a keepalive."""
         message = decode_copy_data(data)
         if isinstance(message, PrimaryKeepalive):
             in_transaction = self._assembler.state is not State.IDLE
@@ -234,12 +236,12 @@ class WalReceiver:
         if isinstance(ended, Transaction) and not self._is_handed_over(ended):
             return
         self._after_receive()
-        # In this order: what progress says has been handed over is in the queue.
+        # In this order: a transaction that progress counts as handed over is in the queue.
         self._queue.put(ended)
         self._progress.transaction(ended.end_lsn)
 
     def _is_handed_over(self, transaction: Transaction) -> bool:
-        """Whether anybody else has to know of it; prepared transactions are kept, aborted ones forgotten."""
+        """Whether to hand a transaction over; keeps prepared ones durably, and drops aborted ones."""
         if transaction.ending is Ending.ABORT:
             if transaction.spooled is not None:
                 self._spools.file_for(transaction).discard()
@@ -247,7 +249,7 @@ class WalReceiver:
         if transaction.ending is Ending.PREPARE:
             self._spools.file_for(transaction).keep(transaction)
             faults.reach("prepare_kept")
-            # One that was prepared before the slot's two_phase was on comes with its COMMIT PREPARED, out of order.
+            # One prepared before the slot had two_phase comes with its COMMIT PREPARED, out of order.
             return transaction.end_lsn > self._progress.handed_over_lsn
         return True
 
@@ -263,7 +265,7 @@ class WalReceiver:
             self._report()
 
     def _report(self) -> None:
-        """Send a status update: what was received, and what is durable. Never more than that."""
+        """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""
         durable = self._progress.durable_lsn
         asked = self._ask.is_set()
         self._ask.clear()
@@ -279,14 +281,14 @@ class WalReceiver:
 
 
 def _ended(ended: StreamEnded) -> PublisherError:
-    """The server ended the COPY, or the connection is gone: whether to try again, and what to do."""
+    """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
     sqlstate = ended.sqlstate
     retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
-    hint = "" if retry else "mend it on the publisher; the stream goes on from the last durable transaction"
+    hint = "" if retry else "fix it on the publisher; the stream resumes after the last durable transaction"
     if sqlstate == _UNDEFINED_OBJECT:
         hint = (
-            "a publication that is created again is still missing in the WAL that was written without it: "
-            "to go on, drop the slot and remove the subscription's state, so that the tables are copied again"
+            "creating the publication again is not enough: WAL from before that lacks it; "
+            "drop the slot and remove the subscription's state, so that the tables are copied again"
         )
     reason = str(ended) or "no reason given"
     of_the_stream = sqlstate is not None and sqlstate[:2] not in _NOT_OF_THE_STREAM and sqlstate != _UNDEFINED_OBJECT

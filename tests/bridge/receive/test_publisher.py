@@ -81,7 +81,7 @@ def test_wal_level(private_server):
 
 def test_version_that_is_not_served(publisher, monkeypatch):
     monkeypatch.setattr("bridge.receive.publisher.LOWEST_VERSION", 990000)
-    with pytest.raises(PublisherError, match=r"the publisher is PostgreSQL \d\d; 14 is the lowest served"):
+    with pytest.raises(PublisherError, match=r"the publisher is PostgreSQL \d\d; the lowest supported is 14"):
         Publisher(publisher.conninfo, application_name="test")
 
 

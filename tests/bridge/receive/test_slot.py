@@ -255,19 +255,19 @@ def test_two_phase_of_the_slot_is_no_reason_to_refuse():
             replace(GOOD, plugin="test_decoding"),
             None,
             'replication slot "s" is logical with plugin test_decoding, not logical with pgoutput',
-            "set slot_name to another name",
+            "choose another slot_name",
         ),
         (
             replace(GOOD, slot_type="physical", plugin=None, database=None, confirmed_flush_lsn=None),
             None,
             'replication slot "s" is physical',
-            "set slot_name to another name",
+            "choose another slot_name",
         ),
         (
             replace(GOOD, database="hr"),
             None,
-            'replication slot "s" was made in database "hr", not in "shop"',
-            "set dbname in the connection, or slot_name",
+            'replication slot "s" was created in database "hr", not in "shop"',
+            "set dbname in the connection, or another slot_name",
         ),
         (
             replace(GOOD, wal_status="lost"),
@@ -315,7 +315,7 @@ def test_slot_of_another_database_on_a_server(publisher, replication, name):
     replication.create_slot(name)
     with Publisher(publisher.server.conninfo(), application_name="test") as elsewhere:
         slot, database = elsewhere.slot(name), elsewhere.database
-    with pytest.raises(PublisherError, match=f'made in database "{publisher.name}", not in "postgres"'):
+    with pytest.raises(PublisherError, match=f'created in database "{publisher.name}", not in "postgres"'):
         check_slot(name, slot, database=database, durable_lsn=None)
 
 
