@@ -1,0 +1,93 @@
+"""Types and attributes as the server's catalog has them."""
+
+from __future__ import annotations
+
+from protocol.values.types import BUILTIN, TypeInfo
+from tests.bridge.receive.published_tables import published
+
+INT4, TEXT = 23, 25
+
+
+def test_builtin_types_are_not_asked_for(asked):
+    asked.connection.close()
+    assert asked.types([INT4, TEXT]) == dict(BUILTIN)
+
+
+def test_types_with_all_they_are_made_of(asked, publisher):
+    """Enums, domains over domains, composites, ranges, and arrays of each; names of schemas as they are."""
+    publisher.execute(
+        'CREATE SCHEMA "S x"; CREATE TYPE "S x".mood AS ENUM (\'sad\'); CREATE DOMAIN price AS numeric(12,2);'
+        "CREATE DOMAIN cheap AS price CHECK (VALUE < 5); CREATE TYPE pair AS (a int, b text);"
+        "CREATE TYPE span AS RANGE (subtype = float8);"
+        'CREATE TABLE t (m "S x".mood, c cheap, p pair, s span, ms "S x".mood[], cs cheap[], ps pair[])'
+        "; CREATE PUBLICATION p FOR TABLE t"
+    )
+    table = published(asked, "p")["public.t"]
+    types = asked.types({column.type_oid for column in table.columns})
+    by_name = {info.name: info for oid, info in types.items() if oid not in BUILTIN}
+    oids = {name: info.oid for name, info in by_name.items()}
+    assert all(types[info.oid] is info for info in by_name.values())
+    assert by_name.keys() >= {"mood", "_mood", "cheap", "_cheap", "price", "pair", "_pair", "span"}
+    assert by_name["mood"] == TypeInfo(oids["mood"], "mood", "S x", "e")
+    assert by_name["cheap"].basetype == oids["price"]
+    assert (by_name["price"].basetype, by_name["price"].typmod) == (1700, (12 << 16) + 2 + 4)
+    assert (by_name["pair"].typtype, by_name["span"].subtype) == ("c", 701)
+    assert [by_name[f"_{name}"].element for name in ("mood", "cheap", "pair")] == [
+        oids["mood"],
+        oids["cheap"],
+        oids["pair"],
+    ]
+    assert [column.type_oid for column in table.columns] == [
+        oids[name] for name in ("mood", "cheap", "pair", "span", "_mood", "_cheap", "_pair")
+    ]
+
+
+def test_type_that_is_gone(asked):
+    """It was dropped since: no entry, and no error."""
+    assert 4_000_000_000 not in asked.types([4_000_000_000])
+
+
+def test_attributes(asked, publisher):
+    """What rows from before a column have, where the catalog has it; and where they may have something else."""
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, gone int);
+        CREATE DOMAIN filled_in AS int DEFAULT 9;
+        INSERT INTO t VALUES (1, 1);
+        ALTER TABLE t DROP gone, ADD plain text, ADD constant text DEFAULT 'a "b", c\\d',
+            ADD list int[] DEFAULT '{1,NULL}', ADD at timestamptz DEFAULT '2024-01-02 03:04:05+01',
+            ADD of_domain filled_in, ADD null_too int DEFAULT NULL;
+        ALTER TABLE t ALTER at DROP DEFAULT
+    """)
+    ((relid,),) = publisher.query("SELECT 't'::regclass::oid::int")
+    found = {attribute.name: attribute for attribute in asked.attributes(relid)}
+    assert [attribute.attnum for attribute in asked.attributes(relid)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert found[None].attnum == 2
+    assert not found[None].filled
+    missing = {name: attribute.missing for name, attribute in found.items() if attribute.has_missing}
+    assert missing == {
+        "constant": 'a "b", c\\d',
+        "list": "{1,NULL}",
+        "at": "2024-01-02 02:04:05+00",
+        "of_domain": "9",
+    }
+    assert not any(attribute.filled for attribute in found.values())
+    publisher.execute("ALTER TABLE t ADD volatile float DEFAULT random()")  # rewrites the table
+    found = {attribute.name: attribute for attribute in asked.attributes(relid)}
+    assert not any(attribute.has_missing for attribute in found.values())
+    # and of the values of `at`, whose default is gone, nothing tells any more
+    assert {name for name, attribute in found.items() if attribute.filled} == {
+        *("constant", "list", "of_domain", "volatile")
+    }
+    assert asked.attributes(0) == ()
+
+
+def test_attributes_of_a_partitioned_table(asked, publisher):
+    """It has no rows, so its partitions have what their rows have."""
+    publisher.execute("""
+        CREATE TABLE root (id int) PARTITION BY LIST (id);
+        CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);
+        INSERT INTO root VALUES (1);
+        ALTER TABLE root ADD c int DEFAULT 5
+    """)
+    ((relid,),) = publisher.query("SELECT 'root'::regclass::oid::int")
+    assert [(a.name, a.missing) for a in asked.attributes(relid)] == [("id", None), ("c", "5")]
