@@ -104,19 +104,9 @@ class Catalog:
         if not rows:
             return None
         _, enabled, incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, received_lsn, *counts = rows[0]
-        skip_lsn = None if skip_lsn is None else Lsn(skip_lsn)
+        skip_lsn, lsn = None if skip_lsn is None else Lsn(skip_lsn), Lsn(received_lsn)
         return SubscriptionRow(
-            name,
-            bool(enabled),
-            incarnation,
-            epoch,
-            slot_name,
-            slot_state,
-            system,
-            skip_lsn,
-            state,
-            Lsn(received_lsn),
-            *counts,
+            name, bool(enabled), incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, lsn, *counts
         )
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
