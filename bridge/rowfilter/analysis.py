@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter import literals
 from bridge.rowfilter.coercion import coerced, to_common
 from bridge.rowfilter.columns import FilterColumn, reference
-from bridge.rowfilter.constants import constant, spark_type
-from bridge.rowfilter.encodings import Encoding, check_operator
 from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, numeric, row_comparisons, translations
-from bridge.rowfilter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.rowfilter.resolution import choose, common_type, is_array
-from bridge.rowfilter.type_names import check_builtin, shown
-from bridge.rowfilter.typed import (
+from bridge.rowfilter.types import literals
+from bridge.rowfilter.types.constants import constant, spark_type
+from bridge.rowfilter.types.encodings import Encoding, check_operator
+from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
+from bridge.rowfilter.types.type_names import check_builtin, shown
+from bridge.rowfilter.types.typed import (
     C_COLLATION,
     COLLATABLE,
     UNKNOWN,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.types.pg_catalog import Signature
 
 _SYSTEM_COLUMNS: Final = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"})
 _BOOLEAN: Final = "bool"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.rowfilter import literals
-from bridge.rowfilter.constants import constant, spark_type
-from bridge.rowfilter.encodings import UTF8, Encoding, check_literal
 from bridge.rowfilter.functions import casts, numeric
-from bridge.rowfilter.pg_catalog import CASTS
 from bridge.rowfilter.resolution import common_type, is_array
-from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import DATABASE_DEFAULT, STRINGS, UNKNOWN, Collation, Constant, Typed
+from bridge.rowfilter.types import literals
+from bridge.rowfilter.types.constants import constant, spark_type
+from bridge.rowfilter.types.encodings import UTF8, Encoding, check_literal
+from bridge.rowfilter.types.pg_catalog import CASTS
+from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.typed import DATABASE_DEFAULT, STRINGS, UNKNOWN, Collation, Constant, Typed
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
+from bridge.rowfilter.types.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
 from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
 from protocol.values.types import BUILTIN, Kind
 

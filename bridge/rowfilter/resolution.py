@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature
-from bridge.rowfilter.typed import UNKNOWN
+from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature
+from bridge.rowfilter.types.typed import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

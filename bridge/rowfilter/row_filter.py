@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from bridge.rowfilter.analysis import Analysis
 from bridge.rowfilter.columns import FilterColumn
-from bridge.rowfilter.encodings import encoding_of
-from bridge.rowfilter.typed import C_COLLATION, DATABASE_DEFAULT, Collation
+from bridge.rowfilter.types.encodings import encoding_of
+from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused, RowFilterError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.typed import Resolver, Typed
+    from bridge.rowfilter.types.typed import Resolver, Typed
 
 __all__ = [
     "C_COLLATION",

@@ -17,7 +17,7 @@ from pyspark.sql import types as spark_types
 from bridge.apply.delta.raise_error import marked
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.target.target import unrepresentable_hint
-from bridge.rowfilter.literals import END_OF_TIME, FOREVER
+from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
 from protocol.errors import UnrepresentableValue
 from protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
 
@@ -70,7 +70,7 @@ def unheld_of(error: BaseException) -> Unheld | None:
 def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -> Column:
     """A column's value as a filter sees it: also the dates and timestamps that a target does not hold.
 
-    Infinities are those of `bridge.rowfilter.literals`. Other values than dates and timestamps, and timestamps that are
+    Infinities are those of `rowfilter.types.literals`. Other values than dates and timestamps, and timestamps that are
     further from 1970 than 64 bits of microseconds, raise an error as soon as they are looked at.
 
     Args:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.constants import SPARK_TYPES
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.typed import Typed
+from bridge.rowfilter.types.constants import SPARK_TYPES
+from bridge.rowfilter.types.typed import Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply
 
 INTEGERS: Final = frozenset({"int2", "int4", "int8"})
 FLOATS: Final = frozenset({"float4", "float8"})

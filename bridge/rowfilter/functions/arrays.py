@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import comparisons
-from bridge.rowfilter.typed import Constant, Typed
+from bridge.rowfilter.types.typed import Constant, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply
 
 _FUNCTIONS: Final = frozenset({"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"})
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.constants import MAX_DIGITS, SPARK_TYPES, spark_type
-from bridge.rowfilter.encodings import UTF8, Encoding, check_modifiers
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.dates import finite
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
+from bridge.rowfilter.types.constants import MAX_DIGITS, SPARK_TYPES, spark_type
+from bridge.rowfilter.types.encodings import UTF8, Encoding, check_modifiers
+from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.typed import Apply
 
 _INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
 _LARGEST_FLOAT4: Final = 3.4028235677973366e38  # halfway between the largest float4 and the next power of two

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter import intervals
-from bridge.rowfilter.encodings import UTF8, Encoding, check_operator
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.literals import END_OF_TIME, FOREVER, days
-from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import STRINGS, Typed, collation_of
+from bridge.rowfilter.types import intervals
+from bridge.rowfilter.types.encodings import UTF8, Encoding, check_operator
+from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
+from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.typed import STRINGS, Typed, collation_of
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply
 
 COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
     "=": lambda a, b: a == b,

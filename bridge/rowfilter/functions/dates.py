@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.literals import END_OF_TIME, FOREVER
-from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import Constant, Digits, Typed
+from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
+from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply
 
 _FIRST_DATE: Final = -2_440_588  # 4714-11-24 BC, Julian day 0
 _END_DATE: Final = 2_145_031_949  # 5874898-06-03, DATE_END_JULIAN

@@ -19,13 +19,13 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.typed import Constant, Typed, merged
+from bridge.rowfilter.types.typed import Constant, Typed, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.types.pg_catalog import Signature
 
 _STRICT: Final = {"mode": "FAILFAST"}
 

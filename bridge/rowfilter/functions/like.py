@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.constants import constant
-from bridge.rowfilter.typed import STRINGS, Constant, Typed, collation_of
+from bridge.rowfilter.types.constants import constant
+from bridge.rowfilter.types.typed import STRINGS, Constant, Typed, collation_of
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply, Collation
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply, Collation
 
 _OPERATORS: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 

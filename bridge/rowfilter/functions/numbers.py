@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.arithmetic import FLOATS, INTEGERS
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.typed import Constant, Digits, Typed
+from bridge.rowfilter.types.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
+    from bridge.rowfilter.types.pg_catalog import Signature
 
 _WHOLE: Final = 2.0**52  # every greater float8 is a whole number
 

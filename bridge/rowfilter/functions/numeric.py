@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.constants import MAX_DIGITS, common_digits, spark_type
-from bridge.rowfilter.typed import Digits, Typed
+from bridge.rowfilter.types.constants import MAX_DIGITS, common_digits, spark_type
+from bridge.rowfilter.types.typed import Digits, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bridge.rowfilter.functions.like import literal_pattern, match, null_match
-from bridge.rowfilter.typed import STRINGS
+from bridge.rowfilter.types.typed import STRINGS
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Typed
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Typed
 
 _OPERATORS: Final = frozenset({"~", "!~", "~*", "!~*"})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import comparisons
-from bridge.rowfilter.typed import Typed
+from bridge.rowfilter.types.typed import Typed
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
 

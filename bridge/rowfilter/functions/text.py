@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.typed import Constant, Typed, collation_of, merged
+from bridge.rowfilter.types.typed import Constant, Typed, collation_of, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Apply
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Apply
 
 _LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # no string has as many characters

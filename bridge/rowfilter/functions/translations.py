@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.encodings import UTF8, Encoding, check_function, check_operator
 from bridge.rowfilter.functions import (
     arithmetic,
     arrays,
@@ -28,14 +27,15 @@ from bridge.rowfilter.functions import (
     regular_expressions,
     text,
 )
-from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
+from bridge.rowfilter.types.type_names import shown
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.rowfilter.pg_catalog import Signature
-    from bridge.rowfilter.typed import Typed
+    from bridge.rowfilter.types.pg_catalog import Signature
+    from bridge.rowfilter.types.typed import Typed
 
     Translate = Callable[[str, Signature, tuple[Typed, ...], int], Typed | None]
 

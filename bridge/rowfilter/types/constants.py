@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.type_names import shown
-from bridge.rowfilter.typed import COLLATABLE, Collation, Constant, Digits, Strength
+from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.typed import COLLATABLE, Collation, Constant, Digits, Strength
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.constants import element
-from bridge.rowfilter.typed import STRINGS, Constant
+from bridge.rowfilter.types.constants import element
+from bridge.rowfilter.types.typed import STRINGS, Constant
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.rowfilter.typed import Typed
+    from bridge.rowfilter.types.typed import Typed
 
 
 @dataclass(frozen=True, slots=True)

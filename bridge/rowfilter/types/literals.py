@@ -14,14 +14,14 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.rowfilter import intervals
-from bridge.rowfilter.type_names import shown
+from bridge.rowfilter.types import intervals
+from bridge.rowfilter.types.type_names import shown
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.rowfilter.intervals import Interval
+    from bridge.rowfilter.types.intervals import Interval
 
 _SPACE: Final = " \t\n\r\f\v"
 _BITS: Final = {"int2": 16, "int4": 32, "int8": 64}

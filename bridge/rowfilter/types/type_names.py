@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.pg_catalog import CATEGORY
+from bridge.rowfilter.types.pg_catalog import CATEGORY
 from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.rowfilter.coercion import coerced, to_common
-from bridge.rowfilter.constants import constant
-from bridge.rowfilter.typed import C_COLLATION, Constant, Digits
+from bridge.rowfilter.types.constants import constant
+from bridge.rowfilter.types.typed import C_COLLATION, Constant, Digits
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.pg_catalog import FUNCTIONS, OPERATORS
 from bridge.rowfilter.resolution import accepts, castable, choose, common_type
+from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.rowfilter.constants import common_digits, constant, digits_of, element, spark_type
-from bridge.rowfilter.typed import Digits
+from bridge.rowfilter.types.constants import common_digits, constant, digits_of, element, spark_type
+from bridge.rowfilter.types.typed import Digits
 from bridge.sqltext.refusal import Refused
 
 

@@ -16,8 +16,8 @@ from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server
 from bridge.receive.relations import read_relations
-from bridge.rowfilter.encodings import encoding_of
 from bridge.rowfilter.row_filter import C_COLLATION, FilterColumn, RowFilterError
+from bridge.rowfilter.types.encodings import encoding_of
 from protocol.copy import decode_copy_binary
 from protocol.values.types import resolve
 from tests.bridge.rowfilter.compared import Rows

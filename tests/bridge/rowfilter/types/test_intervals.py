@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter import intervals
+from bridge.rowfilter.types import intervals
 from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [

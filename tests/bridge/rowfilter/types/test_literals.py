@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.rowfilter.literals import FOREVER, days, nearest_float4, value_of
+from bridge.rowfilter.types.literals import FOREVER, days, nearest_float4, value_of
 from bridge.sqltext.refusal import Refused
 
 SPELLINGS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.pg_catalog import CASTS, CATEGORY, FUNCTIONS, OPERATORS, PREFERRED
+from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, FUNCTIONS, OPERATORS, PREFERRED
 
 TYPES = """SELECT typname, typcategory::text, typispreferred FROM pg_type
     WHERE oid < 10000 AND typtype IN ('b', 'r') AND typcategory <> 'A'"""

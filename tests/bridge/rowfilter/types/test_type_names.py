@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.type_names import check_builtin, shown
+from bridge.rowfilter.types.type_names import check_builtin, shown
 from bridge.sqltext.refusal import Refused
 from bridge.sqltext.syntax import TypeName
 

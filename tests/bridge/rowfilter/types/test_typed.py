@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Strength, Typed, collation_of
+from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Strength, Typed, collation_of
 from bridge.sqltext.refusal import Refused
 
 GERMAN = Collation("de-x-icu", bytewise=False)
