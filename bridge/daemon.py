@@ -14,7 +14,7 @@ from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
 from bridge.subscriber import SubscriptionWorker
-from bridge.sync.turns import CopyTurns
+from bridge.sync.copy_limit import CopyTurns
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 

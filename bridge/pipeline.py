@@ -1,7 +1,7 @@
 """One stream of a subscription: received from its slot, formed into batches, and applied to Delta tables.
 
-Two workers run streams: the subscription's own (`bridge.subscriber`) and the tablesync worker (`bridge.sync.worker`).
-Each has its own slot, origin and batches; what is here is the same for both.
+Two workers run streams: the subscription's own (`bridge.subscriber`), and the one that brings added tables up to it
+(`bridge.sync.tablesync_worker`). Each has its own slot, origin and batches; what is here is the same for both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One subscription's life: make or find the slot, copy the tables, stream, apply; and again after an error.
 
-Tables that come later are brought in by `bridge.sync.worker` meanwhile, and join between two streams.
+Tables that come later are brought in by `bridge.sync.tablesync_worker` meanwhile, and join between two streams.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
-from bridge.sync.worker import TableSyncWorker
+from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track import left_out, refresh
 from bridge.track.worker_status import WorkerStatus
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
-    from bridge.sync.turns import CopyTurns
+    from bridge.sync.copy_limit import CopyTurns
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from bridge.track.refresh import RefreshRow

@@ -23,7 +23,7 @@ from bridge.apply.target.widening import widened
 from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
-from bridge.sync.ranges import BlockRange
+from bridge.sync.block_ranges import BlockRange
 from bridge.sync.table_lock import select, where
 from protocol.copy import CopyDecoder, copy_expression
 from protocol.errors import UnrepresentableValue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.errors import TargetError
-from bridge.sync.plan import plan
+from bridge.sync.refresh_plan import plan
 from bridge.track import refresh
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Refresh:
-    """Makes requests the tables' states. Copies nothing: that is `bridge.sync.worker`'s.
+    """Makes requests the tables' states. Copies nothing: that is `bridge.sync.tablesync_worker`'s.
 
     Args:
         subscription: The subscription's name.

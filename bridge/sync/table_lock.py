@@ -16,7 +16,7 @@ import psycopg
 import sql
 from bridge.errors import SyncError
 from bridge.receive.connection import connect, dictionaries, translated
-from bridge.sync.ranges import BlockRange, block_ranges
+from bridge.sync.block_ranges import BlockRange, block_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

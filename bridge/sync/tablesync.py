@@ -30,9 +30,9 @@ from bridge.apply.target.target import Target, TargetColumn, table_path, target_
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import read_table
-from bridge.sync.progress import CopyMonitor
+from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.table_lock import HeldTable
-from bridge.sync.turns import CopyTurns
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.values.types import resolve

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from bridge.config import Subscription
 from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
-from bridge.sync.turns import CopyTurns
+from bridge.sync.copy_limit import CopyTurns
 from bridge.track import database
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn

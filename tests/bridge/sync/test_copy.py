@@ -18,8 +18,8 @@ from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import copy, ranges
+from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table
-from bridge.sync.ranges import BlockRange
 from bridge.sync.table_lock import HeldTable
 from protocol.values.types import BUILTIN, resolve
 

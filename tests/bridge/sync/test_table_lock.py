@@ -8,8 +8,8 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
-from bridge.sync import ranges
-from bridge.sync.ranges import BlockRange
+from bridge.sync import block_ranges
+from bridge.sync.block_ranges import BlockRange
 from bridge.sync.table_lock import CopySize, HeldTable
 
 SETUP = """
@@ -39,7 +39,7 @@ def hold(publisher):
 
 
 def test_size_and_ranges(publisher, hold, monkeypatch):
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
     publisher.execute(
         "INSERT INTO t SELECT g, repeat('x', 3000), repeat('y', 300) FROM generate_series(1, 2000) g; ANALYZE t;"
         "INSERT INTO root SELECT generate_series(0, 60000); ANALYZE root"

@@ -15,8 +15,8 @@ from bridge.config import Subscription
 from bridge.errors import BridgeError, TargetError
 from bridge.receive.slot import Snapshot
 from bridge.sync import copy, ranges, tablesync
+from bridge.sync.copy_limit import CopyTurns
 from bridge.sync.tablesync import TableSync
-from bridge.sync.turns import CopyTurns
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import RelRow
 from protocol.lsn import Lsn

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.sync.ranges import RANGE_BYTES, BlockRange, block_ranges
+from bridge.sync.block_ranges import RANGE_BYTES, BlockRange, block_ranges
 
 BLOCK = 8192
 PER_RANGE = RANGE_BYTES // BLOCK

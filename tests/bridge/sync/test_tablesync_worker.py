@@ -10,7 +10,7 @@ import pytest
 from bridge import faults
 from bridge.config import Subscription
 from bridge.errors import ApplyError, PublisherError, SyncError
-from bridge.sync.worker import TableSyncWorker, slot_name
+from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
@@ -186,7 +186,7 @@ def test_a_subscription_that_is_always_ahead_is_within_reach(tmp_path, monkeypat
     ahead, now_s = [Lsn(100)], [0.0]
     catalog = Catalog(catalog_path(tmp_path))
     monkeypatch.setattr(catalog, "remote_lsn", lambda _: ahead[0])
-    monkeypatch.setattr("bridge.sync.worker.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("bridge.sync.tablesync_worker.time.monotonic", lambda: now_s[0])
     worker = TableSyncWorker(subscription("shop"), None, catalog)  # type: ignore[arg-type]  # nothing is copied
     assert worker.going_on(Progress(Lsn(50)))
     ahead[0], now_s[0] = Lsn(200), stretch_s

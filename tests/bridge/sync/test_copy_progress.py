@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from bridge import log
 from bridge.receive.connection import connect
 from bridge.sync import progress as module
-from bridge.sync.progress import CopyMonitor, CopyProgress, Sent
+from bridge.sync.copy_progress import CopyMonitor, CopyProgress, Sent
 from bridge.sync.table_lock import CopySize
 from bridge.track import stats
 from bridge.track.catalog import Catalog, catalog_path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.sync.plan import Plan, plan
+from bridge.sync.refresh_plan import Plan, plan
 from bridge.track.refresh import RefreshRow
 
 A, B, C = (("public", name) for name in "abc")

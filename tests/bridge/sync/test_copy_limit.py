@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bridge.errors import SyncError
-from bridge.sync.turns import CopyTurns
+from bridge.sync.copy_limit import CopyTurns
 
 
 class Copies:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.publication.published_table import PublishedTable
-    from bridge.sync.turns import CopyTurns
+    from bridge.sync.copy_limit import CopyTurns
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
