@@ -17,7 +17,7 @@ from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.sync import copy, ranges
+from bridge.sync import block_ranges, copy
 from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table
 from bridge.sync.table_lock import HeldTable
@@ -88,7 +88,7 @@ def test_spec_survives_a_data_sources_options():
 @pytest.fixture
 def small_ranges(monkeypatch):
     """Ranges of 64 blocks, so that a test's table has some."""
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
 
 
 def read_ranges(publisher, name, snapshot):

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from bridge import log
 from bridge.receive.connection import connect
-from bridge.sync import progress as module
+from bridge.sync import copy_progress as module
 from bridge.sync.copy_progress import CopyMonitor, CopyProgress, Sent
 from bridge.sync.table_lock import CopySize
 from bridge.track import stats

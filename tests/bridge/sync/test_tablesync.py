@@ -14,7 +14,7 @@ from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.config import Subscription
 from bridge.errors import BridgeError, TargetError
 from bridge.receive.slot import Snapshot
-from bridge.sync import copy, ranges, tablesync
+from bridge.sync import block_ranges, copy, tablesync
 from bridge.sync.copy_limit import CopyTurns
 from bridge.sync.tablesync import TableSync
 from bridge.track.catalog import Catalog, catalog_path
@@ -62,7 +62,7 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
 
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
     """From a root that is published, in more tasks than it may have connections, and from leaves."""
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
     monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
     publisher.execute(
         """CREATE TABLE root (id int PRIMARY KEY, pad text) PARTITION BY RANGE (id);
@@ -77,7 +77,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert ids(bridge, "root") == list(range(1, 40001))
     assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
     monkeypatch.undo()
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
     publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     bridge = pipeline(publications=("leaves",))
     bridge.catch_up()
@@ -87,7 +87,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
 
 def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch):
     """The ranges that were read do not count; the next try reads all of them."""
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 256 * 8192)
+    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 256 * 8192)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"
         "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 200000) g"
