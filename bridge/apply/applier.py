@@ -12,37 +12,34 @@ columns, which is done before its rows are committed (see `bridge.apply.delta.al
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow.compute as pc
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
 from bridge.apply import skipped
-from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta import messages, restore
+from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.commit_retry import in_place
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.raise_error import conflict_of
-from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
-from bridge.apply.effects.operations import COMMANDS
-from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+from bridge.apply.error_context import context_of, error_context
+from bridge.apply.undo import BatchUndo
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.track import stats
 from bridge.track.rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -100,6 +97,9 @@ class Applier:
         self._conflicts = conflicts
         self._local = LocalTables()
         self._log = log.get(subscription)
+        self._undo = BatchUndo(
+            spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log
+        )
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
@@ -188,7 +188,7 @@ class Applier:
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            self._undo_after(error, paths, fence=fence)
+            self._undo.undo_after(error, paths, fence=fence)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
@@ -213,50 +213,8 @@ class Applier:
         return path
 
     def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
-        """Take back what the batch under way has committed; then there is no batch under way.
-
-        Args:
-            paths: The tables it may have committed to; None for all of the subscription.
-            fence: A commit of it may still be under way, from an earlier try (see `restore.take_back`).
-
-        Raises:
-            TargetError: Somebody has changed a table's rows since, or has restored it to where batches are lost.
-            PySparkException: A table cannot be restored. The undo is recorded, and has to be called again.
-        """
-        intent = self._catalog.batch(self._subscription)
-        if intent is None:
-            return
-        if paths is None:
-            paths = [rel.path for rel in self._catalog.rels(self._subscription)]
-            paths += [self._messages_path] if self._messages_path else []
-        own_messages = None
-        if self._messages_path is not None and self._messages_path in paths:
-            own_messages = messages.Own(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
-        self._catalog.begin_undo(self._subscription)
-        faults.reach("undo_begun")
-        restore.take_back(
-            self._spark,
-            [path for path in paths if path != self._messages_path],
-            self._app_id(),
-            intent.end_lsn,
-            taken_back=lambda: faults.reach("table_restored"),
-            own_messages=own_messages,
-            log=self._log,
-            fence=fence,
-        )
-        self._local.flush(paths)
-        self._catalog.finish_undo(self._subscription)
-        faults.reach("batch_undone")
-
-    def _undo_after(self, error: ApplyError, paths: Collection[str], *, fence: bool) -> None:
-        try:
-            self.undo(paths, fence=fence)
-        except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
-            raise ApplyError(
-                f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
-                error.context,
-                hint=error.hint,
-            ) from error
+        """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
+        self._undo.undo(paths, fence=fence)
 
     def _app_id(self) -> str:
         row = self._catalog.subscription(self._subscription)
@@ -290,13 +248,13 @@ class Applier:
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
-        with _failing_as(context):
+        with error_context(context):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log)
 
     def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
-        name = changes.target.qualified_name
-        context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, name, _command(batch, changes))
-        with _failing_as(context, counted=True):
+        context = context_of(self._origin_name, batch, changes)
+        with error_context(context):
+            faults.reach("table_begun")
             lost: list[int] = []
 
             def apply() -> None:
@@ -313,7 +271,7 @@ class Applier:
             try:
                 in_place(apply, changes.target.path, self._log)
                 for rows in lost:
-                    self._lost(name, rows)
+                    self._lost(changes.target.qualified_name, rows)
             except (PySparkException, Py4JError) as error:
                 unheld = unheld_of(error)
                 if unheld is not None:
@@ -327,37 +285,11 @@ class Applier:
                     stats.count_conflicts(self._catalog, self._subscription, {conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error
+            faults.reach("table_committed")
 
     def _messages(self, batch: Batch, append: Callable[[], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
-        with _failing_as(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME), counted=True):
-            in_place(append, self._messages_path, self._log)
-
-
-@contextmanager
-def _failing_as(context: ApplyContext, *, counted: bool = False) -> Iterator[None]:
-    """Whatever goes wrong within is an ApplyError with this context; `counted`: one table's commit is made in it."""
-    try:
-        if counted:
+        with error_context(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
             faults.reach("table_begun")
-        yield
-        if counted:
+            in_place(append, self._messages_path, self._log)
             faults.reach("table_committed")
-    except (Py4JNetworkError, ConnectionError) as error:
-        raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-    except (ApplyError, TargetBusy):
-        raise
-    except BridgeError as error:
-        raise ApplyError(error.message, context, hint=error.hint) from error
-    except Exception as error:
-        raise ApplyError(summary(error), context) from error
-
-
-def _command(batch: Batch, changes: TableChanges) -> str | None:
-    """The message type, where a transaction has no other for this table."""
-    if batch.xid is None or isinstance(changes.changes, Staged):
-        return None
-    operations = pc.unique(changes.changes["op"]).to_pylist()
-    if changes.truncated and not operations:
-        return "TRUNCATE"
-    return COMMANDS[operations[0]] if len(operations) == 1 and not changes.truncated else None

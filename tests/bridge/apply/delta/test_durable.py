@@ -18,8 +18,8 @@ from bridge.errors import ApplyError, StateError
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
+from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_targets import changes, content, empty_target
-from tests.bridge.apply.test_applier import batch
 from tests.oracle.delta import differences
 
 

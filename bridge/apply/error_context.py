@@ -1,0 +1,57 @@
+"""What an ApplyError says about where it happened, as PostgreSQL's `apply_error_callback` does (worker.c)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+from py4j.protocol import Py4JNetworkError
+
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.spark_errors import summary
+from bridge.apply.effects.operations import COMMANDS
+from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.table_changes import TableChanges
+
+
+@contextmanager
+def error_context(context: ApplyContext) -> Iterator[None]:
+    """Give every error that is raised within this context.
+
+    Raises:
+        OutcomeUnknown: The connection to Spark was lost.
+        TargetBusy: As it was raised: no transaction is to blame.
+        ApplyError: Any other error; an ApplyError keeps the context it has.
+    """
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
+    except (ApplyError, TargetBusy):
+        raise
+    except BridgeError as error:
+        raise ApplyError(error.message, context, hint=error.hint) from error
+    except Exception as error:
+        raise ApplyError(summary(error), context) from error
+
+
+def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:
+    """The context of one table's changes."""
+    name = changes.target.qualified_name
+    return ApplyContext(origin_name, batch.finish_lsn, batch.xid, name, command_of(batch, changes))
+
+
+def command_of(batch: Batch, changes: TableChanges) -> str | None:
+    """The message type, if the batch is one transaction and all its changes of the table have the same; else None."""
+    if batch.xid is None or isinstance(changes.changes, Staged):
+        return None
+    operations = pc.unique(changes.changes["op"]).to_pylist()
+    if changes.truncated and not operations:
+        return "TRUNCATE"
+    return COMMANDS[operations[0]] if len(operations) == 1 and not changes.truncated else None

@@ -1,0 +1,32 @@
+"""Targets and a catalog for the tests of what applies batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
+from tests.bridge.apply.made_targets import empty_target
+
+
+@pytest.fixture
+def target(spark, tmp_path):
+    return empty_target(spark, tmp_path)
+
+
+@pytest.fixture
+def strict(spark, tmp_path):
+    """Another table, which takes small ids only."""
+    made = empty_target(spark, tmp_path, "strict")
+    spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
+    return made
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """A catalog with a subscription whose origin stands at 0/10."""
+    catalog = Catalog(catalog_path(tmp_path / "state"))
+    catalog.register("sub", enabled=True)
+    catalog.create_origin("sub", Lsn(0x10), "inc", [])
+    yield catalog
+    catalog.close()

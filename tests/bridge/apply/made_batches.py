@@ -1,0 +1,41 @@
+"""Batches of a subscription that stands at 0/10, its applier, and faults on the way."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from bridge import faults
+from bridge.apply.applier import Applier
+from bridge.apply.batch.batch import Batch
+from bridge.session import fork
+from protocol.lsn import Lsn
+
+
+def applier(spark, catalog, **options):
+    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
+
+
+def batch(*tables):
+    return Batch(Lsn(0x10), Lsn(0x20), Lsn(0x18), 7, 1, 1, list(tables))
+
+
+class Cut(BaseException):
+    """Stands for a crash: nothing that handles errors may handle it."""
+
+
+@contextmanager
+def failing(error, *points):
+    """Within, whoever reaches one of the points for the first time gets the error raised."""
+    left = set(points)
+
+    def act(reached):
+        if reached in left:
+            left.remove(reached)
+            raise error
+
+    faults.install(act)
+    try:
+        yield
+    finally:
+        faults.install(lambda _: None)
+    assert not left
