@@ -155,8 +155,8 @@ class Applier:
             tables = [changes.target.qualified_name for changes in batch.tables]
             relation = max(tables, key=tables.count)
             raise ApplyError(
-                f'the replica identity of table "{relation}" became another {parts} times in one batch, more often '
-                "than its commits can be told apart",
+                f'the replica identity of table "{relation}" changed {parts} times in one batch, but its range of '
+                "LSNs does not have as many transaction versions for Delta",
                 ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation),
             )
 

@@ -72,7 +72,7 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
             (path / "truncated.txt").write_text("".join(f"{name}\n" for name in truncated), encoding="utf-8")
         _sync(path)
     except OSError as error:
-        raise StateError(f"the skipped transaction cannot be kept in {path}: {error}", retry=True) from error
+        raise StateError(f"cannot write the skipped transaction to {path}: {error}", retry=True) from error
     return path
 
 

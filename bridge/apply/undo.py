@@ -104,7 +104,7 @@ class BatchUndo:
             self.undo(paths, fence=fence)
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
-                f"{error.message}\nDETAIL:  what else the batch had committed is not taken back yet: {summary(failed)}",
+                f"{error.message}\nDETAIL:  the batch's other commits are not undone yet: {summary(failed)}",
                 error.context,
                 hint=error.hint,
             ) from error

@@ -197,7 +197,7 @@ class ApplyWorker:
         except ApplyError as error:
             if batch.transactions <= 1 or self._catalog.batch(self._name) is not None:
                 raise
-            self._log.warning("a batch failed and is divided", error=str(error), transactions=batch.transactions)
+            self._log.warning("a batch failed: dividing it", error=str(error), transactions=batch.transactions)
             self._divide(batch, batch.transactions // 2)
 
     def _divide(self, batch: Batch, first: int) -> None:

@@ -72,7 +72,7 @@ def in_place(commit: Callable[[], T], path: str, log: FilteringBoundLogger | Non
     def warn(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         (log or logs.get()).warning(
-            "another writer's commit came in the way: trying again",
+            "a concurrent commit by another writer failed this one: retrying",
             path=path,
             error=_first_line(error),
             attempt=state.attempt_number,
@@ -81,9 +81,9 @@ def in_place(commit: Callable[[], T], path: str, log: FilteringBoundLogger | Non
     def give_up(state: RetryCallState) -> T:
         error = state.outcome.exception() if state.outcome else None
         raise TargetBusy(
-            f"{path}: {state.attempt_number} tries to commit failed, because another writer's commit came in the way "
-            f"of each; the last time: {_first_line(error)}",
-            hint=f"it is tried again; see who writes: DESCRIBE HISTORY delta.`{path}`; "
+            f"{path}: {state.attempt_number} attempts to commit failed because of concurrent commits by another "
+            f"writer; the last error: {_first_line(error)}",
+            hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY delta.`{path}`; "
             "maintenance must leave pauses of a few seconds",
         ) from error
 

@@ -31,8 +31,8 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
             return None
         if condition in {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"}:
             raise TargetError(
-                f"{path} is there, but is not a Delta table",
-                hint="move it out of the way, or give the subscription another warehouse",
+                f"{path} exists, but is not a Delta table",
+                hint="move it away, or configure another warehouse",
             ) from error
         raise
 

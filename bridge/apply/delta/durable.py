@@ -60,8 +60,8 @@ class LocalTables:
             except OSError as error:
                 raise StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
-                    hint="look at the disk; the kernel may forget what it could not write, so once it is mended copy "
-                    f"the table afresh: {remedies.resync('SUB', 'TABLE')}",
+                    hint="check the disk; the kernel may have dropped what it could not write, so copy the table again "
+                    f"after the repair: {remedies.resync('SUB', 'TABLE')}",
                 ) from error
             self._flushed[folder] = found
 

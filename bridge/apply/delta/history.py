@@ -91,10 +91,10 @@ class History:
                 waiting = commit
         if first is not None and later is not None:
             raise TargetError(
-                f"{self.path}: version {first.version} cannot be taken back, because version {later.version} "
-                f"({later.operation}) was written after it by somebody else",
-                hint=f"look at DESCRIBE HISTORY delta.`{self.path}`, and run: {self._restore(first.version - 1)}; "
-                "what was written since has to be written again",
+                f"{self.path}: version {first.version} cannot be undone, because another writer committed version "
+                f"{later.version} ({later.operation}) after it",
+                hint=f"see DESCRIBE HISTORY delta.`{self.path}`, then run: {self._restore(first.version - 1)}; "
+                "repeat the other writer's changes afterwards",
             )
         return None if first is None else first.version
 
@@ -134,8 +134,8 @@ class History:
         had, has = (next((c for c in self._walk(at) if c.origin), None) for at in (first - 1, restored))
         if had is not None and had != has:
             raise TargetError(
-                f"{self.path}: version {version}, a RESTORE to version {restored}, has taken back more than the batch "
-                f"up to {end_lsn}: version {had.version} is of a batch before it, which would not come again",
+                f"{self.path}: version {version}, a RESTORE to version {restored}, reverted more than the batch that "
+                f"ends at {end_lsn}: version {had.version} is of an earlier batch, which is not applied again",
                 hint=f"run: {self._restore(first - 1)}",
             )
 

@@ -79,8 +79,8 @@ def ensure(spark: SparkSession, path: str) -> None:
     found = in_place(found_or_made, path)
     if found != wanted:
         raise TargetError(
-            f"the Delta table at {path} is not one of logical messages: its columns are {found.simpleString()}",
-            hint='set messages = "log", or give the subscription another warehouse',
+            f"the Delta table at {path} is not a table of logical messages: its columns are {found.simpleString()}",
+            hint='set messages = "log", or configure another warehouse',
         )
 
 

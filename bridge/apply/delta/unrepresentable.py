@@ -37,8 +37,7 @@ _FORM: Final = r"^(\d{4,7})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))
 _DAY_USECS: Final = 86_400_000_000
 _LAST_DAY: Final = END_OF_TIME // _DAY_USECS
 _IN_FILTER: Final = (
-    "a row filter looks at this value, and its verdict cannot be had: "
-    "leave the column out of the filter, or skip the transaction"
+    "a row filter uses this value and cannot be evaluated: remove the column from the filter, or skip the transaction"
 )
 
 
@@ -130,7 +129,7 @@ def held(
 
 
 def _raising(name: str, text: Column, type_: spark_types.DataType, use: str) -> Column:
-    reason = "the column cannot hold it, or an element of it"
+    reason = "the column cannot hold it or one of its elements"
     if isinstance(type_, spark_types.DecimalType):
         reason = NOT_A_DECIMAL
     elif isinstance(type_, spark_types.DateType | spark_types.TimestampType | spark_types.TimestampNTZType):

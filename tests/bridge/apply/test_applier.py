@@ -68,7 +68,7 @@ def test_parts_of_a_tables_changes_are_applied_in_turn_or_not_at_all(spark, cata
     bridge.apply(one)  # Delta has both
     assert content(spark, strict) == [(1, "b")]
     crowded = Batch(Lsn(0x20), Lsn(0x21), Lsn(0x20), 8, 1, 2, one.tables)
-    with pytest.raises(ApplyError, match=r'identity of table "public\.strict" became another 1 times'):
+    with pytest.raises(ApplyError, match=r'identity of table "public\.strict" changed 1 times'):
         bridge.apply(crowded)
 
 

@@ -97,5 +97,5 @@ def test_messages_that_could_not_be_decoded(tmp_path):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "skipped").write_text("")
-    with pytest.raises(StateError, match="the skipped transaction cannot be kept in"):
+    with pytest.raises(StateError, match="cannot write the skipped transaction to"):
         write(of(CHANGES), tmp_path / "skipped", "sub")

@@ -62,7 +62,7 @@ def test_an_undo_that_is_cut_short_is_ended_before_anything_else(spark, catalog,
         applier(spark, catalog).apply(bad)
     if isinstance(caught.value, ApplyError):
         assert "small" in str(caught.value)
-        assert "not taken back yet: again" in str(caught.value)
+        assert "not undone yet: again" in str(caught.value)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
     applier(spark, catalog).undo()
     assert content(spark, target) == []
@@ -82,7 +82,7 @@ def test_what_somebody_else_wrote_is_not_taken_back(spark, catalog, target, stri
     faults.install(write)
     try:
         with pytest.raises(
-            ApplyError, match=r"version 1 cannot be taken back, because version 2 \(WRITE\) was written"
+            ApplyError, match=r"version 1 cannot be undone, because another writer committed version 2 \(WRITE\)"
         ):
             applier(spark, catalog).apply(bad)
     finally:

@@ -111,7 +111,7 @@ def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
     assert {(entry["path"], entry["error"]) for entry in logs} == {("/lake/t", "[DELTA_CONCURRENT_APPEND] files")}
     errors += [base.ConcurrentAppendException("[DELTA_CONCURRENT_APPEND] files")] * 11
     tried.clear()
-    with pytest.raises(TargetBusy, match=r"/lake/t: 10 tries to commit failed, .*: \[DELTA_CONCURRENT_APPEND\] files"):
+    with pytest.raises(TargetBusy, match=r"10 attempts to commit failed .*: \[DELTA_CONCURRENT_APPEND\] files"):
         in_place(commit, "/lake/t")
     assert len(tried) == 10
     tried.clear()

@@ -101,8 +101,8 @@ def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
     with pytest.raises(TargetError) as caught:
         history(*BEFORE, *after)[0].first_of(ME, Lsn(0x20))
     assert caught.value.message == (
-        f"/lake/t: version {first} cannot be taken back, because version {other} ({operation}) was written after it "
-        "by somebody else"
+        f"/lake/t: version {first} cannot be undone, because another writer committed version {other} "
+        f"({operation}) after it"
     )
     assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
     for again in ((), (back_to(1),)):
@@ -113,7 +113,7 @@ def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
 def test_a_restore_by_hand_to_before_earlier_batches_is_refused(between):
     """They do not come again; once it is set right, all goes on."""
     commits = (*BEFORE, *between, mine(0x20), theirs(), back_to(0))
-    with pytest.raises(TargetError, match=r"version 1 is of a batch before it, which would not come again") as caught:
+    with pytest.raises(TargetError, match=r"version 1 is of an earlier batch, which is not applied again") as caught:
         history(*commits)[0].first_of(ME, Lsn(0x20))
     before = 1 + len(between)
     assert caught.value.hint == f"run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF {before}"

@@ -39,7 +39,7 @@ def test_table_is_made_once_and_another_is_refused(spark, tmp_path):
     assert found == spark_schema([(field.name, field.type) for field in rows.schema])
     other = f"{tmp_path}/other"
     spark.sql(f"CREATE TABLE delta.`{other}` (n int) USING delta")
-    with pytest.raises(TargetError, match=r"not one of logical messages: its columns are struct<n:int>"):
+    with pytest.raises(TargetError, match=r"not a table of logical messages: its columns are struct<n:int>"):
         messages.ensure(spark, other)
 
 
