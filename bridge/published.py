@@ -10,7 +10,7 @@ from bridge.apply.batch.routes import DefinedRoutes, Routes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import not_there
+from bridge.receive.publisher import missing_message
 from bridge.track import refresh
 from protocol.values.types import resolve
 
@@ -74,7 +74,7 @@ class Published:
         definitions = load_optional(subscription.publication_definitions)
         if missing := publisher.missing(subscription.publications):
             log.warning(
-                not_there(missing),
+                missing_message(missing),
                 hint="create it on the publisher, from then on the stream has its changes; "
                 f"then run: {remedies.refresh(refresh.owner_of(subscription.name))}",
             )

@@ -1,6 +1,6 @@
-"""Every statement that is sent to a server, one a file, loaded by name.
+"""Catalog queries, one a file, loaded by name.
 
-A file's header comment gives its parameters, the columns it returns and the lowest server version it runs on.
+A file's header comment has its parameters, the columns that it returns and the lowest server version that runs it.
 """
 
 from __future__ import annotations

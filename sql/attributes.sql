@@ -1,11 +1,12 @@
--- All columns that tables ever had, and what the rows from before ADD COLUMN hold of one.
+-- All columns that tables ever had, with the value that rows from before ADD COLUMN have.
 -- Parameters: relids oid[]
--- Returns: relid oid, attnum int2, name text (NULL when it was dropped), type_oid oid, typmod int4,
+-- Returns: relid oid, attnum int2, name text (NULL: dropped), type_oid oid, typmod int4,
 --          generated text ('', 's', 'v'),
---          has_missing bool (rows from before ADD COLUMN have the value `missing`, which is pg_attribute.attmissingval;
---          of a partitioned table, which has no rows itself, that of any partition),
---          missing text (as its type writes it), filled bool (rows may have got values that the catalog does not
---          have: by a volatile default, or by a constant one and the table was rewritten since);
+--          has_missing bool (rows from before ADD COLUMN have the value `missing`: pg_attribute.attmissingval;
+--          a partitioned table has no rows, so any partition's),
+--          missing text (as the type's output function writes it), filled bool (rows from before ADD COLUMN may have
+--          values that the catalog does not know: from a volatile default, or from a constant one in a table that was
+--          rewritten since);
 --          ordered by relid, attnum
 -- Lowest version: 12 (pg_partition_tree, generated columns)
 SELECT a.attrelid AS relid, a.attnum, CASE WHEN NOT a.attisdropped THEN a.attname::text END AS name,

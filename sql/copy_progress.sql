@@ -1,4 +1,4 @@
--- How far the COPY statements of some connections are; those of other roles are not seen without pg_read_all_stats.
+-- The progress of the COPY statements of some connections; other roles' are visible only with pg_read_all_stats.
 -- Parameters: application_names text[]
 -- Returns: application_name text, pid int, rows, bytes int8 (sent so far)
 -- Lowest version: 14

@@ -1,7 +1,7 @@
--- What a copy of a table reads: the table itself and, of a partitioned one, its leaf partitions.
+-- The sizes of the tables that a copy reads: the table itself, or its leaf partitions.
 -- Parameters: relid oid
--- Returns: blocks int8 (of the main fork; 0 where the rows have no ctid to divide a copy by: another access method than
---          heap, a foreign table), block_bytes int8; a row for each
+-- Returns: blocks int8 (of the main fork; 0 if a copy cannot be divided by ctid: a foreign table, or another access
+--          method than heap), block_bytes int8; a row for each table
 -- Lowest version: 14
 SELECT CASE WHEN am.amname = 'heap' THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END
          AS blocks,

@@ -1,4 +1,4 @@
--- Which of the named publications this database has not.
+-- The named publications that this database does not have.
 -- Parameters: publications text[]
 -- Returns: name text
 -- Lowest version: 10

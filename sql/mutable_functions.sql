@@ -1,4 +1,4 @@
--- Which functions, and operators by their functions, are not immutable.
+-- The functions, and the operators by their functions, that are not immutable.
 -- Parameters: functions oid[], operators oid[]
 -- Returns: kind text (function, operator), oid oid
 -- Lowest version: 12

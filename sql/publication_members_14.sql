@@ -1,4 +1,4 @@
--- What publications were given to publish: tables with their column lists and row filters.
+-- The members of publications: tables; this version has no column lists, row filters and schemas.
 -- Parameters: publications text[]
 -- Returns: publication text, namespace text, name text, columns text[] (NULL: no list; always so),
 --          row_filter text (NULL: none; always so); ordered by publication, namespace, name

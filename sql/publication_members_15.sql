@@ -1,4 +1,4 @@
--- What publications were given to publish: tables with their column lists and row filters, and whole schemas.
+-- The members of publications: tables with their column lists and row filters, and whole schemas.
 -- Parameters: publications text[]
 -- Returns: publication text, namespace text, name text (NULL: all tables of the schema),
 --          columns text[] (NULL: no list), row_filter text (NULL: none); ordered by publication, namespace, name

@@ -1,4 +1,4 @@
--- The tables of publications, one row for each table and publication it is in.
+-- The tables of publications: a row for each table and publication that has it.
 -- Parameters: publications text[]
 -- Returns: relid oid, namespace, name, relkind, relreplident text, columns text[] (NULL: all),
 --          row_filter text (NULL: none)

@@ -1,5 +1,5 @@
--- The tables of publications, one row for each table and publication it is in; leaf partitions are left out where
--- one of the publications has their root (publish_via_partition_root).
+-- The tables of publications: a row for each table and publication that has it, without leaf partitions whose root
+-- another of the publications publishes (publish_via_partition_root).
 -- Parameters: publications text[]
 -- Returns: relid oid, namespace, name, relkind, relreplident text, columns text[] (the published ones),
 --          row_filter text (NULL: none)

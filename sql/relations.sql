@@ -1,8 +1,8 @@
--- The tables of the database, and whatever else has a name that a publication could be given, but for system schemas.
+-- The tables of the database and other relations that a publication may name, without those of system schemas.
 -- Parameters: none
 -- Returns: relid oid, namespace, name, relkind text (r, p, v, m, f, S), relpersistence text (p, u),
 --          publishable bool (is_publishable_class), is_partition bool, replica_identity text (d, n, f, i),
---          parents oid[] (of a partition the table it is a partition of, else those it inherits from);
+--          parents oid[] (the table it is a partition of, or those it inherits from);
 --          ordered by namespace, name
 -- Lowest version: 10
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relpersistence::text,

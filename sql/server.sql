@@ -1,4 +1,4 @@
--- What the server is and where its WAL stands.
+-- The server's version, role and WAL position.
 -- Parameters: none
 -- Returns: server_version_num int, in_recovery bool, wal_level text, flush_lsn pg_lsn (replayed LSN on a standby)
 -- Lowest version: 10

@@ -1,10 +1,10 @@
--- What a reader of values must know of types, and of everything they are made of: the base types of domains,
--- the elements of arrays, the subtypes of ranges and multiranges, to any depth.
--- Parameters: oids oid[] (one that the server does not have gives no row)
--- Returns, in the order of protocol.types.TypeInfo's fields, ordered by oid:
+-- What is needed to decode values of types and of the types they consist of: base types of domains, elements of
+-- arrays, subtypes of ranges and multiranges, at any depth.
+-- Parameters: oids oid[] (no row for one that the server does not have)
+-- Returns, in the order of protocol.values.types.TypeInfo's fields, ordered by oid:
 --          oid oid, name text, namespace text,
 --          typtype "char" (b base, d domain, e enum, c composite, r range, m multirange, p pseudo),
---          basetype oid (what a domain is over, else 0), typmod int4 (the domain's for its base type, else -1),
+--          basetype oid (of a domain, else 0), typmod int4 (the domain's for its base type, else -1),
 --          element oid (of a true array, else 0: also for int2vector, oidvector, name and point, which have a
 --          typelem and are no arrays), subtype oid (of a range, or of a multirange's range, else 0),
 --          delimiter "char" (between the elements of an array of this type, in text)
@@ -17,7 +17,7 @@ WITH RECURSIVE part AS (
       FROM pg_catalog.pg_type AS t
       JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
       LEFT JOIN pg_catalog.pg_type AS element ON element.oid = t.typelem AND element.typarray = t.oid
-      -- By way of jsonb, because servers before 14 have neither multiranges nor this column.
+      -- Through jsonb, because servers before 14 have neither multiranges nor this column.
       LEFT JOIN pg_catalog.pg_range AS range
              ON t.oid IN (range.rngtypid, (pg_catalog.to_jsonb(range) ->> 'rngmultitypid')::pg_catalog.oid)
 ), wanted AS (

@@ -246,7 +246,7 @@ class ApplyWorker:
             if taken is not None:
                 self._form(taken, intent.start_lsn, intent.end_lsn)
                 return True
-            self._receiver.ask_for_position()
+            self._receiver.request_keepalive()
         return False
 
     def _apply(self, batch: Batch, skip_lsn: Lsn | None) -> None:
@@ -287,7 +287,7 @@ class ApplyWorker:
     def _idle(self) -> None:
         """Nothing to apply."""
         if not self._pass_quiet() and self._control.in_a_hurry:
-            self._receiver.ask_for_position()
+            self._receiver.request_keepalive()
 
     def _pass_quiet(self) -> bool:
         """Move past WAL that holds nothing for us, once it is recorded; whether that was done."""

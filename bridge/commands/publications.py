@@ -14,7 +14,7 @@ from bridge.publication.delta_columns import unsupported
 from bridge.publication.publication import ACTIONS, DML, Publication
 from bridge.publication.publication import render as statements
 from bridge.receive.publications import apply_publications, read_publications
-from bridge.receive.publisher import Publisher, not_there
+from bridge.receive.publisher import Publisher, missing_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ def _one(subscription: Subscription) -> dict[str, Any]:
     definitions = load_optional(subscription.publication_definitions)
     with _publisher(subscription) as publisher:
         missing = publisher.missing(subscription.publications)
-        notes = [not_there(missing)] if missing else []
+        notes = [missing_message(missing)] if missing else []
         applied = apply_publications(publisher, subscription.publications, definitions)
     names = subscription.publications if definitions is None else [item.name for item in definitions]
     return {
@@ -112,7 +112,7 @@ def dump(subscriptions: Iterable[Subscription]) -> str:
     for subscription in subscriptions:
         with _publisher(subscription) as publisher:
             if missing := publisher.missing(subscription.publications):
-                raise PublisherError(not_there(missing))
+                raise PublisherError(missing_message(missing))
             for publication in read_publications(publisher, subscription.publications):
                 found.setdefault((subscription.connection, publication), statements([publication]))
     return "\n".join(found.values())

@@ -14,7 +14,7 @@ from bridge.errors import ConfigError
 from bridge.publication.definitions import load_optional
 from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import Publisher, not_there
+from bridge.receive.publisher import Publisher, missing_message
 from bridge.sync.refresh_plan import plan
 from bridge.track import refresh
 
@@ -69,7 +69,7 @@ def ask(
             f'table "{".".join(planned.unknown[0])}" is no longer published',
             hint=f"to remove it from the subscription, run: {remedies.refresh(name)}",
         )
-    warning = [f"WARNING:  {not_there(missing)}"] if missing else []
+    warning = [f"WARNING:  {missing_message(missing)}"] if missing else []
     if not lines:
         return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
     refresh.ask(catalog, name, tables, copy_data=copied)

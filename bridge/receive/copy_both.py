@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_GATHER_S = 0.00015
-_GATHER_FEW_S = 0.0003
+_ACCUMULATE_S = 0.00015
+_ACCUMULATE_FEW_S = 0.0003
 _FEW_BYTES = 1500
 """A walsender sends each message by itself. Waking once per message costs both sides more CPU than handling it, so
 messages are allowed to accumulate briefly: for a shorter time if they come fast, because 170 to 270 small messages fill
 the socket's buffer, within 0.5 to 1 ms, and then the walsender waits."""
 
-_GATHERINGS = 60
+_MAX_READS = 60
 """Maximum reads per batch of messages (about 15 ms); more reads gain little, fewer cost more per message."""
 
 _MESSAGES_AT_ONCE = 10_000
@@ -118,7 +118,7 @@ class LibpqCopyBoth:
 
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         self._connection = connection
-        self._over: StreamEnded | None = None
+        self._ended_by: StreamEnded | None = None
 
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         self._connection.execute(command.encode())
@@ -131,13 +131,13 @@ class LibpqCopyBoth:
         messages: list[bytes] = []
         append = messages.append
         counted = size_bytes = 0
-        while self._over is None and len(messages) < _MESSAGES_AT_ONCE:
+        while self._ended_by is None and len(messages) < _MESSAGES_AT_ONCE:
             size, data = get_copy_data(1)
             if size > 0:
                 # keeping libpq's memoryview costs more than the copy: the garbage collector tracks it
                 append(bytes(data))
             elif size < 0:
-                self._over = self._ended()
+                self._ended_by = self._stream_ended()
                 break
             else:
                 size_bytes += sum(map(len, messages[counted:]))
@@ -145,11 +145,11 @@ class LibpqCopyBoth:
                     break
                 counted = len(messages)
                 pgconn.consume_input()
-        if not messages and self._over is not None:
-            raise self._over
+        if not messages and self._ended_by is not None:
+            raise self._ended_by
         return MessageArray.of(messages)
 
-    def _ended(self) -> StreamEnded:
+    def _stream_ended(self) -> StreamEnded:
         result = self._connection.pgconn.get_result()
         reason = (result.error_message if result else self._connection.pgconn.error_message).decode(errors="replace")
         sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
@@ -159,7 +159,7 @@ class LibpqCopyBoth:
         pgconn = self._connection.pgconn
         if not readable(pgconn.socket, timeout_s):
             return False
-        time.sleep(_GATHER_FEW_S)
+        time.sleep(_ACCUMULATE_FEW_S)
         pgconn.consume_input()
         return True
 
@@ -187,7 +187,7 @@ class SocketCopyBoth:
         self._socket.setblocking(False)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._filled = 0
-        self._over: StreamEnded | None = None
+        self._ended_by: StreamEnded | None = None
 
     def close(self) -> None:  # noqa: D102 - CopyBoth's
         self._socket.close()
@@ -209,31 +209,31 @@ class SocketCopyBoth:
                 elif tag == _READY and refused is not None:
                     raise refused
                 else:
-                    self._beside(tag, body)
-            if self._over is not None:
+                    self._handle_other(tag, body)
+            if self._ended_by is not None:
                 raise refused or PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
-        for _ in range(_GATHERINGS):
+        for _ in range(_MAX_READS):
             received = self._receive()
             if not received:
                 break
-            time.sleep(_GATHER_S if received > _FEW_BYTES else _GATHER_FEW_S)
-        arrived = self._frame()
+            time.sleep(_ACCUMULATE_S if received > _FEW_BYTES else _ACCUMULATE_FEW_S)
+        arrived = self._whole_messages()
         if len(arrived):
             self._receive()  # the socket has filled meanwhile, and will fill again while these are processed
-        elif self._over is not None:
-            raise self._over
+        elif self._ended_by is not None:
+            raise self._ended_by
         return arrived
 
-    def _frame(self) -> MessageArray:
+    def _whole_messages(self) -> MessageArray:
         """Take the whole messages out of the buffer."""
         if self._message_end() is None:
             return MessageArray.of()  # a large message is not copied before all of it has arrived
         filled = self._filled
         data = np.empty(filled + PADDING, np.uint8)
         data[:filled] = memoryview(self._buffer)[:filled]
-        messages, end = copy_frames(data, filled, stream_frames, self._beside)
+        messages, end = copy_frames(data, filled, stream_frames, self._handle_other)
         self._drop(end)
         return messages
 
@@ -258,7 +258,7 @@ class SocketCopyBoth:
             How many bytes were read.
         """
         before = self._filled
-        while self._over is None and self._filled < len(self._buffer):
+        while self._ended_by is None and self._filled < len(self._buffer):
             room = len(self._buffer) - self._filled
             try:
                 size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
@@ -266,10 +266,10 @@ class SocketCopyBoth:
                 break
             except OSError as error:
                 # What was read before is handled first: it may hold the server's reason.
-                self._over = StreamEnded(f"the connection is lost: {error}")
+                self._ended_by = StreamEnded(f"the connection is lost: {error}")
                 break
             if size == 0:
-                self._over = StreamEnded("server closed the connection unexpectedly")
+                self._ended_by = StreamEnded("server closed the connection unexpectedly")
             self._filled += size
             if size < room:
                 break  # nothing is left; one more call would release the interpreter's lock and wait for it
@@ -294,13 +294,13 @@ class SocketCopyBoth:
         self._buffer[: len(kept)] = kept
         self._filled = len(kept)
 
-    def _beside(self, tag: int, body: bytes) -> None:
+    def _handle_other(self, tag: int, body: bytes) -> None:
         """Handle a message that is not CopyData."""
         if tag == _NOTICE:
             fields = fields_of(body)
             self._notice(as_psql(fields.get("V"), fields.get("M"), fields.get("D")))
         elif tag == _ERROR:
             fields = fields_of(body)
-            self._over = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
+            self._ended_by = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
         elif tag not in b"SA":
-            self._over = self._over or StreamEnded("")
+            self._ended_by = self._ended_by or StreamEnded("")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from protocol.values.value_array import Bytes
 
-_AT_ONCE_BYTES: Final = DECODE_CHUNK_BYTES
+_BUFFER_BYTES: Final = DECODE_CHUNK_BYTES
 _LENGTH: Final = struct.Struct(">I")
 _ERROR, _READY = b"EZ"
 _READY_PREFIX: Final = b"Z\0\0\0\5"
@@ -85,7 +85,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
             # keeping libpq's memoryview costs more than the copy: the garbage collector tracks it
             append(bytes(data))
             size_bytes += size
-            if size_bytes >= _AT_ONCE_BYTES:
+            if size_bytes >= _BUFFER_BYTES:
                 yield MessageArray.of(messages)
                 messages.clear()
                 size_bytes = 0
@@ -115,18 +115,18 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
     query = statement.encode() + b"\0"
     opened.sendall(b"Q" + _LENGTH.pack(len(query) + 4) + query)
     incoming = _Incoming(opened)
-    over = False
+    done = False
 
-    def beside(tag: int, content: bytes) -> None:
-        nonlocal over
+    def handle_other(tag: int, content: bytes) -> None:
+        nonlocal done
         if tag == _ERROR:
             raise server_error(fields_of(content))
-        over = over or tag == _READY
+        done = done or tag == _READY
 
     find = partial(row_frames, columns=columns)
-    while not over:
+    while not done:
         incoming.fill()
-        rows, end = copy_frames(incoming.data, incoming.filled, find, beside)
+        rows, end = copy_frames(incoming.data, incoming.filled, find, handle_other)
         if len(rows):
             yield rows
         incoming.drop(end)
@@ -144,9 +144,9 @@ class _Incoming:
         self._socket = opened
         self.filled = 0
         self._closed = False
-        self._make(_AT_ONCE_BYTES)
+        self._allocate(_BUFFER_BYTES)
 
-    def _make(self, size: int) -> None:
+    def _allocate(self, size: int) -> None:
         self._buffer = bytearray(size + PADDING)
         self.data: Bytes = np.frombuffer(self._buffer, np.uint8)
 
@@ -176,8 +176,8 @@ class _Incoming:
     def drop(self, size: int) -> None:
         """Remove the first bytes, and make room for the next message."""
         rest = self._buffer[size : self.filled]
-        room = max(_AT_ONCE_BYTES, self._size(size))
+        room = max(_BUFFER_BYTES, self._size(size))
         if room != len(self._buffer) - PADDING:
-            self._make(room)
+            self._allocate(room)
         self.filled = len(rest)
         self._buffer[: self.filled] = rest

@@ -39,10 +39,10 @@ _SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }
-_ROWS: Final = 1000
-_PARAMETERS: Final = 65_535  # of a statement, by the protocol
-_BYTES: Final = 8 << 20
-_NOT_OF_VALUES: Final = frozenset({"08", "25", "53", "57", "58"})
+_ROWS_AT_ONCE: Final = 1000
+_MAX_PARAMETERS: Final = 65_535  # of a statement, by the protocol
+_BYTES_AT_ONCE: Final = 8 << 20
+_NOT_CAUSED_BY_VALUES: Final = frozenset({"08", "25", "53", "57", "58"})
 """SQLSTATE classes of errors that no value causes: connection, transaction, resources, operator, system."""
 
 _CLOCK_TYPES: Final = frozenset({1082, 1083, 1114, 1184, 1266})
@@ -61,9 +61,9 @@ class FilterServer:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._connected: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._shown: list[str] = []
-        self._taken: dict[tuple[str, tuple[str, str], tuple[ServerColumn, ...]], ServerFilter] = {}
+        self._opened: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._log_details: list[str] = []
+        self._accepted: dict[tuple[str, tuple[str, str], tuple[ServerColumn, ...]], ServerFilter] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -75,18 +75,18 @@ class FilterServer:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._connected is not None:
-            self._connected.close()
-        self._connected = None
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
 
     @property
     def _connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self._connected is None:
-            self._connected = self._open(self._subscription.filter_connection or self._subscription.connection)
-            self._connected.add_notice_handler(self._notice)
+        if self._opened is None:
+            self._opened = self._open(self._subscription.filter_connection or self._subscription.connection)
+            self._opened.add_notice_handler(self._notice)
             if self._subscription.filter_connection is not None:
-                self._check_alike()
-        return self._connected
+                self._check_same_results()
+        return self._opened
 
     def _open(self, conninfo: str) -> psycopg.Connection[tuple[Any, ...]]:
         connection = connect(conninfo, application_name=f"{self._subscription.name}_filter")
@@ -98,7 +98,7 @@ class FilterServer:
             raise translated(error, "cannot prepare the connection for row filters") from error
         return connection
 
-    def _check_alike(self) -> None:
+    def _check_same_results(self) -> None:
         """Refuse a server on which an expression may have another result than on the publisher.
 
         Raises:
@@ -119,11 +119,11 @@ class FilterServer:
     def _notice(self, diagnostic: errors.Diagnostic) -> None:
         # other messages come from the server's settings (debug_print_rewritten, log_statement)
         if (diagnostic.message_primary or "").startswith("parse tree") and diagnostic.message_detail:
-            self._shown.append(diagnostic.message_detail)
+            self._log_details.append(diagnostic.message_detail)
 
     # --- which expressions ----------------------------------------------------------------------------------------
 
-    def take(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
+    def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
         """Have the server parse an expression, and check its parse tree by the rules for row filters.
 
         Args:
@@ -135,12 +135,12 @@ class FilterServer:
             RowFilterError: The server would refuse it as a publication's row filter.
         """
         key = (expression, table, tuple(columns.values()))
-        if key not in self._taken:
+        if key not in self._accepted:
             try:
-                self._taken[key] = self._read(server_filter.candidate(expression, columns, table))
+                self._accepted[key] = self._read(server_filter.candidate(expression, columns, table))
             except Refused as refused:
                 raise RowFilterError(expression, refused.at or 0, refused.reason) from None
-        return self._taken[key]
+        return self._accepted[key]
 
     def _read(self, found: Candidate) -> ServerFilter:
         tree = parse_tree.where(self._parsed(found))
@@ -167,17 +167,17 @@ class FilterServer:
             before = {name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in settings}
             for name, value in settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
-            self._shown.clear()
+            self._log_details.clear()
             types = [column.type_oid for column in found.columns]
             result = connection.pgconn.prepare(b"", found.statement.encode(), types)
-            shown = list(self._shown)
+            shown = list(self._log_details)
             for name, row in before.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, row[0] if row else None))
         except psycopg.Error as error:
             raise translated(error, "cannot have a row filter parsed") from error
         if result.status != pq.ExecStatus.COMMAND_OK:
             failure = errors.error_from_result(result)
-            if (failure.sqlstate or "08")[:2] in _NOT_OF_VALUES:
+            if (failure.sqlstate or "08")[:2] in _NOT_CAUSED_BY_VALUES:
                 raise translated(failure, "cannot have a row filter parsed") from failure
             position = int(failure.diag.statement_position or 1)
             at = len(found.statement[: position - 1].encode())
@@ -200,30 +200,32 @@ class FilterServer:
             VerdictError: The filter raises an error for a row; has the first such row.
             PublisherError: The connection is lost.
         """
-        most = max(1, min(_ROWS, _PARAMETERS // max(1, len(types))))
+        most = max(1, min(_ROWS_AT_ONCE, _MAX_PARAMETERS // max(1, len(types))))
         found = np.zeros(len(rows), np.bool_)
         first = size = 0
         for i, row in enumerate(rows):
             size += sum(len(value.data) for value in row)
-            if i + 1 - first == most or size >= _BYTES or i + 1 == len(rows):
-                found[first : i + 1] = self._ask_dividing(row_filter, types, rows[first : i + 1], first)
+            if i + 1 - first == most or size >= _BYTES_AT_ONCE or i + 1 == len(rows):
+                found[first : i + 1] = self._evaluate_halving(row_filter, types, rows[first : i + 1], first)
                 first, size = i + 1, 0
         return found
 
-    def _ask_dividing(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int) -> Bools:
+    def _evaluate_halving(
+        self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int
+    ) -> Bools:
         """Which of some rows pass; after an error the rows are halved until the one that causes it is found."""
         try:
-            return self._ask(row_filter, types, rows)
+            return self._evaluate(row_filter, types, rows)
         except psycopg.Error as error:
-            if self._connection.closed or (error.sqlstate or "08")[:2] in _NOT_OF_VALUES:
+            if self._connection.closed or (error.sqlstate or "08")[:2] in _NOT_CAUSED_BY_VALUES:
                 raise translated(error, "cannot have a row filter evaluated") from error
             if len(rows) == 1:
                 raise VerdictError(first, error.diag.message_primary or str(error).strip()) from error
         middle = len(rows) // 2
-        before = self._ask_dividing(row_filter, types, rows[:middle], first)
-        return np.concatenate([before, self._ask_dividing(row_filter, types, rows[middle:], first + middle)])
+        before = self._evaluate_halving(row_filter, types, rows[:middle], first)
+        return np.concatenate([before, self._evaluate_halving(row_filter, types, rows[middle:], first + middle)])
 
-    def _ask(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
+    def _evaluate(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
         values = [value for row in rows for value in row]
         null, unchanged, binary = ValueKind.NULL, ValueKind.UNCHANGED_TOAST, ValueKind.BINARY
         result = self._connection.pgconn.exec_params(

@@ -136,9 +136,10 @@ class Publisher:
         names = {"publications": list(publications)}
         missing = [row["name"] for row in self.rows("missing_publications", names)]
         if missing and self.version < _MISSING_VERSION:
+            name = quoted_name(missing[0])
             raise PublisherError(
-                f"{not_there(missing)}, and PostgreSQL before 18 ends a stream that asks for it",
-                hint=f"run in the database of the connection: CREATE PUBLICATION {psql_name(missing[0])} FOR TABLE …;",
+                f"{missing_message(missing)}, and PostgreSQL before 18 ends a stream that asks for it",
+                hint=f"run in the database of the connection: CREATE PUBLICATION {name} FOR TABLE …;",
             )
         return missing
 
@@ -190,7 +191,7 @@ class Publisher:
         return {**BUILTIN, **{row["oid"]: TypeInfo(**row) for row in rows}}
 
 
-def not_there(publications: Sequence[str]) -> str:
+def missing_message(publications: Sequence[str]) -> str:
     """The message that publications do not exist, in the words of CREATE SUBSCRIPTION (`check_publications`)."""
     listed = ", ".join(f'"{name}"' for name in publications)
     if len(publications) > 1:
@@ -198,7 +199,7 @@ def not_there(publications: Sequence[str]) -> str:
     return f"publication {listed} does not exist on the publisher"
 
 
-def psql_name(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 

@@ -52,10 +52,10 @@ pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
 _POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _UNDEFINED_OBJECT = "42704"
-_NOT_OF_THE_STREAM = frozenset({"08", "53", "55", "57"})
+_NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
 """SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
 operator intervention."""
-_STREAMING = frozenset({State.IDLE, State.IN_STREAM})
+_STREAMING_STATES = frozenset({State.IDLE, State.IN_STREAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class WalReceiver:
         self._spools = spools
         self._assembler = TransactionAssembler(spools.prepared())
         self._stop = threading.Event()
-        self._ask = threading.Event()
+        self._reply_wanted = threading.Event()
         self._status_due_s = 0.0
         self._connection = connect(conninfo, application_name=application_name, replication=True)
         self._copy_both = copy_both(self._connection, notice)
@@ -143,9 +143,9 @@ class WalReceiver:
         self._copy_both.close()
         self._connection.close()
 
-    def ask_for_position(self) -> None:
+    def request_keepalive(self) -> None:
         """Ask the server for a keepalive, which it sends after all changes it has."""
-        self._ask.set()
+        self._reply_wanted.set()
 
     def _run(self) -> None:
         try:
@@ -153,21 +153,21 @@ class WalReceiver:
             while not self._stop.is_set():
                 idle = self._receive()
                 self._limit_memory()
-                self._report_if_due()
+                self._send_status_if_due()
                 if idle:
                     wait_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
                     idle = not self._copy_both.wait(wait_s)
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
                     # Earlier than due: meanwhile keepalives that request a reply are not read.
-                    self._report()
+                    self._send_status()
                     idle = False  # the server is not silent: nothing is read
                 if idle:
                     self._ping_or_time_out(timeout)
                 else:
                     timeout.received(time.monotonic())
-            self._report()
+            self._send_status()
         except StreamEnded as ended:
-            self._queue.fail(_ended(ended))
+            self._queue.fail(_stream_error(ended))
         except psycopg.Error as error:
             self._queue.fail(translated(error, "the replication stream was lost"))
         except OSError as error:
@@ -192,7 +192,7 @@ class WalReceiver:
                 retry=True,
             )
         if timeout.ping_due(now_s):
-            self.ask_for_position()
+            self.request_keepalive()
 
     def _receive(self) -> bool:
         """Handle the messages that have arrived, up to one read's worth; True if none had."""
@@ -200,27 +200,27 @@ class WalReceiver:
         at = 0
         # Keepalives: messages too short for XLogData with a payload.
         for index in np.flatnonzero(messages.lengths <= HEADER_BYTES).tolist():
-            self._take(messages.part(at, index))
-            self._control(messages[index])
+            self._assemble(messages.part(at, index))
+            self._handle_keepalive(messages[index])
             at = index + 1
-        self._take(messages.part(at))
-        if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING:
-            self._streamed(messages[-1])
+        self._assemble(messages.part(at))
+        if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING_STATES:
+            self._record_streamed_position(messages[-1])
         return not len(messages)
 
-    def _streamed(self, last: bytes) -> None:
+    def _record_streamed_position(self, last: bytes) -> None:
         """Record the position within a streamed transaction: no keepalive may come before its end."""
         position = decode_xlog_data(last).wal_start
         if position:  # messages that only describe the next one (Relation, Type) have none
             self._progress.streamed(position)
 
-    def _take(self, messages: MessageArray) -> None:
+    def _assemble(self, messages: MessageArray) -> None:
         """Assemble pgoutput's messages."""
         if len(messages):
             for ended in self._assembler.take(messages):
-                self._ended_transaction(ended)
+                self._hand_over(ended)
 
-    def _control(self, data: bytes) -> None:
+    def _handle_keepalive(self, data: bytes) -> None:
         """Handle a message that is not pgoutput's: a keepalive."""
         message = decode_copy_data(data)
         if isinstance(message, PrimaryKeepalive):
@@ -228,19 +228,19 @@ class WalReceiver:
             self._progress.keepalive(message.wal_end, in_transaction=in_transaction)
             self._queue.wake()
             if message.reply_requested:
-                self._report()
+                self._send_status()
             return
         raise MalformedMessage("XLogData", HEADER_BYTES, "it has no payload")
 
-    def _ended_transaction(self, ended: Transaction | TransactionRun) -> None:
-        if isinstance(ended, Transaction) and not self._is_handed_over(ended):
+    def _hand_over(self, ended: Transaction | TransactionRun) -> None:
+        if isinstance(ended, Transaction) and not self._to_hand_over(ended):
             return
         self._after_receive()
         # In this order: a transaction that progress counts as handed over is in the queue.
         self._queue.put(ended)
         self._progress.transaction(ended.end_lsn)
 
-    def _is_handed_over(self, transaction: Transaction) -> bool:
+    def _to_hand_over(self, transaction: Transaction) -> bool:
         """Whether to hand a transaction over; keeps prepared ones durably, and drops aborted ones."""
         if transaction.ending is Ending.ABORT:
             if transaction.spooled is not None:
@@ -260,27 +260,27 @@ class WalReceiver:
             largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)
             self._spools.file_for(largest).append(largest)
 
-    def _report_if_due(self) -> None:
-        if self._ask.is_set() or time.monotonic() >= self._status_due_s:
-            self._report()
+    def _send_status_if_due(self) -> None:
+        if self._reply_wanted.is_set() or time.monotonic() >= self._status_due_s:
+            self._send_status()
 
-    def _report(self) -> None:
+    def _send_status(self) -> None:
         """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""
         durable = self._progress.durable_lsn
-        asked = self._ask.is_set()
-        self._ask.clear()
+        reply_wanted = self._reply_wanted.is_set()
+        self._reply_wanted.clear()
         update = StandbyStatusUpdate(
             write_lsn=max(self._progress.received_lsn, durable),
             flush_lsn=durable,
             apply_lsn=durable,
             send_time_us=int((time.time() - _POSTGRES_EPOCH_S) * 1_000_000),
-            reply_requested=asked,
+            reply_requested=reply_wanted,
         )
         self._copy_both.send(encode_standby_status_update(update))
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
 
 
-def _ended(ended: StreamEnded) -> PublisherError:
+def _stream_error(ended: StreamEnded) -> PublisherError:
     """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
     sqlstate = ended.sqlstate
     retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
@@ -291,6 +291,8 @@ def _ended(ended: StreamEnded) -> PublisherError:
             "drop the slot and remove the subscription's state, so that the tables are copied again"
         )
     reason = str(ended) or "no reason given"
-    of_the_stream = sqlstate is not None and sqlstate[:2] not in _NOT_OF_THE_STREAM and sqlstate != _UNDEFINED_OBJECT
+    of_the_stream = (
+        sqlstate is not None and sqlstate[:2] not in _NOT_CAUSED_BY_STREAMING and sqlstate != _UNDEFINED_OBJECT
+    )
     error = StreamError if of_the_stream else PublisherError
     return error(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)

@@ -9,7 +9,7 @@ from bridge import faults
 from bridge.errors import PublisherError
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import read_publications
-from bridge.receive.publisher import psql_name
+from bridge.receive.publisher import quoted_name
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
 from bridge.receive.timeline_history import check_history
 from bridge.track.timeline import set_timeline, timeline
@@ -180,7 +180,7 @@ def name_without_identity(publisher: Publisher, publications: Sequence[str], log
                 hint=f"the column list needs all of {', '.join(sorted(table.cut_identity))}",
             )
         elif table.relkind == "r" and table.columns and not table.has_identity:
-            name = f"{psql_name(table.namespace)}.{psql_name(table.name)}"
+            name = f"{quoted_name(table.namespace)}.{quoted_name(table.name)}"
             log.warning(
                 "the server refuses UPDATE and DELETE of a table that publishes them without a replica identity",
                 relation=table.qualified_name,

@@ -51,7 +51,7 @@ class AnyOf:
 class FilterServer(Verdicts, Protocol):
     """A server that computes row filters which are not translated."""
 
-    def take(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
+    def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
         """Have it read an expression.
 
         Raises:
@@ -103,7 +103,7 @@ class EntryFilters:
 
         def of(texts: Sequence[str]) -> ServerFilter | None:
             table = (target.namespace, target.name)
-            taken = [server.take(text, columns, table) for text in texts]
+            taken = [server.accept(text, columns, table) for text in texts]
             for one in taken:
                 self._looked_at[one.expression] = self._looked_at.get(one.expression, frozenset()).union(one.columns)
             return server_filter.any_of(taken) if taken else None

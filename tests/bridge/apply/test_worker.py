@@ -124,7 +124,7 @@ class Parts:
             self.catalog.begin_undo("sub")
             self.catalog.finish_undo("sub")
 
-    def ask_for_position(self):
+    def request_keepalive(self):
         self.asked += 1
 
     def run(self, until):

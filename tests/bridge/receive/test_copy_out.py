@@ -61,7 +61,7 @@ def test_rows_that_hold_what_looks_like_messages(run):
 
 
 def test_what_is_taken_at_once_may_end_anywhere(run, monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE_BYTES", 61)
+    monkeypatch.setattr(module, "_BUFFER_BYTES", 61)
     _, rows = run(r"SELECT n, decode(repeat('5a0000000554', n % 7), 'hex') FROM generate_series(1, 300) n")
     assert rows == [(n, bytes.fromhex("5a0000000554") * (n % 7)) for n in range(1, 301)]
 

@@ -53,8 +53,8 @@ class Table:
         found = connection.execute(COLUMNS).fetchall()
         self.columns = {name: ServerColumn(name, oid, collation) for name, oid, collation in found}
 
-    def take(self, expression: str) -> ServerFilter:
-        return self.server.take(expression, self.columns, ("public", "rows"))
+    def accept(self, expression: str) -> ServerFilter:
+        return self.server.accept(expression, self.columns, ("public", "rows"))
 
     def values(self, names: Sequence[str], *, binary: bool) -> list[Tuple]:
         """What a walsender would send of all rows."""
@@ -66,9 +66,9 @@ class Table:
         return [tuple(Value(ValueKind.NULL) if v is None else Value(kind, v) for v in row) for row in found]
 
     def verdicts(self, expression: str, *, binary: bool) -> list[bool]:
-        taken = self.take(expression)
-        types = [self.columns[name].type_oid for name in taken.columns]
-        found: list[bool] = self.server.verdicts(taken, types, self.values(taken.columns, binary=binary)).tolist()
+        accepted = self.accept(expression)
+        types = [self.columns[name].type_oid for name in accepted.columns]
+        found: list[bool] = self.server.verdicts(accepted, types, self.values(accepted.columns, binary=binary)).tolist()
         return found
 
     def expected(self, expression: str) -> list[bool] | str:
@@ -143,13 +143,13 @@ REFUSED = [
 
 @pytest.mark.parametrize("expression", REFUSED)
 def test_what_a_publication_does_not_take_is_refused(table, expression):
-    """In the server's words, where it is the server that says it, and the other way round: what it takes is taken."""
+    """In the server's words, if the server refuses it; and what the server takes is accepted."""
     theirs = table.refusal(expression) if expression not in {"i4 = 1 --", "i4 = 1) OR (true"} else "syntax error"
     if not theirs or expression == "i4 = 1 --":  # our words, for what is not translated only
-        assert table.take(expression)
+        assert table.accept(expression)
         return
     with pytest.raises(RowFilterError) as caught:
-        table.take(expression)
+        table.accept(expression)
     detail = theirs.partition(": ")[2]
     if detail.endswith("allowed.") and not detail.startswith("System"):  # which what is asked about does not have
         assert caught.value.reason == detail
@@ -157,8 +157,8 @@ def test_what_a_publication_does_not_take_is_refused(table, expression):
 
 def test_columns_are_those_it_depends_on(table):
     expression = "public.rows.txt ILIKE 'i4%' OR rows.\"Odd Name\" = 2 -- i4"
-    taken = table.take(expression)
-    assert sorted(taken.columns) == ["Odd Name", "txt"]
+    accepted = table.accept(expression)
+    assert sorted(accepted.columns) == ["Odd Name", "txt"]
     assert table.verdicts(expression, binary=False) == table.expected("txt ILIKE 'i4%' OR \"Odd Name\" = 2")
 
 
@@ -166,30 +166,30 @@ def test_what_the_clock_says_is_no_constant(table):
     """PostgreSQL takes it, for the time of CREATE PUBLICATION; the bridge reads the text at each start."""
     assert not table.refusal("ts > 'yesterday'")
     with pytest.raises(RowFilterError, match="read from the clock"):
-        table.take("ts > 'yesterday'")
-    assert table.take("txt > 'yesterday'")
+        table.accept("ts > 'yesterday'")
+    assert table.accept("txt > 'yesterday'")
 
 
 def test_a_server_that_shows_more(table):
-    """What its settings have it show beside the tree is not taken for it."""
+    """Messages that its settings add are not mistaken for the parse tree."""
     shown = ("debug_print_rewritten", "debug_print_plan")
     conninfo = make_conninfo(
         table.server._subscription.connection, options=" ".join(f"-c {name}=on" for name in (*shown, "log_duration"))
     )
     with FilterServer(subscription(conninfo)) as server:
-        assert server.take("txt ILIKE 'a%'", table.columns, ("public", "rows")).columns == ("txt",)
+        assert server.accept("txt ILIKE 'a%'", table.columns, ("public", "rows")).columns == ("txt",)
 
 
 def test_a_lost_connection_is_no_verdict(table):
     with FilterServer(subscription(table.server._subscription.connection)) as server:
         other = Table(table.connection, server)
-        taken = other.take("txt ILIKE 'a%'")
+        accepted = other.accept("txt ILIKE 'a%'")
         table.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 's_filter' AND pid <> %s",
             (table.server._connection.info.backend_pid,),
         )
         with pytest.raises(PublisherError) as caught:
-            server.verdicts(taken, [25], [(Value(ValueKind.TEXT, b"a"),)])
+            server.verdicts(accepted, [25], [(Value(ValueKind.TEXT, b"a"),)])
     assert caught.value.retry
 
 
@@ -199,11 +199,11 @@ def test_another_server_computes_alike_or_not_at_all(postgresql_server, publishe
         admin.execute(f"CREATE DATABASE {publisher.name}_same TEMPLATE template0".encode())
     columns = {"t": ServerColumn("t", 25)}
 
-    def take(database: str) -> ServerFilter:
+    def accept(database: str) -> ServerFilter:
         made = subscription(publisher.conninfo, filter_connection=postgresql_server.conninfo(database))
         with FilterServer(made) as server:
-            return server.take("t ILIKE 'a%'", columns, ("public", "t"))
+            return server.accept("t ILIKE 'a%'", columns, ("public", "t"))
 
-    assert take(f"{publisher.name}_same").columns == ("t",)
+    assert accept(f"{publisher.name}_same").columns == ("t",)
     with pytest.raises(ConfigError, match="may evaluate row filters differently: .*ctype is 'C', not"):
-        take(f"{publisher.name}_c")
+        accept(f"{publisher.name}_c")

@@ -9,7 +9,7 @@ from psycopg import sql
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher, psql_name
+from bridge.receive.publisher import Publisher, quoted_name
 from protocol.lsn import Lsn
 from tests.bridge.receive.published_tables import columns, published, refusal
 
@@ -139,7 +139,7 @@ def test_publication_names_are_taken_literally(asked, publisher):
 )
 def test_names_of_tables_and_columns(asked, publisher, name):
     """Names are kept as they are."""
-    quoted = psql_name(name)
+    quoted = quoted_name(name)
     publisher.execute(
         f"CREATE SCHEMA {quoted}; CREATE TABLE {quoted}.{quoted} ({quoted} int PRIMARY KEY);"
         f"INSERT INTO {quoted}.{quoted} VALUES (7); CREATE PUBLICATION p FOR TABLE {quoted}.{quoted}"

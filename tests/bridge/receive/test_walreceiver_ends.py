@@ -140,7 +140,7 @@ def test_publication_that_is_dropped(stream, publisher):
     ],
 )
 def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
-    assert type(walreceiver._ended(copy_both.StreamEnded("why", sqlstate))) is kind
+    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate))) is kind
 
 
 def test_any_other_error_reaches_the_queue(stream, publisher):

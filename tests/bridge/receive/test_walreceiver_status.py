@@ -53,7 +53,7 @@ def test_reports_what_was_received(stream, publisher):
 
 def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
     """What became durable just before a clean stop is confirmed: the next life is not sent it again."""
-    monkeypatch.setattr(stream.receiver, "_report_if_due", lambda: None)
+    monkeypatch.setattr(stream.receiver, "_send_status_if_due", lambda: None)
     stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
@@ -89,7 +89,7 @@ def test_asking_for_the_position(stream, publisher):
     target = wal_position(publisher)
 
     def passed() -> bool:
-        stream.receiver.ask_for_position()
+        stream.receiver.request_keepalive()
         return bool(stream.progress.passed_lsn >= target)
 
     wait_for(passed)
