@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg.types.string import TextLoader
 
+from bridge.closing import Closing
 from bridge.demo.place import SUBSCRIPTIONS
 from bridge.demo.published import PublishedTable, published_tables
 from protocol.lsn import Lsn
@@ -68,7 +69,7 @@ class Verdict:
         return not self.differences
 
 
-class Snapshot:
+class Snapshot(Closing):
     """One REPEATABLE READ transaction on the publisher; open it when nothing writes any more.
 
     Attributes:
@@ -82,10 +83,8 @@ class Snapshot:
         row = self._connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         self.lsn = Lsn.parse(row[0] if row else "")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     def tables(self, publication: str) -> list[PublishedTable]:

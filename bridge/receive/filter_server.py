@@ -6,13 +6,14 @@ the stream.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import psycopg
 from psycopg import errors, pq
 
 import sql
+from bridge.closing import Closing
 from bridge.errors import ConfigError, PublisherError
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.rowfilter.on_server import parse_tree, server_filter
@@ -22,7 +23,6 @@ from protocol.messages import ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from bridge.config import Subscription
     from bridge.rowfilter.on_server.server_filter import Candidate, ServerColumn, ServerFilter
@@ -48,7 +48,7 @@ _NOT_CAUSED_BY_VALUES: Final = frozenset({"08", "25", "53", "57", "58"})
 _CLOCK_TYPES: Final = frozenset({1082, 1083, 1114, 1184, 1266})
 
 
-class FilterServer:
+class FilterServer(Closing):
     """Evaluates row filters on a server; connects on first use.
 
     Args:
@@ -64,14 +64,6 @@ class FilterServer:
         self._opened: psycopg.Connection[tuple[Any, ...]] | None = None
         self._log_details: list[str] = []
         self._accepted: dict[tuple[str, tuple[str, str], tuple[ServerColumn, ...]], ServerFilter] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -6,11 +6,12 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 import sql
+from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute
@@ -20,7 +21,6 @@ from protocol.values.types import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
 LOWEST_VERSION = 140000
 _ORIGIN_VERSION = 160000
@@ -45,7 +45,7 @@ class SlotStatus:
     two_phase: bool = False
 
 
-class Publisher:
+class Publisher(Closing):
     """An open, ordinary connection to the publisher.
 
     Raises:
@@ -66,14 +66,6 @@ class Publisher:
                 f'the publisher\'s wal_level is "{facts["wal_level"]}", not "logical"',
                 hint="run on the server: ALTER SYSTEM SET wal_level = logical; then restart it",
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

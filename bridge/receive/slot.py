@@ -10,10 +10,11 @@ import contextlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from bridge.closing import Closing
 from bridge.errors import PublisherError, SlotMoved, SyncError
 from bridge.receive.connection import connect, translated
 from bridge.receive.timeline_history import ServerIdentity
@@ -22,7 +23,6 @@ from protocol.walsender import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from bridge.receive.publisher import SlotStatus
 
@@ -44,7 +44,7 @@ class Snapshot:
     consistent_point: Lsn
 
 
-class ReplicationConnection:
+class ReplicationConnection(Closing):
     """A walsender connection that manages slots.
 
     A snapshot that it exports is valid until its next command, or until it is closed.
@@ -64,12 +64,8 @@ class ReplicationConnection:
         self._stopping = stopping
         self.connection = connect(conninfo, application_name=application_name, replication=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connection."""
         self.connection.close()
 
     def _run(self, command: str, doing: str) -> list[tuple[Any, ...]]:

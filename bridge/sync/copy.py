@@ -1,6 +1,7 @@
-"""The initial copy's reader: COPY … TO STDOUT (FORMAT binary) under an exported snapshot, as a Spark data source.
+"""Reads a published table under an exported snapshot, as a Spark data source over COPY … (FORMAT binary).
 
-Spark's executors read; rows go from the server to the Delta write in Arrow batches, and never gather anywhere.
+Spark's executors run the COPY statements; rows pass from the server to the Delta write in Arrow batches, so that no
+process ever holds a whole table.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from bridge.errors import TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
 from bridge.sync.block_ranges import BlockRange
-from bridge.sync.table_lock import select, where
-from protocol.copy import CopyDecoder, copy_expression
+from bridge.sync.copy_statement import copy_select, copy_statement
+from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
 from protocol.values.types import BUILTIN, TypeInfo, resolve
 
@@ -39,43 +40,43 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
 
 MOST_CONNECTIONS = 8
-"""Of one table's copy at a time, however many cores a cluster has: the server has others to serve."""
+"""For one table's copy at a time, however many cores a cluster has: the server serves others, too."""
 
 _LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
 
 _SETTINGS = {
-    # Row security may not thin out a copy silently: it fails instead, as with pg_dump.
+    # Row security must not remove rows from a copy silently: the copy fails instead, as pg_dump does.
     "row_security": "off",
-    # What waits for its turn to rewrite the table waits for us, and so would never let us have it.
+    # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.
     "lock_timeout": "'5s'",
-    # A copy's processes are its ranges.
+    # Several ranges are read at a time already.
     "max_parallel_workers_per_gather": "0",
 }
-"""Of a reader's transaction."""
+"""Settings of a reader's transaction."""
 
 
 def encoded(schema: pa.Schema) -> str:
-    """A schema as an option's text."""
+    """Return a schema as text, for a data source's option."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class CopySpec:
-    """What a reader on an executor has to know, as plain data.
+    """What a reader on an executor needs to know, as plain data.
 
     Attributes:
-        connection_secret: The connection string. Spark blots out options with "secret" in their name.
-        application_name: For pg_stat_activity, whatever the connection string says.
+        connection_secret: The connection string. Spark redacts options with "secret" in their name.
+        application_name: For pg_stat_activity; it wins over the connection string's.
         snapshot: The exported snapshot's name.
         relation: `namespace.name`, for messages.
         select: SELECT … FROM …, without conditions.
-        row_filters: SQL expressions, any of which lets a row pass; empty when there is no filter.
-        ranges: First block, and the block behind the last or None: a partition each.
-        columns: (name, type oid, typmod) of what they return.
+        row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
+        ranges: A Spark partition for each: its first block, and the first block after it, None for no end.
+        columns: (name, type oid, typmod) of each column of the SELECT.
         schema: These columns as the target has them, `encoded`.
-        types: Facts of the types that are not built in.
-        unrepresentable: What becomes of a value the target's type cannot hold.
-        key: Names of the columns by which changes find rows: what becomes of others does not become of theirs.
+        types: Properties of the types that are not built in.
+        unrepresentable: What to do with a value that the target's type cannot hold: "error" or "null".
+        key: Key columns; `unrepresentable` does not apply to them.
     """
 
     connection_secret: str
@@ -92,17 +93,17 @@ class CopySpec:
     key: list[str]
 
     def options(self) -> dict[str, str]:
-        """As a data source's options."""
+        """Return the data source's options."""
         return {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(self).items()}
 
     @property
     def arrow(self) -> pa.Schema:
-        """The target's columns."""
+        """The schema, decoded."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CopySpec:
-        """Back from a data source's options."""
+        """Read the data source's options."""
         return cls(
             options["connection_secret"],
             options["application_name"],
@@ -124,38 +125,38 @@ class CopySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "pgbridge_copy"
 
     def schema(self) -> StructType:
-        """The target's columns."""
+        """Return the target's columns."""
         return spark_schema([(field.name, field.type) for field in CopySpec.of(self.options).arrow])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader; the schema is `schema`'s."""
+        """Return the reader."""
         del schema
         return CopyReader(CopySpec.of(self.options))
 
 
 class CopyReader(DataSourceReader):
-    """Reads each of a spec's ranges as one partition."""
+    """Reads each range as one partition."""
 
     def __init__(self, spec: CopySpec) -> None:
         self._spec = spec
 
     def partitions(self) -> list[InputPartition]:
-        """One for each range."""
+        """Return one partition for each range: its COPY statement."""
         spec = self._spec
         return [
             InputPartition(copy_statement(spec.select, spec.row_filters, BlockRange(*blocks))) for blocks in spec.ranges
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Copy one partition's rows."""
+        """Run one partition's COPY statement."""
         spec = self._spec
         connection = connect(spec.connection_secret, application_name=spec.application_name)
         try:
-            # what the progress goes by, also where the connection string has a name of its own
+            # CopyMonitor finds the COPY by this name, even if the connection string sets another
             connection.execute("SELECT set_config('application_name', %s, false)", (spec.application_name,))
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(spec.snapshot)))
@@ -186,14 +187,14 @@ class CopyReader(DataSourceReader):
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in the target's types."""
+    """Return the rows in the target's types."""
     for i, field in enumerate(schema):
         if not rows.field(i).type.equals(field.type):
             rows = rows.set_column(i, field.name, widened(rows.column(i), field.type))
     return rows
 
 
-def read_table(  # noqa: PLR0913 - what it reads, from where, as what
+def read_table(  # noqa: PLR0913 - the fields of CopySpec, from several sources
     spark: SparkSession,
     table: PublishedTable,
     types: Mapping[int, TypeInfo],
@@ -205,21 +206,21 @@ def read_table(  # noqa: PLR0913 - what it reads, from where, as what
     ranges: Sequence[BlockRange] = (BlockRange(),),
     columns: Sequence[TargetColumn] | None = None,
 ) -> DataFrame:
-    """A published table's rows under a snapshot, as the publications restrict them.
+    """Return the rows of a published table under a snapshot, as row filters and column lists restrict them.
 
     Args:
-        spark: The session.
-        table: What is published.
-        types: Of the columns.
+        spark: The Spark session.
+        table: The published table.
+        types: The types of its columns.
         conninfo: The publisher, as the executors reach it.
-        application_name: For pg_stat_activity, whatever the connection string says.
+        application_name: For pg_stat_activity; it wins over the connection string's.
         snapshot: The exported snapshot's name.
-        unrepresentable: What becomes of a value the target's type cannot hold.
-        ranges: A partition each. Several need the table to be held (`bridge.sync.table_lock`).
-        columns: The published ones as the target has them, which may be wider; None: as they are published.
+        unrepresentable: What to do with a value that the target's type cannot hold.
+        ranges: A Spark partition for each. More than one range needs a `TableLock`.
+        columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
 
     Returns:
-        A DataFrame with the published columns under their names, in the target's types.
+        A DataFrame with the published columns, in the target's types.
     """
     spark.dataSource.register(CopySource)
     own = [info for oid, info in types.items() if oid not in BUILTIN]
@@ -240,29 +241,18 @@ def read_table(  # noqa: PLR0913 - what it reads, from where, as what
         _key(table),
     )
     rows = spark.read.format("pgbridge_copy").options(**spec.options()).load()
-    # a task reads its ranges one after the other
+    # fewer tasks, each of which reads several ranges one after the other
     return rows if len(ranges) <= MOST_CONNECTIONS or _few_cores(spark) else rows.coalesce(MOST_CONNECTIONS)
 
 
 def _few_cores(spark: SparkSession) -> bool:
-    """Whether Spark runs no more tasks at a time than a copy may have connections; a cluster may come to do so."""
+    """Whether Spark never runs more tasks at a time than a copy may have connections; a cluster may."""
     master = _LOCAL.fullmatch(spark.conf.get("spark.master", "") or "")
     return master is not None and int(master[1] or os.cpu_count() or 1) <= MOST_CONNECTIONS
 
 
-def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
-    """What selects a table's published columns in the form in which COPY's values are read."""
-    resolved = {column.name: resolve(column.type_oid, column.typmod, types) for column in table.columns}
-    return select(table, [copy_expression(name, type_) for name, type_ in resolved.items()])
-
-
-def copy_statement(select: str, row_filters: Sequence[str], blocks: BlockRange) -> str:
-    """The COPY statement that reads a range, filtered on the server."""
-    return f"COPY ({select}{where(row_filters, blocks)}) TO STDOUT (FORMAT binary)"
-
-
 def _key(table: PublishedTable) -> list[str]:
-    """The columns by which changes will find rows: those that `key_of` finds in a Relation message."""
+    """Return the columns by which changes will find rows, as `key_of` does for a Relation message."""
     match table.replica_identity:
         case "n":
             return []

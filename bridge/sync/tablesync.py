@@ -32,7 +32,7 @@ from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import read_table
 from bridge.sync.copy_limit import CopyTurns
 from bridge.sync.copy_progress import CopyMonitor
-from bridge.sync.table_lock import HeldTable
+from bridge.sync.table_lock import TableLock
 from bridge.track.rows import RelRow
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -201,8 +201,8 @@ class TableSync:
         # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
         with (
-            HeldTable(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as held,
-            monitor.watching(application_name, rel.namespace, rel.name, held.size),
+            TableLock(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as lock,
+            monitor.watching(application_name, rel.namespace, rel.name, lock.size),
         ):
             rows = read_table(
                 self._spark,
@@ -212,7 +212,7 @@ class TableSync:
                 application_name=application_name,
                 snapshot=snapshot.name,
                 unrepresentable=self._subscription.unrepresentable,
-                ranges=held.ranges,
+                ranges=lock.ranges,
                 columns=columns,
             )
             try:
@@ -222,12 +222,12 @@ class TableSync:
                     rel.path,
                     stamp,
                     columns_too=columns is None,
-                    rows_per_file=held.rows_per_file,
+                    rows_per_file=lock.rows_per_file,
                 )
                 in_place(replaced, rel.path, self._log)
             except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
-            held.check()
+            lock.check()
         self._local.flush([rel.path])
         self._catalog.put_columns(name, table.relid, columns_of(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")

@@ -18,47 +18,12 @@ from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import block_ranges, copy
-from bridge.sync.block_ranges import BlockRange
-from bridge.sync.copy import CopyReader, CopySpec, _key, copy_select, copy_statement, encoded, read_table
-from bridge.sync.table_lock import HeldTable
+from bridge.sync.copy import CopyReader, CopySpec, _key, encoded, read_table
+from bridge.sync.copy_statement import copy_select
+from bridge.sync.table_lock import TableLock
 from protocol.values.types import BUILTIN, resolve
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
-POINT = PublishedColumn('p"q', 600, -1, in_primary_key=False, in_replica_identity_index=False)
-
-
-def table(relkind="r", columns=(A,), row_filters=()):
-    return PublishedTable(1, "public", "My t", relkind, "d", tuple(columns), tuple(row_filters))
-
-
-@pytest.mark.parametrize(
-    ("published", "blocks", "statement"),
-    [
-        (table(), BlockRange(), 'SELECT "a" FROM ONLY "public"."My t"'),
-        (table("p"), BlockRange(), 'SELECT "a" FROM "public"."My t"'),
-        (
-            table(row_filters=["(a > 1)", "(a < 0)"]),
-            BlockRange(),
-            'SELECT "a" FROM ONLY "public"."My t" WHERE ((a > 1)) OR ((a < 0))',
-        ),
-        (
-            table(row_filters=["(a > 1)", "(a < 0)"]),
-            BlockRange(7, 9),
-            (
-                """SELECT "a" FROM ONLY "public"."My t" WHERE (((a > 1)) OR ((a < 0))) """
-                """AND ctid >= '(7,0)'::tid AND ctid < '(9,0)'::tid"""
-            ),
-        ),
-    ],
-)
-def test_copy_statement(published, blocks, statement):
-    found = copy_statement(copy_select(published, BUILTIN), published.row_filters, blocks)
-    assert found == f"COPY ({statement}) TO STDOUT (FORMAT binary)"
-
-
-def test_types_without_a_binary_reader_are_copied_as_text():
-    assert 'pg_catalog.concat("p""q")' in copy_select(table(columns=[POINT]), BUILTIN)
-
 
 SPEC = CopySpec(
     "host=x",
@@ -95,7 +60,7 @@ def read_ranges(publisher, name, snapshot):
     """Rows of each range of a published table, read here."""
     with Publisher(publisher.conninfo, application_name="test") as catalog:
         published = next(t for t in catalog.tables(["pub"]) if t.name == name)
-    with HeldTable(publisher.conninfo, published, application_name="test") as held:
+    with TableLock(publisher.conninfo, published, application_name="test") as lock:
         reader = CopyReader(
             CopySpec(
                 publisher.conninfo,
@@ -104,7 +69,7 @@ def read_ranges(publisher, name, snapshot):
                 published.qualified_name,
                 copy_select(published, BUILTIN),
                 list(published.row_filters),
-                [(blocks.first, blocks.end) for blocks in held.ranges],
+                [(blocks.first, blocks.end) for blocks in lock.ranges],
                 [(column.name, column.type_oid, column.typmod) for column in published.columns],
                 encoded(pa.schema([(c.name, resolve(c.type_oid, c.typmod).arrow) for c in published.columns])),
                 [],
@@ -149,7 +114,7 @@ def test_ranges_together_are_the_snapshots_rows(publisher, small_ranges):
 
 
 def test_a_reader_does_not_wait_for_who_waits_for_the_copy(publisher, monkeypatch):
-    """The table is held for the copy, VACUUM FULL waits for that, and a later reader would wait for it: for ever."""
+    """VACUUM FULL waits for the lock, and a later reader would wait for VACUUM FULL."""
     monkeypatch.setitem(copy._SETTINGS, "lock_timeout", "'200ms'")
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
     with (
@@ -159,19 +124,19 @@ def test_a_reader_does_not_wait_for_who_waits_for_the_copy(publisher, monkeypatc
     ):
         snapshot = replication.create_slot("copy_test", temporary=True).name
         (published,) = catalog.tables(["pub"])
-        with HeldTable(publisher.conninfo, published, application_name="test"):
+        with TableLock(publisher.conninfo, published, application_name="test"):
             rewriting = pool.submit(publisher.execute, "VACUUM FULL t")
             waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'public.t'::regclass AND NOT granted"
             while catalog.connection.execute(waiting).fetchone() == (0,):
                 assert not rewriting.done()
             with pytest.raises(PublisherError, match="lock timeout") as caught:
-                read_ranges_held(publisher, published, snapshot)
+                read_locked_table(publisher, published, snapshot)
             assert caught.value.retry
             assert not rewriting.done()
         rewriting.result(10)
 
 
-def read_ranges_held(publisher, published, snapshot):
+def read_locked_table(publisher, published, snapshot):
     spec = replace(
         SPEC,
         connection_secret=publisher.conninfo,

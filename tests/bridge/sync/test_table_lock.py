@@ -1,4 +1,4 @@
-"""A table that is held: how large it is, that nobody rewrites it meanwhile, and who may."""
+"""A locked table: its size and ranges, that nobody rewrites it meanwhile, and the privileges that a lock needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.sync import block_ranges
 from bridge.sync.block_ranges import BlockRange
-from bridge.sync.table_lock import CopySize, HeldTable
+from bridge.sync.table_lock import CopySize, TableLock
 
 SETUP = """
 CREATE TABLE t (id int, pad text, secret text) WITH (autovacuum_enabled = off);
@@ -26,37 +26,37 @@ CREATE PUBLICATION pub FOR TABLE t (id, pad) WHERE (id <= 1000), TABLE root, TAB
 
 
 @pytest.fixture
-def hold(publisher):
-    """Holds a published table: `hold(name)`."""
+def locked(publisher):
+    """Locks a published table: `locked(name)`."""
     publisher.execute(SETUP)
 
-    def hold(name, conninfo=publisher.conninfo):
+    def locked(name, conninfo=publisher.conninfo):
         with Publisher(publisher.conninfo, application_name="test") as catalog:
             published = next(table for table in catalog.tables(["pub"]) if table.name == name)
-        return HeldTable(conninfo, published, application_name="test")
+        return TableLock(conninfo, published, application_name="test")
 
-    return hold
+    return locked
 
 
-def test_size_and_ranges(publisher, hold, monkeypatch):
+def test_size_and_ranges(publisher, locked, monkeypatch):
     monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
     publisher.execute(
         "INSERT INTO t SELECT g, repeat('x', 3000), repeat('y', 300) FROM generate_series(1, 2000) g; ANALYZE t;"
         "INSERT INTO root SELECT generate_series(0, 60000); ANALYZE root"
     )
-    with hold("t") as held:
-        assert held.size.rows == pytest.approx(1000, rel=0.1), "those that the row filter passes"
-        assert held.size.row_bytes < 300, "without the column that is not published; what lies in TOAST is a pointer"
-        assert len(held.ranges) == 1
-    with hold("root") as held:
-        assert len(held.ranges) > 3
-        assert held.size.rows == pytest.approx(60001, rel=0.01)
-        assert held.size.row_bytes == 2 + 4 + 4
-        assert held.rows_per_file == 1_000_000
-        held.size = CopySize(3_000_000 * len(held.ranges), 10)
-        assert held.rows_per_file == 6_000_000
-    with hold("empty") as held:
-        assert held.ranges == [BlockRange()]
+    with locked("t") as lock:
+        assert lock.size.rows == pytest.approx(1000, rel=0.1), "those that the row filter passes"
+        assert lock.size.row_bytes < 300, "without the column that is not published; what lies in TOAST is a pointer"
+        assert len(lock.ranges) == 1
+    with locked("root") as lock:
+        assert len(lock.ranges) > 3
+        assert lock.size.rows == pytest.approx(60001, rel=0.01)
+        assert lock.size.row_bytes == 2 + 4 + 4
+        assert lock.rows_per_file == 1_000_000
+        lock.size = CopySize(3_000_000 * len(lock.ranges), 10)
+        assert lock.rows_per_file == 6_000_000
+    with locked("empty") as lock:
+        assert lock.ranges == [BlockRange()]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_size_and_ranges(publisher, hold, monkeypatch):
         ("root", "DROP TABLE leaf"),
     ],
 )
-def test_nobody_rewrites_it_meanwhile(publisher, hold, name, rewriting):
+def test_nobody_rewrites_it_meanwhile(publisher, locked, name, rewriting):
     publisher.execute("SET lock_timeout = '50ms'")
-    with hold(name):
+    with locked(name):
         for harmless in ("INSERT INTO t VALUES (1)", "INSERT INTO root VALUES (1)", "VACUUM t", "VACUUM leaf"):
             publisher.execute(harmless)
         with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -79,26 +79,26 @@ def test_nobody_rewrites_it_meanwhile(publisher, hold, name, rewriting):
     publisher.execute(rewriting)
 
 
-def test_a_lock_that_was_lost_is_noticed(publisher, hold):
-    with hold("t") as held:
-        held.check()
+def test_a_lock_that_was_lost_is_noticed(publisher, locked):
+    with locked("t") as lock:
+        lock.check()
         publisher.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE relation = 't'::regclass")
-        with pytest.raises(PublisherError, match="was not held until its copy was done") as caught:
-            held.check()
+        with pytest.raises(PublisherError, match="the lock on a table was lost") as caught:
+            lock.check()
         assert caught.value.retry
 
 
-def test_privileges_on_what_is_published_are_enough(publisher, hold):
+def test_privileges_on_what_is_published_are_enough(publisher, locked):
     """On the columns, and on a root without its partitions: as for PostgreSQL's own copy."""
     role = f"{publisher.name}_reader"
     publisher.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'p'; GRANT SELECT ON root TO {role}")
     conninfo = make_conninfo(publisher.conninfo, user=role, password="p")
     try:
-        hold("root", conninfo).close()
+        locked("root", conninfo).close()
         with pytest.raises(PublisherError, match='cannot copy table "public.t": permission denied') as caught:
-            hold("t", conninfo)
+            locked("t", conninfo)
         assert "GRANT SELECT" in caught.value.hint
         publisher.execute(f"GRANT SELECT (id, pad) ON t TO {role}")
-        hold("t", conninfo).close()
+        locked("t", conninfo).close()
     finally:
         publisher.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
