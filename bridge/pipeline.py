@@ -100,16 +100,16 @@ class _FallbackControl:
         self._fallback = fallback
         self.over = False
         self.streaming = not fallback.active
-        self.progressed = control.progressed
+        self.origin_advanced = control.origin_advanced
         self.report = control.report
 
     @property
-    def in_a_hurry(self) -> bool:
-        return self._control.in_a_hurry
+    def request_reply(self) -> bool:
+        return self._control.request_reply
 
-    def going_on(self, progress: Progress) -> bool:
+    def should_continue(self, progress: Progress) -> bool:
         """Whether to go on."""
-        if self.over or not self._control.going_on(progress):
+        if self.over or not self._control.should_continue(progress):
             return False
         self.over = self._fallback.ends(progress.durable_lsn)
         return not self.over

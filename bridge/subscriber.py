@@ -366,16 +366,16 @@ class SubscriptionWorker:
         return ignored
 
     @property
-    def in_a_hurry(self) -> bool:
+    def request_reply(self) -> bool:
         """Somebody waits for the end of `run --until-caught-up`."""
         return self._target_lsn is not None
 
-    def progressed(self) -> None:
+    def origin_advanced(self) -> None:
         """Something became durable: errors before it no longer count."""
         self._failures = 0
         self._status.progressed()
 
-    def going_on(self, progress: Progress) -> bool:
+    def should_continue(self, progress: Progress) -> bool:
         """Whether the loop shall go on: not stopped, not disabled, not caught up with all tables."""
         if self._stop.is_set():
             return False

@@ -1,7 +1,8 @@
-"""The loop over batches: one is applied while the next one, if it is full already, is formed.
+"""The apply worker's loop (`LogicalRepApplyLoop` in worker.c): one batch is applied while the next one is formed.
 
-What cannot be applied is divided; what is to be skipped is looked for one transaction at a time, as PostgreSQL's
-apply worker does (`maybe_start_skipping_changes`, `clear_subscription_skip_lsn` in worker.c).
+A batch that cannot be applied is divided until the transaction that fails is alone. While there is a skip LSN, batches
+are single transactions, so that it is compared with each (`maybe_start_skipping_changes`); a transaction that is
+applied instead clears it (`clear_subscription_skip_lsn`).
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
     from protocol.transactions import Item
 
-_TURN_S = 0.25
-"""How long the loop waits for transactions before it looks at everything else."""
+_POLL_S = 0.25
+"""Longest wait for transactions, or for the batch under way, before the loop checks everything else."""
 
 _REPORT_INTERVAL_S = 1.0
 
 
 class Control(Protocol):
-    """Who runs the loop."""
+    """What the owner of the loop decides and is told."""
 
     @property
-    def in_a_hurry(self) -> bool:
-        """The server shall be asked where it stands, rather than waited for."""
+    def request_reply(self) -> bool:
+        """Whether an idle loop requests a keepalive rather than wait for one (`send_feedback` in worker.c)."""
 
-    def going_on(self, progress: Progress) -> bool:
-        """Whether to go on; cheap, asked at each turn."""
+    def should_continue(self, progress: Progress) -> bool:
+        """Whether the loop continues; called often, so it must be cheap."""
 
     def report(self, progress: Progress) -> bool:
-        """Take note of where the loop stands, about once a second; whether to go on."""
+        """Record the loop's progress; called about once a second. Returns whether the loop continues."""
 
-    def progressed(self) -> None:
-        """Something became durable."""
+    def origin_advanced(self) -> None:
+        """The origin's LSN has advanced, and is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A running stream's parts: who fills the queue, and the positions both sides share."""
+    """A running stream: the receiver, the queue it fills, and the progress that receiver and loop share."""
 
     receiver: WalReceiver
     queue: TransactionQueue
@@ -67,16 +68,16 @@ class Stream:
 
 
 class ApplyWorker:
-    """Takes transactions from a stream, forms batches, applies them.
+    """Takes transactions from a stream, forms batches of them and applies these.
 
     Args:
         subscription: The subscription's name.
         stream: Where transactions come from.
-        former: Decodes them.
+        batcher: Forms batches of them.
         applier: Makes batches durable.
         catalog: Where intents and the origin are.
-        limits: When a batch is full.
-        control: Who says when to stop.
+        limits: Limits of a batch.
+        control: Decides when to stop.
         log: The subscription's logger.
     """
 
@@ -84,7 +85,7 @@ class ApplyWorker:
         self,
         subscription: str,
         stream: Stream,
-        former: Batcher,
+        batcher: Batcher,
         applier: Applier,
         catalog: Catalog,
         *,
@@ -94,7 +95,7 @@ class ApplyWorker:
     ) -> None:
         self._name = subscription
         self._receiver, self._queue, self._progress = stream.receiver, stream.queue, stream.progress
-        self._former = former
+        self._batcher = batcher
         self._applier = applier
         self._catalog = catalog
         self._limits = limits
@@ -104,31 +105,30 @@ class ApplyWorker:
         self._report_due_s = 0.0
         self._under_way: tuple[Batch, Future[None]] | None = None
         self._formed: Batch | None = None
-        # What was taken from the queue and has to be formed again, in order.
+        # taken from the queue, to be formed again, in commit order
         self._divided: deque[Sequence[Item]] = deque()
 
     def run(self) -> None:
-        """Apply until the control says stop; a batch under way is always waited for.
-
-        A batch that cannot be applied is divided until the transaction is found that cannot: what comes before it
-        is applied.
+        """Apply batches until the control stops the loop; waits for the batch under way before it returns.
 
         Raises:
-            ApplyError: A transaction could not be applied; nothing of it is in the targets, and its context names it.
+            ApplyError: A transaction could not be applied; the context names it. Those before it are applied, and
+                nothing of it is in the targets, unless the catalog has an intent: then `undo` is due at the next start.
+            OutcomeUnknown: Spark is gone; the batch's intent stands.
             BridgeError: The stream was lost.
-            ProtocolError: The stream is not what the protocol says.
+            ProtocolError: The stream violates the protocol.
         """
         if not self._recover():
             return
         with ThreadPoolExecutor(1, f"batch {self._name}") as pool:
             while True:
                 self._reap()
-                if self._under_way is None and not self._going_on():
+                if self._under_way is None and not self._should_continue():
                     return
                 if self._under_way is None and self._formed is not None:
                     self._begin(self._formed, pool)
-                if self._under_way is not None and (self._formed is not None or not self._going_on()):
-                    wait([self._under_way[1]], timeout=_TURN_S)
+                if self._under_way is not None and (self._formed is not None or not self._should_continue()):
+                    wait([self._under_way[1]], timeout=_POLL_S)
                     continue
                 try:
                     items = self._next()
@@ -136,7 +136,7 @@ class ApplyWorker:
                     if self._under_way is not None:
                         wait([self._under_way[1]])
                         self._reap()
-                    self._pass_quiet()  # the next stream begins there, perhaps beyond what ended this one
+                    self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
                     raise
                 if items:
                     self._form(items)
@@ -144,49 +144,49 @@ class ApplyWorker:
                     self._idle()
 
     def _next(self) -> Sequence[Item]:
-        """What the next batch is formed of; empty when nothing came in time."""
+        """Transactions for the next batch; empty when none came in time."""
         if self._divided:
             items = self._divided.popleft()
         else:
-            items = self._queue.take(self._limits, _TURN_S, full_only=self._under_way is not None)
-        if items and self._one_at_a_time():
+            items = self._queue.take(self._limits, _POLL_S, full_only=self._under_way is not None)
+        if items and self._must_apply_singly():
             items, others = divide(items, 1)
             if others:
                 self._divided.appendleft(others)
         return items
 
-    def _one_at_a_time(self) -> bool:
-        """A transaction may have to be skipped, or the next one is the one that could not be applied before."""
+    def _must_apply_singly(self) -> bool:
+        """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""
         if self._catalog.skip_lsn(self._name) is not None:
             return True
         error = self._catalog.last_error(self._name)
         return error is not None and error.finish_lsn is not None
 
     def _form(self, items: Sequence[Item], start_lsn: Lsn | None = None, end_lsn: Lsn | None = None) -> None:
-        self._formed = self._former.attempt(items, start_lsn or self._formed_lsn, end_lsn)
+        self._formed = self._batcher.attempt(items, start_lsn or self._formed_lsn, end_lsn)
         self._formed_lsn = self._formed.end_lsn
 
     def _begin(self, batch: Batch, pool: ThreadPoolExecutor) -> None:
-        """Start to apply a batch, or to skip it; or divide it, where that is not for all of it."""
+        """Start to apply or to skip a batch; divide it first if that concerns only some of its transactions."""
         skip_lsn = self._catalog.skip_lsn(self._name)
         if batch.transactions > 1 and (skip_lsn is not None or batch.error is not None):
-            self._divide(batch, 1 if skip_lsn is not None else _before(batch))
+            self._divide(batch, 1 if skip_lsn is not None else _transactions_before_error(batch))
             return
         self._formed = None
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
-            self._applier.undo(fence=True)  # of a life before this one
-            self._former.pass_over(batch)
+            self._applier.undo(fence=True)  # what an earlier process has committed of it
+            self._batcher.pass_over(batch)
             self._under_way = batch, pool.submit(self._skip, batch, skip_lsn)
             return
         if batch.error is not None:
             raise batch.error
         if batch.alters:
-            # begun in a life before this one, as another one: that has to come before all else of it
+            # an earlier process may have begun it with other transactions: undo that before its columns are changed
             self._applier.undo(fence=True)
         self._under_way = batch, pool.submit(self._apply, batch, skip_lsn if batch.tables else None)
 
     def _reap(self) -> None:
-        """Look at the batch under way, if it has ended."""
+        """Take the result of the batch under way, if it has ended; divide the batch if it failed."""
         if self._under_way is None or not self._under_way[1].done():
             return
         (batch, future), self._under_way = self._under_way, None
@@ -201,19 +201,23 @@ class ApplyWorker:
             self._divide(batch, batch.transactions // 2)
 
     def _divide(self, batch: Batch, first: int) -> None:
-        """Have a batch that is formed, or was applied and undone, formed again as two.
+        """Have a batch formed again as two. It was formed only, or its applying failed and was undone.
 
-        An intent that still stands is of a life before this one.
+        An intent that still stands is of an earlier process.
+
+        Args:
+            batch: The batch.
+            first: How many transactions the first of the two has.
         """
         self._applier.undo(fence=True)
         following = [self._formed] if self._formed is not None and self._formed is not batch else []
-        self._former.rewind(batch)
+        self._batcher.rewind(batch)
         self._formed, self._formed_lsn = None, batch.start_lsn
         again = [*divide(batch.items, first), *(formed.items for formed in following)]
         self._divided.extendleft(items for items in reversed(again) if items)
 
-    def _going_on(self) -> bool:
-        if not self._control.going_on(self._progress):
+    def _should_continue(self) -> bool:
+        if not self._control.should_continue(self._progress):
             return False
         if time.monotonic() < self._report_due_s:
             return True
@@ -221,15 +225,17 @@ class ApplyWorker:
         return self._control.report(self._progress)
 
     def _recover(self) -> bool:
-        """A batch that was begun and not finished is formed again as it was; or undone, if that was begun.
+        """Finish or undo the batch whose intent an earlier process left.
 
-        So is one that changes columns, or a table in parts: the publisher's catalog, by which that was planned, may
-        have changed since; and one from before the machine was started anew: Delta leaves out what is in its log, be
-        its data on disk or not.
+        It is formed again with the same boundaries, so that Delta leaves out what it has. It is undone instead
+        - if its undo was begun;
+        - if it changes columns, or commits to a table several times: that was planned by the publisher's catalog, which
+          may have changed since;
+        - if the machine was rebooted: Delta would leave out what its log has, even if the data did not reach the disk.
 
         Returns:
-            False when the control says stop before all of the batch has come: its intent stands, and any other batch
-            would be applied on top of what it has committed.
+            False if the control stops the loop before all of the batch was received. The intent stands; another batch
+            must not be applied, because it would lie on top of what this one has committed.
         """
         intent = self._catalog.batch(self._name)
         if intent is None:
@@ -238,11 +244,11 @@ class ApplyWorker:
         if intent.undoing or intent.alters or intent.rebooted:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=True)
-            self._former.open_again()
+            self._batcher.open_again()
             return True
         self._log.info("finishing a batch", **boundaries)
-        while self._going_on():
-            taken = self._queue.take_until(intent.end_lsn, lambda: self._progress.passed_lsn, _TURN_S)
+        while self._should_continue():
+            taken = self._queue.take_until(intent.end_lsn, lambda: self._progress.passed_lsn, _POLL_S)
             if taken is not None:
                 self._form(taken, intent.start_lsn, intent.end_lsn)
                 return True
@@ -282,15 +288,15 @@ class ApplyWorker:
     def _durable(self, batch: Batch) -> None:
         self._progress.durable(batch.end_lsn)
         faults.reach("before_confirm")
-        self._control.progressed()
+        self._control.origin_advanced()
 
     def _idle(self) -> None:
-        """Nothing to apply."""
-        if not self._pass_quiet() and self._control.in_a_hurry:
+        """Advance the origin past WAL without changes for us, or request a keepalive."""
+        if not self._pass_quiet() and self._control.request_reply:
             self._receiver.request_keepalive()
 
     def _pass_quiet(self) -> bool:
-        """Move past WAL that holds nothing for us, once it is recorded; whether that was done."""
+        """Advance the origin past WAL that has no changes for us; returns whether it advanced."""
         quiet_lsn = self._progress.quiet_lsn()
         if quiet_lsn is None:
             return False
@@ -298,12 +304,12 @@ class ApplyWorker:
             return False
         self._progress.durable(quiet_lsn)
         self._formed_lsn = max(self._formed_lsn, quiet_lsn)
-        self._control.progressed()
+        self._control.origin_advanced()
         return True
 
 
-def _before(batch: Batch) -> int:
-    """How many of a batch's transactions come before the one that could not be decoded; that one, where it is first."""
+def _transactions_before_error(batch: Batch) -> int:
+    """How many transactions of a batch precede the one that could not be decoded; 1 if that one is the first."""
     assert batch.error is not None  # noqa: S101 - the caller has looked
     finish_lsn = batch.error.context.finish_lsn
     number = 0

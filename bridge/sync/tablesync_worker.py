@@ -307,11 +307,11 @@ class TableSyncWorker:
     # --- control of the stream --------------------------------------------------------------------------------------
 
     @property
-    def in_a_hurry(self) -> bool:
+    def request_reply(self) -> bool:
         """The subscription may be waiting."""
         return True
 
-    def going_on(self, progress: Progress) -> bool:
+    def should_continue(self, progress: Progress) -> bool:
         """Until the subscription's stream has stopped, and the tables are where it has."""
         if self._stop.is_set():
             return False
@@ -330,7 +330,7 @@ class TableSyncWorker:
         del progress
         return self._main_status.enabled()
 
-    def progressed(self) -> None:
+    def origin_advanced(self) -> None:
         """Something became durable: errors before it no longer count."""
         self._failures = 0
         self._status.progressed()

@@ -24,18 +24,18 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
         asked.append(control.streaming)
         if control.streaming and progress.durable_lsn < 500:
             raise StreamError("could not map filenumber", retry=True)
-        while control.going_on(progress):
+        while control.should_continue(progress):
             progress.durable(Lsn(progress.durable_lsn + 100))
-        assert not control.going_on(progress), "asked again while a batch is waited for"
+        assert not control.should_continue(progress), "asked again while a batch is waited for"
 
-    def going_on(at):
+    def should_continue(at):
         return at.durable_lsn < 900
 
     monkeypatch.setattr(pipeline, "_stream", attempt)
     publisher = SimpleNamespace(flush_lsn=lambda: Lsn(500))
     published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
     catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
-    control = SimpleNamespace(going_on=going_on, progressed=None, report=None)
+    control = SimpleNamespace(should_continue=should_continue, origin_advanced=None, report=None)
     others: Any = {"control": control, "log": log.get(), "ignored": None, "fallback": StreamingFallback()}
     positional: Any = (published, {}, None, catalog)
 

@@ -24,7 +24,7 @@ LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)
 
 
 class Parts:
-    """A loop whose former and applier only write down what they are given."""
+    """A loop whose batcher and applier only write down what they are given."""
 
     def __init__(self, tmp_path, *, remote_lsn=100, hurry=False):
         self.catalog = Catalog(catalog_path(tmp_path))
@@ -44,7 +44,7 @@ class Parts:
         self.passed_over = []
         self.opened_again = 0
         self.asked = 0
-        self.in_a_hurry = hurry
+        self.request_reply = hurry
         self.until = Lsn(0)
         self.apply_gate = threading.Event()
         self.apply_gate.set()
@@ -59,16 +59,16 @@ class Parts:
         self.progress.transaction(transaction.end_lsn)
 
     # Control
-    def going_on(self, progress):
+    def should_continue(self, progress):
         return progress.durable_lsn < self.until
 
     def report(self, _progress):
         return self.reports.pop(0) if self.reports else True
 
-    def progressed(self):
+    def origin_advanced(self):
         self.progress_count += 1
 
-    # BatchFormer, BatchApplier, WalReceiver
+    # Batcher, Applier, WalReceiver
     def attempt(self, transactions, start_lsn, end_lsn=None):
         end_lsn = end_lsn or transactions[-1].end_lsn
         ends = [int(transaction.end_lsn) for transaction in transactions]
@@ -129,7 +129,7 @@ class Parts:
 
     def run(self, until):
         self.until = Lsn(until)
-        parts: Any = self  # stands in for the receiver, the former and the applier
+        parts: Any = self  # stands in for the receiver, the batcher and the applier
         stream = Stream(parts, self.queue, self.progress)
         loop = ApplyWorker("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
         loop.run()
@@ -260,7 +260,7 @@ def test_a_full_batch_is_formed_while_another_is_applied(parts):
     assert [end for _, end, _ in parts.applied] == [110, 120]
 
 
-def test_the_server_is_asked_only_in_a_hurry(tmp_path):
+def test_the_server_is_asked_only_if_a_reply_is_requested(tmp_path):
     parts = Parts(tmp_path, hurry=True)
     threading.Timer(0.4, lambda: parts.progress.keepalive(Lsn(200), in_transaction=False)).start()
     parts.run(until=200)

@@ -188,12 +188,12 @@ def test_a_subscription_that_is_always_ahead_is_within_reach(tmp_path, monkeypat
     monkeypatch.setattr(catalog, "remote_lsn", lambda _: ahead[0])
     monkeypatch.setattr("bridge.sync.tablesync_worker.time.monotonic", lambda: now_s[0])
     worker = TableSyncWorker(subscription("shop"), None, catalog)  # type: ignore[arg-type]  # nothing is copied
-    assert worker.going_on(Progress(Lsn(50)))
+    assert worker.should_continue(Progress(Lsn(50)))
     ahead[0], now_s[0] = Lsn(200), stretch_s
-    assert worker.going_on(Progress(Lsn(90)))
+    assert worker.should_continue(Progress(Lsn(90)))
     assert not worker.within_reach.is_set()
-    assert worker.going_on(Progress(Lsn(110)))
+    assert worker.should_continue(Progress(Lsn(110)))
     assert worker.within_reach.is_set() == within_reach
-    assert worker.going_on(Progress(Lsn(200)))
+    assert worker.should_continue(Progress(Lsn(200)))
     assert worker.within_reach.is_set()
     catalog.close()
