@@ -104,8 +104,8 @@ class _FallbackControl:
         self.report = control.report
 
     @property
-    def request_reply(self) -> bool:
-        return self._control.request_reply
+    def wants_keepalive(self) -> bool:
+        return self._control.wants_keepalive
 
     def should_continue(self, progress: Progress) -> bool:
         """Whether to go on."""

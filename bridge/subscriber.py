@@ -366,7 +366,7 @@ class SubscriptionWorker:
         return ignored
 
     @property
-    def request_reply(self) -> bool:
+    def wants_keepalive(self) -> bool:
         """Somebody waits for the end of `run --until-caught-up`."""
         return self._target_lsn is not None
 

@@ -45,7 +45,7 @@ class Control(Protocol):
     """What the owner of the loop decides and is told."""
 
     @property
-    def request_reply(self) -> bool:
+    def wants_keepalive(self) -> bool:
         """Whether an idle loop requests a keepalive rather than wait for one (`send_feedback` in worker.c)."""
 
     def should_continue(self, progress: Progress) -> bool:
@@ -292,7 +292,7 @@ class ApplyWorker:
 
     def _idle(self) -> None:
         """Advance the origin past WAL without changes for us, or request a keepalive."""
-        if not self._pass_quiet() and self._control.request_reply:
+        if not self._pass_quiet() and self._control.wants_keepalive:
             self._receiver.request_keepalive()
 
     def _pass_quiet(self) -> bool:

@@ -307,7 +307,7 @@ class TableSyncWorker:
     # --- control of the stream --------------------------------------------------------------------------------------
 
     @property
-    def request_reply(self) -> bool:
+    def wants_keepalive(self) -> bool:
         """The subscription may be waiting."""
         return True
 

@@ -44,7 +44,7 @@ class Parts:
         self.passed_over = []
         self.opened_again = 0
         self.asked = 0
-        self.request_reply = hurry
+        self.wants_keepalive = hurry
         self.until = Lsn(0)
         self.apply_gate = threading.Event()
         self.apply_gate.set()
@@ -260,7 +260,7 @@ def test_a_full_batch_is_formed_while_another_is_applied(parts):
     assert [end for _, end, _ in parts.applied] == [110, 120]
 
 
-def test_the_server_is_asked_only_if_a_reply_is_requested(tmp_path):
+def test_a_keepalive_is_requested_only_if_it_is_wanted(tmp_path):
     parts = Parts(tmp_path, hurry=True)
     threading.Timer(0.4, lambda: parts.progress.keepalive(Lsn(200), in_transaction=False)).start()
     parts.run(until=200)
