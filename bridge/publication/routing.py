@@ -1,4 +1,4 @@
-"""What is published, as which table and how: PostgreSQL's decisions for each table, from publications and the catalog.
+"""As which table and how each table is published: PostgreSQL's decisions, from publications and the catalog.
 
 Worked out ahead for every table, in pgoutput's order (`get_rel_sync_entry`): action published, then root, then row
 filter, then column list. Pure: when the catalog changes, a new `Routing` is made.

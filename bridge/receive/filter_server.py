@@ -148,7 +148,7 @@ class FilterServer(Closing):
         except Refused as refused:
             raise Refused(refused.reason, found.place(refused.at or 0)) from None
         if found.reads_clock and not tree.constant_types.isdisjoint(_CLOCK_TYPES):
-            raise Refused(f"{MUTABLE_FUNCTIONS} Nor is a time that is read from the clock.", 0)
+            raise Refused(f"{MUTABLE_FUNCTIONS} Strings that mean the present time, such as 'today', count as such.", 0)
         return found.taken(tree.columns)
 
     def _parsed(self, found: Candidate) -> str:

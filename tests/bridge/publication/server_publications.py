@@ -57,7 +57,7 @@ def own_routing(publisher: Publisher, *names: str) -> Routing:
 
 
 def own_tables(publisher: Publisher, *names: str) -> list[PublishedTable]:
-    """What the server says that its publications come to.
+    """The published tables as the server lists them.
 
     Before PostgreSQL 16 it lists partitions beside a root that another publication publishes in their place; those
     are left out here.

@@ -1,4 +1,4 @@
-"""What a stream must have for publications that are re-applied to it."""
+"""Gaps between the server's publications and those of a definitions file."""
 
 from __future__ import annotations
 

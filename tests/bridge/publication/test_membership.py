@@ -1,4 +1,4 @@
-"""A publication's tables looked up: refused where the server would refuse to make it, in its words."""
+"""The members of publications, and refusals in the words of the server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_refused_in_the_servers_words(publisher, text):
     place, _, message = message.partition(": ")
     assert place.startswith("f.sql:1:")
     said = error.value.diag
-    # nothing is said of a name as the file has it: it is always told with its schema
+    # the server writes a name as the statement has it, the bridge always with its schema
     assert message.replace("public.", "") == (said.message_primary or "").replace("public.", "")
     assert (said.message_detail or "") == detail
 

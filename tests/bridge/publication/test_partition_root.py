@@ -95,7 +95,7 @@ def test_action_of_a_lower_publication_goes_unfiltered(publisher):
 
 
 def test_stream_of_roots(publisher):
-    """What the stream has under a root's name goes only where all partitions go the same way."""
+    """Changes under a root's name can be routed only if all its partitions are published alike."""
     publisher.execute(PARTITIONS)
     root_text = "CREATE PUBLICATION p FOR TABLE root WHERE (a > 1) WITH (publish_via_partition_root)"
     routed = routing(publisher, root_text)

@@ -26,7 +26,7 @@ TABLES = st.builds(
 
 @st.composite
 def publications(draw) -> Publication:
-    """What the parser can give: no table twice, no list beside schemas, nothing beside ALL TABLES."""
+    """Publications that the parser can return: no table twice, no list beside schemas, nothing beside ALL TABLES."""
     options = {
         "name": draw(NAMES),
         "actions": frozenset(draw(st.sets(st.sampled_from(ACTIONS)))),

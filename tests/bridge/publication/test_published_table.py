@@ -30,7 +30,7 @@ def test_keys_that_are_published():
     [("d", False, {"id", "site"}), ("i", True, set()), ("f", True, set()), ("n", False, set())],
 )
 def test_primary_key_that_is_published_in_part(identity, has_identity, cut_identity):
-    """What is left of it identifies no row; the replica identity may be another."""
+    """A part of it identifies no row; the replica identity may be another."""
     found = table(identity, SITE, CODE, unpublished=(ID,))
     assert found.primary_key == ()
     assert (found.has_identity, found.cut_identity) == (has_identity, cut_identity)

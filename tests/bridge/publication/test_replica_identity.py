@@ -55,7 +55,7 @@ VIA_ROOT = "WITH (publish_via_partition_root)"
     ],
 )
 def test_against_the_servers_own_refusal(publisher, objects, table):
-    """Of UPDATE where that is published, else of DELETE; the message and the detail are the server's."""
+    """The refusal of UPDATE, or of DELETE if UPDATE is not published, has the server's message and detail."""
     publisher.execute(TABLES)
     text = f"CREATE PUBLICATION p FOR TABLE {objects}"
     routed = routing(publisher, text)
@@ -102,7 +102,7 @@ def test_the_identity_is_the_streams(publisher):
 
 
 def test_table_without_identity_is_the_servers_business(publisher):
-    """It refuses the UPDATE itself, whoever filters; INSERTs go on."""
+    """The server itself refuses the UPDATE, with and without filters; INSERTs go on."""
     publisher.execute(TABLES)
     assert refusals(routing(publisher, "CREATE PUBLICATION p FOR TABLE n WHERE (b > 1)")) == []
 

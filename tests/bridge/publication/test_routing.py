@@ -1,4 +1,4 @@
-"""What is published, as which table and how: the same as the server's own publications of the same text."""
+"""Decisions on publications are those of the server's own publications of the same text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_inheritors_are_members_unless_only(publisher):
 
 
 def test_truncate_of_a_leaf_under_a_published_root(publisher):
-    """Is not replicated; that of the root is, and so is that of every leaf at once, which looks the same."""
+    """A leaf's TRUNCATE is not replicated; the root's is, and one of all leaves at once, which looks the same."""
     publisher.execute(PARTITIONS)
     routed = routing(publisher, "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)")
     root, low, high, rest = (relation(routed, name) for name in ("root", "low", "high", "rest"))

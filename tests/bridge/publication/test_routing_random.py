@@ -1,4 +1,4 @@
-"""Random publications: what they send is what is worked out."""
+"""Random publications: the server sends exactly what is worked out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILTERS = (None, None, "id > 100", "id < 50", "id <> 40")
 
 
 def random_publication(draw: random.Random, name: str) -> Publication:
-    """What CREATE PUBLICATION takes, over TREE's tables."""
+    """A publication of TREE's tables that CREATE PUBLICATION accepts."""
     via_root = draw.random() < 0.5
     actions = frozenset(action for action in ACTIONS if draw.random() < 0.75)
     if draw.random() < 0.15:

@@ -1,4 +1,4 @@
-"""A slot and its receivers, and what one looks at to know where they are."""
+"""A slot and its receivers, and helpers that look at their positions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTLED_S = 0.3
 
 
 class Stream:
-    """A slot of a publisher's, and one receiver of it after the other; made to report every 50 ms."""
+    """A slot, and receivers of it, one after the other."""
 
     def __init__(self, conninfo: str, slot_name: str, folder: Path) -> None:
         self.conninfo = conninfo
@@ -96,11 +96,11 @@ class Stream:
         return taken
 
     def nothing_comes(self) -> bool:
-        """Nor will it, as far as one can see."""
+        """Whether no transaction comes for a while."""
         return self.queue.take(BatchLimits(1, 1 << 40, 0), SETTLED_S) == []
 
     def failure(self) -> BaseException:
-        """What ends the stream."""
+        """The error that ends the stream."""
         with pytest.raises((BridgeError, ProtocolError, RuntimeError)) as caught:
             self.take(10**6)
         return caught.value

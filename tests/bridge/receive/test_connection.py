@@ -104,7 +104,7 @@ def test_settings_hold_against_role_and_database(publisher, role, replication):
 
 @pytest.mark.parametrize("replication", [False, True])
 def test_a_transaction_outlasts_the_roles_timeouts(publisher, role, replication):
-    """That of a copy, and the one that holds its snapshot."""
+    """The connection of a copy, and the one that holds its snapshot."""
     for name in contrary_settings(publisher):
         if name.endswith("_timeout"):
             publisher.execute(f"ALTER ROLE {role} SET {name} = '100ms'")
@@ -116,7 +116,7 @@ def test_a_transaction_outlasts_the_roles_timeouts(publisher, role, replication)
 
 
 def test_a_setting_that_the_server_does_not_have_is_left_out(publisher, role, monkeypatch):
-    """Neither in `options`, which the server would refuse, nor later: the role's stands, as if it were unknown."""
+    """An older server gets it neither in `options`, which it would refuse, nor later: the role's setting is kept."""
     publisher.needs(17)
     publisher.execute(f"ALTER ROLE {role} SET transaction_timeout = '10s'")
     monkeypatch.setattr(module, "_SINCE", {"transaction_timeout": 10**6})
@@ -154,7 +154,7 @@ def test_application_name(publisher):
 
 
 def test_a_server_that_vanished_is_noticed_in_a_minute(publisher):
-    """By libpq's settings, of which the connection string's own win."""
+    """By libpq's settings; the connection string's override them."""
     for more, expected in [({}, "60000"), ({"tcp_user_timeout": "5000"}, "5000")]:
         with connect(make_conninfo(publisher.conninfo, **more), application_name="shop") as connection:
             parameters = connection.info.get_parameters()

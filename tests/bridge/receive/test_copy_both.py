@@ -240,7 +240,7 @@ def test_a_refused_start_is_psycopgs_error(opened):
 
 
 def test_a_refused_start_leaves_the_connection_to_start_again(opened, publisher):
-    """What follows the error is the refused command's: it is not taken for the end of the stream that starts then."""
+    """The refused command's ReadyForQuery is not mistaken for the end of the stream that starts next."""
     # not the temporary one, which goes with the error
     publisher.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (publisher.name,))
     with pytest.raises(psycopg.errors.UndefinedObject):

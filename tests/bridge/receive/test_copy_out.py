@@ -99,7 +99,7 @@ def test_end_without_a_word():
 
 
 def test_only_what_nothing_encrypts_is_read_from_the_socket(publisher):
-    """Of TCP the server is asked about GSSAPI; TLS is what libpq says."""
+    """On TCP the server is asked about GSSAPI; libpq knows about TLS."""
     password = publisher.server.embedded.password if publisher.server.embedded else publisher.server.password
     over_tcp = make_conninfo(publisher.conninfo, host="127.0.0.1", password=password)
     for conninfo in (publisher.conninfo, over_tcp):

@@ -1,4 +1,4 @@
-"""What is asked of pgoutput is what the subscription says; what the server lacks is named, not dropped in silence."""
+"""pgoutput gets the subscription's options; an option that the server lacks is refused, not silently dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def subscription(**options: Any) -> Subscription:
 
 
 def asked(version: int, *, binary_readable: bool = True, **options: Any) -> dict[str, Any]:
-    """What is asked for beside the publications, which are always."""
+    """The options without publication_names, which are always sent."""
     found = {**pgoutput_options(subscription(**options), version, binary_readable=binary_readable)}
     assert found.pop("publication_names") == ("p", "q")
     return found
@@ -35,7 +35,7 @@ def test_defaults(version):
 
 
 def test_defaults_on_a_server_without_them():
-    """They were nobody's wish: values come as text, and messages do not come."""
+    """The file does not name them: values come as text, and messages do not come."""
     assert asked(V13) == {"proto_version": 1}
 
 

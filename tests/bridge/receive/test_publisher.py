@@ -83,7 +83,7 @@ def test_physical_slot(asked, publisher):
         publisher.query("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
-def test_table_as_it_stands(asked, publisher):
+def test_table_with_all_its_columns(asked, publisher):
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(12,2)); CREATE PUBLICATION p FOR TABLE t"
     )

@@ -48,7 +48,7 @@ def test_type_that_is_gone(asked):
 
 
 def test_attributes(asked, publisher):
-    """What rows from before a column have, where the catalog has it; and where they may have something else."""
+    """The value that rows from before ADD COLUMN have, and where they may have others."""
     publisher.execute("""
         CREATE TABLE t (id int PRIMARY KEY, gone int);
         CREATE DOMAIN filled_in AS int DEFAULT 9;
@@ -74,7 +74,7 @@ def test_attributes(asked, publisher):
     publisher.execute("ALTER TABLE t ADD volatile float DEFAULT random()")  # rewrites the table
     found = {attribute.name: attribute for attribute in asked.attributes(relid)}
     assert not any(attribute.has_missing for attribute in found.values())
-    # and of the values of `at`, whose default is gone, nothing tells any more
+    # `at` has no default any more, so nothing tells that its values differ
     assert {name for name, attribute in found.items() if attribute.filled} == {
         *("constant", "list", "of_domain", "volatile")
     }

@@ -255,7 +255,7 @@ def test_failure_comes_after_what_was_received():
 
 
 def test_failure_while_a_batch_is_applied():
-    """What is left is no full batch: it waits for its turn, and the failure behind it."""
+    """The rest is not a full batch: it waits for its time, and the failure comes after it."""
     queue = queue_of(transaction(1))
     queue.fail(PublisherError("the stream was lost"))
     assert queue.take(WHEN_FULL_2, 0.01, full_only=True) == []

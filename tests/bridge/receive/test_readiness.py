@@ -26,7 +26,7 @@ BEYOND = 1024
 
 @pytest.fixture
 def many_descriptors():
-    """What is opened now gets a descriptor beyond 1023."""
+    """Descriptors that are opened now are beyond 1023."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096) if hard < 0 else min(max(soft, 4096), hard), hard))
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ def many_descriptors():
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_a_pipe():
-    """Its end is something to read, a full one has no room; both are waited for no longer than told."""
+    """A closed socket is readable, a full one is not writable; neither wait exceeds the timeout."""
     read, write = os.pipe2(os.O_NONBLOCK)
     assert read > BEYOND
     assert not readable(read, 0)

@@ -68,7 +68,7 @@ def test_columns(publisher):
 
 
 def test_collations(publisher):
-    """What decides whether text is compared as its bytes are."""
+    """Collations tell whether text is compared as its bytes are."""
     publisher.execute('CREATE TABLE t (a int, b text, c text COLLATE "C", d text COLLATE "POSIX")')
     found = {column.name: column.collation for column in relations(publisher).by_name["public", "t"].columns}
     assert found["a"] is None

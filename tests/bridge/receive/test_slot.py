@@ -169,7 +169,7 @@ def changed_after(publisher, name: str) -> int:
 
 
 def test_snapshot_is_the_state_at_the_consistent_point(replication, publisher, name):
-    """What was committed before is in it, and not what comes after: that is what the stream has."""
+    """It has what was committed before; what is committed later is in the stream."""
     publisher.execute(
         "CREATE TABLE t (n int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t"
     )

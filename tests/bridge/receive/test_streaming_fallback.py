@@ -32,7 +32,7 @@ def test_the_same_error_at_one_position_thrice():
 
 @pytest.mark.parametrize("others", [[("another", AT)], [("no such file", Lsn(101))]])
 def test_other_errors_and_other_positions_begin_anew(others):
-    """What has moved on may get past it by itself, as PostgreSQL's own subscriber does."""
+    """A stream that makes progress may get past the error by itself, as with PostgreSQL's own subscriber."""
     fallback = StreamingFallback()
     for message, lsn in [*[("no such file", AT)] * (REPEATS - 1), *others, *[("no such file", AT)] * (REPEATS - 1)]:
         fallback.failed(message, lsn)

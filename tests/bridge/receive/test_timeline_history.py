@@ -12,7 +12,7 @@ from bridge.receive.timeline_history import ServerIdentity, check_history, switc
 from protocol.lsn import Lsn
 
 HISTORY = "1\t0/3000110\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-11-22 18:00:00+00\n"
-"""Of timeline 3: PostgreSQL writes it so, with an empty line where it was copied from another."""
+"""The history of timeline 3 as PostgreSQL writes it, with an empty line after a copied history."""
 
 
 def check(remote_lsn: str, *, on: int | None, now: int, flush_lsn: str = "0/9000000", standby: bool = False):

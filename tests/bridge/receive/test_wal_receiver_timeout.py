@@ -135,7 +135,7 @@ def test_a_server_that_vanished_is_given_up(silenced, publisher):
 
 
 def test_an_idle_server_answers_and_is_not_given_up(silenced, publisher):
-    """Nor one that is not listened to, because the queue is full, for longer than the time."""
+    """Nor is a server given up to which nobody listens, because the queue is full for longer than the timeout."""
     stream, _ = silenced
     stream.open(stream.start_lsn, timeout_s=1.6, max_bytes=1)
     stream.start()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    """Status updates every 50 ms: what comes of them is seen soon."""
+    """Status updates every 50 ms, so that a test sees their effect soon."""
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
 
 
@@ -148,7 +148,7 @@ def test_prepared_and_rolled_back(stream, publisher):
 
 
 def test_streamed_without_any_row(stream, publisher):
-    """What changes only the catalog, as autovacuum does, comes as a transaction without rows, and is passed over."""
+    """A transaction that changes only the catalog, as autovacuum's, comes without rows and is passed over."""
     publisher.execute("INSERT INTO t VALUES (1); ANALYZE t")
     stream.again(wal_position(publisher))
     stream.start()
@@ -202,7 +202,7 @@ def test_a_spool_that_cannot_be_written(stream, publisher):
 
 
 def test_large_logical_messages_are_in_files_too(stream, publisher, monkeypatch):
-    """What they hold counts, not only that they are there."""
+    """Their contents are checked, not only their existence."""
     monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 1 << 14)
     stream.options["messages"] = True
     stream.again(stream.start_lsn, memory_bytes=200_000)
@@ -218,7 +218,7 @@ def test_large_logical_messages_are_in_files_too(stream, publisher, monkeypatch)
 
 
 class Scripted:
-    """What a walsender sends, a read at a time."""
+    """A walsender's messages, one read at a time."""
 
     def __init__(self, *reads: list[bytes]) -> None:
         self._reads = list(reads)

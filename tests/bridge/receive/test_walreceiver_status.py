@@ -35,7 +35,7 @@ def test_confirms_what_is_durable_and_nothing_more(stream, publisher):
 
 
 def test_reports_what_was_received(stream, publisher):
-    """As write_lsn, for whoever watches pg_stat_replication; flush and replay are what is durable."""
+    """write_lsn in pg_stat_replication is what was received; flush_lsn and replay_lsn are what is durable."""
     stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
@@ -52,7 +52,7 @@ def test_reports_what_was_received(stream, publisher):
 
 
 def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
-    """What became durable just before a clean stop is confirmed: the next life is not sent it again."""
+    """A transaction that became durable just before a clean stop is confirmed, and not sent to the next receiver."""
     monkeypatch.setattr(stream.receiver, "_send_status_if_due", lambda: None)
     stream.start()
     insert(publisher, 1)
