@@ -25,7 +25,7 @@ from bridge.apply import skipped
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
@@ -269,7 +269,7 @@ class Applier:
                 )
 
             try:
-                in_place(apply, changes.target.path, self._log)
+                retry_commit(apply, changes.target.path, self._log)
                 for rows in lost:
                     self._lost(changes.target.qualified_name, rows)
             except (PySparkException, Py4JError) as error:
@@ -291,5 +291,5 @@ class Applier:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
         with error_context(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
             faults.reach("table_begun")
-            in_place(append, self._messages_path, self._log)
+            retry_commit(append, self._messages_path, self._log)
             faults.reach("table_committed")

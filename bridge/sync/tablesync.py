@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import create_table, read_target_schema, schema_of
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.overwrite import overwrite_rows
@@ -224,7 +224,7 @@ class TableSync:
                     columns_too=columns is None,
                     rows_per_file=lock.rows_per_file,
                 )
-                in_place(replaced, rel.path, self._log)
+                retry_commit(replaced, rel.path, self._log)
             except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
             lock.check()

@@ -1,12 +1,11 @@
-"""Makes planned changes of a Delta table's columns: ALTER TABLE, and one MERGE for the constants of new columns.
+"""Changes a Delta table's columns as planned: ALTER TABLE, and one MERGE for the constants of new columns.
 
-All of it is committed under the mark of the batch that needs it, before the batch's own commit, and is taken back with
-it: a batch that is cut short in between is not applied again on top of it, because what has to be done would have to
-be found out from what is there. (Parts of a batch that fails are applied by earlier definitions; and of two renames
-that swap names the table does not tell whether they are made.)
+The changes are committed before the rows of the batch that needs them, with that batch's user metadata, and are undone
+with it. A batch that was cut short in between is undone, not repeated: what remains to be done cannot be told from the
+table (after two renames that swap names it looks as before; parts of a batch that failed need earlier definitions).
 
-Column mapping and type widening are switched on for a table when it needs them first. Delta does not switch them off
-again when the table is taken back; that does no harm.
+Column mapping and type widening are enabled for a table when a change first needs them. An undo does not disable them,
+which does no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bridge import faults
-from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn, fills
@@ -38,14 +37,16 @@ _TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 def alter_table(
     spark: SparkSession, path: str, changes: Sequence[Change], log: FilteringBoundLogger | None = None
 ) -> None:
-    """Make changes of a table's columns; within `delta.stamped`, with an application id that no batch has.
+    """Change a table's columns, within `stamped` with a stamp that `alters`.
 
-    The MERGE is stamped, and is left out by Delta where it is there already. Where others' commits come in the way of
-    one of the changes, that one is tried again.
+    A concurrent commit that makes one of the changes fail has only that one retried.
+
+    Raises:
+        TargetBusy: Concurrent commits made every attempt of a change fail; the changes before it are committed.
     """
 
     def run(statement: str) -> None:
-        in_place(lambda: spark.sql(statement).collect(), path, log)
+        retry_commit(lambda: spark.sql(statement).collect(), path, log)
 
     properties = needed_properties(changes)
     if properties:
@@ -60,12 +61,12 @@ def alter_table(
         faults.reach("schema_changed")
     values = fills(changes)
     if values:
-        in_place(lambda: _fill(spark, path, values), path, log)
+        retry_commit(lambda: _fill(spark, path, values), path, log)
         faults.reach("column_filled")
 
 
 def needed_properties(changes: Sequence[Change]) -> dict[str, str]:
-    """What the table must have switched on for these changes."""
+    """The table properties that these changes need."""
     added = [change.name for change in changes if isinstance(change, AddColumn)]
     properties = table_properties(added)
     if any(isinstance(change, RenameColumn) for change in changes):
@@ -78,7 +79,7 @@ def needed_properties(changes: Sequence[Change]) -> dict[str, str]:
 
 
 def statements(path: str, changes: Sequence[Change]) -> Iterator[str]:
-    """The changes as statements, in order; columns that are added one after the other are added at once."""
+    """The changes as statements, in order; one ADD COLUMNS for columns added in a row."""
     table = f"ALTER TABLE delta.{quoted(path)}"
     added: list[str] = []
     for change in changes:
@@ -97,7 +98,7 @@ def statements(path: str, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar]) -> None:
-    """Give all rows that are there constants: those from before the columns."""
+    """Give existing rows the constants of new columns."""
     names = list(values)
     row = pa.table({f"v{i}": pa.array([values[name].as_py()], values[name].type) for i, name in enumerate(names)})
     view = f"pgbridge_fill_{abs(hash(path)):x}"

@@ -1,4 +1,4 @@
-"""Commits that add rows to a Delta table; with a key, only if the table has none of the keys."""
+"""Commits that add rows to a Delta table; to one with a key, only if it has no row with one of the keys."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 _BROADCAST_ROWS = 500_000
-"""Up to so many inserted keys, the target's are looked up among them; beyond, both are sorted."""
+"""Up to this many inserted keys are broadcast to be looked up; beyond, Spark sorts both sides."""
 
 
 def append_rows(rows: DataFrame, path: str) -> None:
-    """Add rows whose columns have the target's names; a table that has vanished is not made anew."""
+    """Add rows, under the target's column names, to an existing table; one that has vanished is not created again."""
     rows.writeTo(f"delta.{quoted(path)}").append()
 
 
 def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
-    """Make an empty commit with a stamp, if the table has it not yet; outside of `stamped`."""
+    """Make an empty commit with this stamp, outside of `stamped`; Delta leaves it out if the table has the stamp."""
     with_stamp(spark.createDataFrame([], schema).write.format("delta").mode("append"), stamp).save(path)
 
 
 @dataclass(frozen=True, slots=True)
 class NewKeys:
-    """The keys of rows that are inserted.
+    """The keys of inserted rows.
 
     Attributes:
-        rows: How many.
-        unique: None is there twice.
-        bounds: The least and the greatest value of each column of the key; None where they are not known.
+        rows: How many rows there are.
+        unique: All keys differ.
+        bounds: The least and the greatest value of each column of the key; None if they are not known.
     """
 
     rows: int
@@ -54,7 +54,7 @@ class NewKeys:
 
 
 def new_keys(changes: TableChanges) -> NewKeys:
-    """Look at the keys of changes that are inserts."""
+    """Examine the keys of changes that are all INSERTs."""
     names = [f"new_{k}" for k in changes.key]
     ranged = [_has_bounds(changes.columns[k].type.arrow) for k in changes.key]
     if not isinstance(changes.changes, Staged):
@@ -74,19 +74,19 @@ def new_keys(changes: TableChanges) -> NewKeys:
 
 
 def _has_bounds(arrow: pa.DataType) -> bool:
-    """Whether values are ordered in Arrow, Python and Delta's statistics alike."""
+    """Whether Arrow, Python and Delta's statistics order the type's values alike."""
     tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_decimal, pa.types.is_date)
     return any(test(arrow) for test in tests)
 
 
 def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys: NewKeys) -> None:
-    """Append rows; the commit fails where the target has one of the keys.
+    """Append rows; the commit fails with a conflict if the target has one of the keys.
 
     Args:
         spark: The session.
         inserts: The rows, in `new_<i>`.
         keyed: The target.
-        keys: What is known of their keys; no key is there twice.
+        keys: Their keys, which all differ.
     """
     target = keyed.keys_of(spark.read.format("delta").load(keyed.path))
     for k, bounds in zip(keyed.key, keys.bounds, strict=True):
@@ -97,7 +97,7 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
         wanted = F.broadcast(wanted)
     exists = target.join(wanted, keyed.found("s"), "left_semi")
     values = [F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)]
-    # No row of this comes to be: the first fails.
+    # never yields a row: computing the first one raises the conflict
     in_the_way = exists.select(
         *(
             (F.expr(keyed.raising(literal(INSERT_EXISTS), "t")) if i == keyed.key[0] else F.lit(None))

@@ -1,9 +1,8 @@
-"""A commit that another writer's commit came in the way of is made again, in place.
+"""Retries a commit that Delta refused because of another writer's concurrent commit.
 
-Delta refuses a commit when somebody else's, made since it read the table, could have changed what it read: an OPTIMIZE
-that rewrote the files of a MERGE, for the most part. Nothing of it is committed then, and nothing is wrong with what
-was to be committed. Under a stamp the same holds of a commit of the same batch, by the Spark of a killed daemon: then
-Delta leaves out the second try, because the table has the batch.
+Delta refuses a commit if another one, made since it read the table, could have changed what it read: mostly an OPTIMIZE
+that rewrote the files of a MERGE. Nothing is committed then, and nothing is wrong with the changes. The other commit
+may also be of the same batch, by the Spark of a killed daemon: then Delta leaves out the retry by its stamp.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 10
-"""A table whose maintenance never pauses would hold up its batch for ever: after so many, somebody is told."""
+"""After so many attempts the operator is told: maintenance that never pauses would hold up the batch forever."""
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
@@ -54,19 +53,19 @@ _JAVA_NAMES = frozenset(exception.__name__ for exception in _EXCEPTIONS)
 _CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 
 
-def in_place(commit: Callable[[], T], path: str, log: FilteringBoundLogger | None = None) -> T:
-    """Make a commit, again as long as others' commits come in its way.
+def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger | None = None) -> T:
+    """Call `commit`, and again while concurrent commits make it fail.
 
     Args:
-        commit: Reads and commits; called anew for each try.
-        path: The Delta table.
-        log: Where each try that failed is logged.
+        commit: Reads the table and commits; each attempt calls it.
+        path: The Delta table, for messages.
+        log: Where a failed attempt is logged.
 
     Returns:
         What `commit` returns.
 
     Raises:
-        TargetBusy: Others' commits came in the way of every try; nothing is committed.
+        TargetBusy: Concurrent commits made every attempt fail; nothing is committed.
     """
 
     def warn(state: RetryCallState) -> None:
@@ -88,7 +87,7 @@ def in_place(commit: Callable[[], T], path: str, log: FilteringBoundLogger | Non
         ) from error
 
     return Retrying(
-        retry=retry_if_exception(came_in_the_way),
+        retry=retry_if_exception(is_concurrent_modification),
         wait=wait_random_exponential(_PAUSE_S, _LONGEST_PAUSE_S),
         stop=stop_after_attempt(_ATTEMPTS),
         before_sleep=warn,
@@ -96,17 +95,17 @@ def in_place(commit: Callable[[], T], path: str, log: FilteringBoundLogger | Non
     )(commit)
 
 
-def came_in_the_way(error: BaseException) -> bool:
-    """Whether an error is Delta's refusal of a commit because of another one: nothing was committed."""
+def is_concurrent_modification(error: BaseException) -> bool:
+    """Whether Delta refused a commit because of a concurrent one: nothing was committed."""
     if isinstance(error, _EXCEPTIONS):
         return True
     if isinstance(error, PySparkException):
         return (error.getCondition() or "").startswith(_CONDITIONS)
-    return isinstance(error, Py4JJavaError) and _is_conflict(error)
+    return isinstance(error, Py4JJavaError) and _has_concurrent_cause(error)
 
 
-def _is_conflict(error: Py4JJavaError) -> bool:
-    """What PySpark has not made an exception of its own of, because Spark has put it into another."""
+def _has_concurrent_cause(error: Py4JJavaError) -> bool:
+    """Whether one of an error's causes is Delta's: PySpark only converts the outermost exception."""
     cause = error.java_exception
     while cause is not None:
         if cause.getClass().getSimpleName() in _JAVA_NAMES:

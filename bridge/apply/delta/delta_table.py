@@ -1,4 +1,4 @@
-"""A Delta table at a path: whether it is there, its columns, its version; made, if it is not there."""
+"""A Delta table at a path: its columns and its version, and how an empty one is created."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
-    """The Delta table's columns; None when nothing lies at the path.
+    """The Delta table's columns; None if nothing is at the path.
 
     Raises:
-        TargetError: What lies there is not a Delta table.
+        TargetError: There is something else than a Delta table.
     """
     try:
         return spark.read.format("delta").load(path).schema
@@ -38,13 +38,13 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
 
 
 def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
-    """As `schema_of`, as a target has them."""
+    """The columns as `Target` has them; None and errors as for `schema_of`."""
     schema = schema_of(spark, path)
     return None if schema is None else target_schema_of(schema)
 
 
 def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
-    """Make an empty Delta table."""
+    """Create an empty Delta table."""
     columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(schema.fieldNames()).items())
     spark.sql(
@@ -54,6 +54,6 @@ def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
 
 
 def table_version(spark: SparkSession, path: str) -> int:
-    """The table's version."""
+    """The table's latest version."""
     number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
     return number

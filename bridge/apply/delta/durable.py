@@ -1,8 +1,8 @@
-"""Makes what Spark has written to a local file system survive a power cut, before anybody is told that it is durable.
+"""Flushes what Spark has written to a local file system, before it is confirmed as durable.
 
-Delta's log store for local files renames a commit into place and leaves the rest to the kernel, which writes it out
-some 30 seconds later. By then the catalog and the slot have long moved on, and both are on disk. Object stores and HDFS
-promise to keep what was put, or closed: nothing is done for them.
+Delta's log store for local files renames a commit into place and does not fsync. The kernel writes the files some 30
+seconds later, when the catalog and the slot have long recorded the batch: a power cut in between would lose it. Object
+stores and HDFS keep what was put or closed, so nothing is done for them.
 """
 
 from __future__ import annotations
@@ -21,36 +21,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _MANY = 200
-"""Files of one call, from which on one syncfs takes less time than an fsync for each."""
+"""With more new files than this, one syncfs takes less time than an fsync of each."""
 
 
 class LocalTables:
-    """Delta tables' files, and which of them are on disk.
+    """Remembers which files of local Delta tables were flushed.
 
-    Delta gives every file a name of its own and never writes to it again (but for the hint `_last_checkpoint`, which
-    readers do without), so that each is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's
-    checksums of all these.
+    Delta never writes to a file again (except the hint `_last_checkpoint`, which readers can do without), so each file
+    is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's checksums of all these.
     """
 
     def __init__(self) -> None:
         self._flushed: dict[Path, frozenset[str]] = {}
 
     def flush(self, paths: Iterable[str]) -> None:
-        """Return when all that was committed to these tables before the call survives a power cut.
+        """Flush all that was committed to these tables before the call, so that it survives a power cut.
 
-        The first time of a table its whole file system is flushed: a process before this one may have left something.
-        So it is for many files at once.
+        A table's whole file system is flushed the first time, because an earlier process may have left files unflushed,
+        and if many files are new.
 
         Args:
-            paths: Delta tables; those that are not on a local file system, or not there, are passed over.
+            paths: Delta tables; those that are not on a local file system, or do not exist, are ignored.
 
         Raises:
-            StateError: The disk does not take it.
+            StateError: The file system reports an error.
         """
         for folder in filter(None, map(local_folder, paths)):
             if not folder.is_dir():
                 continue
-            found = frozenset(_files(folder))  # what comes after this is for the next time
+            found = frozenset(_files(folder))  # files that are written from here on are left to the next call
             flushed = self._flushed.get(folder)
             try:
                 if flushed is None or len(found - flushed) > _MANY:
@@ -67,7 +66,7 @@ class LocalTables:
 
 
 def local_folder(path: str) -> Path | None:
-    """The folder of a table's path; None where that names another file system."""
+    """The folder of a table's path; None if the path is not on a local file system."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -80,7 +79,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _flush(folder: Path, files: Iterable[str]) -> None:
-    """Files below a folder, and the folders that name them: each after what it names."""
+    """Fsync files, then the folders from theirs up to `folder`, the deepest first."""
     parents: set[Path] = set()
     for file in files:
         if _flush_one(file):
@@ -90,7 +89,7 @@ def _flush(folder: Path, files: Iterable[str]) -> None:
 
 
 def _flush_one(path: str) -> bool:
-    """One file or folder; False where it has gone meanwhile, as a temporary one does, or with VACUUM."""
+    """Fsync a file or folder; False if it was removed meanwhile (a temporary file, or VACUUM)."""
     try:
         fsync(path)
     except FileNotFoundError:
@@ -99,7 +98,7 @@ def _flush_one(path: str) -> bool:
 
 
 def _flush_file_system(folder: Path) -> None:
-    """syncfs(2) of the file system that a folder lies on."""
+    """Call syncfs(2) on the file system of a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:

@@ -1,7 +1,7 @@
-"""What a Delta table's history says of a batch: which of its commits the table has, and what came after them.
+"""Reads a Delta table's history: which commits of a batch the table has, and which commits followed them.
 
-A RESTORE takes back all that came after the version it names, whoever made it: what the table has is what that version
-had. So the history is walked from a RESTORE to its version, and what lies in between does not count.
+A RESTORE reverts every commit after the version it names, whoever made it. So the history is walked from a RESTORE to
+that version, and the commits in between do not count.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _LOOKED_AT = 50
-"""How many commits are read at first; twice as many, each time that is not enough."""
+"""How many commits are read at first; the number doubles while that is not enough."""
 
 _KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG"})
-"""Operations after which the rows are the same: nothing is lost when they are taken back too."""
+"""Operations that keep the rows: nothing is lost if they are reverted too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Commit:
 
     Attributes:
         version: The table's version.
-        operation: Delta's name of it.
-        origin: The application id of the batch or copy that it is of; empty for others' commits.
+        operation: Delta's name of the operation.
+        origin: The application id of its batch or copy; empty for other writers' commits.
         end_lsn: That batch's end, as text.
-        restored: The version that a RESTORE brought back; None for others, and where only a time is known.
+        restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
     """
 
     version: int
@@ -44,7 +44,7 @@ class Commit:
 
     @classmethod
     def of(cls, row: Any) -> Commit:
-        """From a row of DESCRIBE HISTORY."""
+        """Make one of a row of DESCRIBE HISTORY."""
         mark = _mark(row.userMetadata)
         restored = (row.operationParameters or {}).get("version") if row.operation == "RESTORE" else None
         return cls(
@@ -58,11 +58,11 @@ class Commit:
 
 @dataclass
 class History:
-    """A table's commits, read back as far as they are asked for.
+    """A table's commits, read back as far as needed.
 
     Attributes:
         path: The Delta table.
-        read: Reads the latest commits, as many as it is given, the latest first.
+        read: Reads the latest commits, given how many; the latest first.
     """
 
     path: str
@@ -72,21 +72,21 @@ class History:
     _complete: bool = False
 
     def first_of(self, app_id: str, end_lsn: Lsn) -> int | None:
-        """The first version that a batch committed; None where the table has nothing of it.
+        """The first version that a batch committed; None if the table has none of its commits.
 
         Raises:
-            TargetError: Others have changed rows after it; or a RESTORE by hand has taken back earlier batches too.
+            TargetError: Another writer changed rows after it; or a RESTORE by hand has reverted earlier batches too.
         """
         family = app_id.rpartition("/")[0]
         first: Commit | None = None
-        later: Commit | None = None  # the first of the commits that would be lost
+        later: Commit | None = None  # the first commit of others that an undo would lose
         waiting: Commit | None = None
         for commit in self._walk(self._latest(), app_id, end_lsn):
             if _is_of(commit, app_id, end_lsn):
                 first, later = commit, waiting or later
                 waiting = None
             elif commit.origin.rpartition("/")[0] == family:
-                break  # of a batch before it, or the copy
+                break  # an earlier batch, or the copy
             elif commit.operation not in _KEEP_ROWS:
                 waiting = commit
         if first is not None and later is not None:
@@ -103,7 +103,7 @@ class History:
         return max(self._commits, default=-1)
 
     def _find(self, version: int) -> Commit | None:
-        """A commit; None where the history does not go back so far."""
+        """A version's commit; None if the history does not go back so far."""
         while version not in self._commits and not self._complete:
             self._more()
         return self._commits.get(version)
@@ -115,7 +115,7 @@ class History:
         self._commits |= found
 
     def _walk(self, version: int, app_id: str = "", end_lsn: Lsn | None = None) -> Iterator[Commit]:
-        """The commits whose work a version has, the latest first; with a batch, each RESTORE is held against it."""
+        """The commits that a version contains, the latest first; with a batch, each RESTORE is checked against it."""
         while (commit := self._find(version)) is not None:
             if commit.restored is None or commit.restored >= version:
                 yield commit
@@ -126,7 +126,7 @@ class History:
                 version = commit.restored
 
     def _check_restored(self, version: int, restored: int, app_id: str, end_lsn: Lsn) -> None:
-        """A batch may be taken back by hand, but no other batch with it."""
+        """Raise if a RESTORE by hand has reverted another batch together with this one."""
         passed = [commit for at in range(restored + 1, version) if (commit := self._find(at)) is not None]
         first = next((commit.version for commit in passed if _is_of(commit, app_id, end_lsn)), None)
         if first is None:
@@ -148,7 +148,7 @@ def _is_of(commit: Commit, app_id: str, end_lsn: Lsn) -> bool:
 
 
 def _mark(user_metadata: str | None) -> dict[str, Any]:
-    """What a commit says of its batch; empty for others' commits."""
+    """The batch that user metadata names; empty for other writers' commits."""
     try:
         document = json.loads(user_metadata or "{}")
     except ValueError:

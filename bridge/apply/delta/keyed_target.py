@@ -28,7 +28,7 @@ class KeyedTarget:
         path: The Delta table.
         columns: The replicated columns.
         key: Positions of the key's columns.
-        overwrite: A row that is in the way is overwritten (`conflict = "apply_remote"`).
+        overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
     """
 
     relation: str
@@ -48,15 +48,15 @@ class KeyedTarget:
         return [self.columns[k].name for k in self.key]
 
     def keys_of(self, rows: DataFrame) -> DataFrame:
-        """The keys of rows of the target, as `t_<k>`."""
+        """The keys of rows of the target, in columns `t_<k>`."""
         return rows.select(*(F.col(quoted(self.columns[k].name)).alias(f"t_{k}") for k in self.key))
 
     def found(self, prefix: str) -> Column:
-        """Whether `t_<k>` is the key in the columns of a prefix."""
+        """The condition that the columns `t_<k>` have the key in the columns `<prefix>_<k>`."""
         return reduce(and_, (F.col(f"t_{k}") == F.col(f"{prefix}_{k}") for k in self.key))
 
     def raising(self, name: str, prefix: str) -> str:
-        """An expression, in the type of the key's first column, that fails with a conflict of the key."""
+        """An expression, of the type of the key's first column, that raises a conflict with the key as its values."""
         columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
         type_ = spark_type(self.columns[self.key[0]].type.arrow).simpleString()
         return f"CAST({raised(name, self.relation, columns)} AS {type_})"

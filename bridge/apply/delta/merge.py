@@ -1,4 +1,4 @@
-"""A MERGE as one commit, and what it did."""
+"""Runs a MERGE, which is one commit, and reads its row counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_RECENT = 100  # commits among which the last MERGE is looked for; others may have written since
+_RECENT = 100  # commits that are searched for the last MERGE: other writers may have committed since
 
 
 @dataclass(frozen=True, slots=True)
 class MergeCounts:
-    """Rows of the target that a MERGE changed."""
+    """Rows of the target that a MERGE has changed."""
 
     updated: int
     deleted: int
@@ -29,12 +29,12 @@ def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) ->
     """Run a MERGE.
 
     Args:
-        source: What is merged.
+        source: The rows to merge.
         path: The Delta table.
-        statement: The statement, from the name of a view of the source.
+        statement: Makes the statement, given the name of a view of `source`.
 
     Returns:
-        What it did; None when Delta left it out, because the table has the batch already.
+        The row counts; None if Delta left the MERGE out, because the table has the batch already.
     """
     view = f"pgbridge_effects_{abs(hash(path)):x}"
     source.createOrReplaceTempView(view)
@@ -48,7 +48,7 @@ def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) ->
 
 
 def before_merge(spark: SparkSession, path: str) -> DataFrame:
-    """The table as it was before its last MERGE."""
+    """The table's rows before its last MERGE."""
     history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
     last: int = history.selectExpr("max(version)").collect()[0][0]
     return spark.read.format("delta").option("versionAsOf", last - 1).load(path)

@@ -1,8 +1,8 @@
 """The Delta table of logical messages, `<warehouse>/pgbridge/messages`: what pg_logical_emit_message wrote.
 
-Messages are appended with the batch they came in, under its stamp, so that each is there exactly once, whether it is
-transactional or not. The table may serve several subscriptions: a batch that is taken back deletes its own rows, by
-subscription and LSN, whatever else was committed meanwhile.
+A batch's messages are appended by one stamped commit, so each message is there exactly once, transactional or not. The
+table may serve several subscriptions: the undo of a batch deletes the batch's own rows, by subscription and LSN, and
+keeps what else was committed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import create_table, schema_of
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
@@ -40,16 +40,16 @@ NAME: Final = "pgbridge.messages"
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
 _AT_ONCE_BYTES = 16 << 20
-_ROW_BYTES = 200  # of a message beside its prefix and content
+_ROW_BYTES = 200  # a message's other columns
 
 _SCHEMA = pa.schema(
     [
         ("subscription", pa.string()),
-        ("lsn", pa.string()),  # of the message, as pg_logical_emit_message returned it
+        ("lsn", pa.string()),  # the message's, as pg_logical_emit_message returned it
         ("position", pa.int64()),  # the same as a number, to sort by
-        ("finish_lsn", pa.string()),  # of the transaction's end; NULL where the message is not transactional
-        ("xid", pa.int64()),  # NULL where the message is not transactional
-        ("committed_at", pa.timestamp("us", "UTC")),  # NULL where the message is not transactional
+        ("finish_lsn", pa.string()),  # the transaction's; NULL if the message is not transactional
+        ("xid", pa.int64()),  # NULL if the message is not transactional
+        ("committed_at", pa.timestamp("us", "UTC")),  # NULL if the message is not transactional
         ("transactional", pa.bool_()),
         ("prefix", pa.string()),
         ("content", pa.binary()),
@@ -58,15 +58,15 @@ _SCHEMA = pa.schema(
 
 
 def path_in(warehouse: str) -> str:
-    """Where a warehouse's messages are."""
+    """The path of a warehouse's table of messages."""
     return table_path(warehouse, NAMESPACE, "messages")
 
 
 def ensure(spark: SparkSession, path: str) -> None:
-    """Make the table if it is not there.
+    """Create the table if it does not exist.
 
     Raises:
-        TargetError: What lies there is another table.
+        TargetError: The table at the path has other columns.
     """
     wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
 
@@ -76,7 +76,7 @@ def ensure(spark: SparkSession, path: str) -> None:
             create_table(spark, path, wanted)
         return found or wanted
 
-    found = in_place(found_or_made, path)
+    found = retry_commit(found_or_made, path)
     if found != wanted:
         raise TargetError(
             f"the Delta table at {path} is not a table of logical messages: its columns are {found.simpleString()}",
@@ -85,7 +85,7 @@ def ensure(spark: SparkSession, path: str) -> None:
 
 
 def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMessage]]) -> pa.Table:
-    """Messages as the table's rows, in order."""
+    """Messages as rows of the table, in order."""
     return pa.Table.from_pylist(
         [
             {
@@ -106,12 +106,12 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
 
 
 def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[_Message]], path: str) -> None:
-    """Add a batch's messages by one commit; of more than memory is to hold, a part at a time goes to Spark.
+    """Append a batch's messages by one commit; more than 16 MiB of them go to Spark in parts.
 
     Args:
         spark: A session.
         subscription: The subscription's name.
-        found: Gives the messages in order, once more at each call.
+        found: Returns the messages in order; may be called again.
         path: The table.
     """
     parts = (as_table(subscription, part) for part in _parts(found()))
@@ -130,7 +130,7 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
 
 
 def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
-    """Messages, so many at a time."""
+    """Divide messages into lists of about 16 MiB."""
     part: list[_Message] = []
     size_bytes = 0
     for transaction, message in found:
@@ -145,7 +145,7 @@ def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The rows of a subscription's batch: of transactions, and messages outside of one, that end in its range.
+    """Selects a batch's rows of one subscription: messages whose transaction, or which themselves, end in its range.
 
     Attributes:
         path: The table.
@@ -161,10 +161,10 @@ class Own:
 
     @property
     def condition(self) -> str:
-        """A condition that holds for them.
+        """The SQL condition.
 
-        A transaction's `finish_lsn` is where its commit record begins, so the first one's may be the batch's start; a
-        message's own LSN is where its record ends, and so is the end of what stands for it in the stream.
+        A transaction's `finish_lsn` is the start of its commit record, so the first one's may equal the batch's start.
+        A non-transactional message's LSN is the end of its record, and so the end of its place in the stream.
         """
         high, low = (f"conv(split_part(finish_lsn, '/', {part}), 16, 10)" for part in (1, 2))
         finish_lsn = f"CAST({high} AS BIGINT) * 4294967296 + CAST({low} AS BIGINT)"
@@ -176,7 +176,7 @@ class Own:
 
 
 def delete(spark: SparkSession, own: Own) -> bool:
-    """Delete a batch's rows; whether the table had some. Without, there is no commit."""
+    """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit."""
     if schema_of(spark, own.path) is None:
         return False
     deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()

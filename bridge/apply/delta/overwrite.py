@@ -1,4 +1,4 @@
-"""Commits that replace all rows of a Delta table: a copy, a TRUNCATE and what came after it."""
+"""Commits that replace all rows of a Delta table: for an initial copy, and for TRUNCATE."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ def overwrite_rows(
     columns_too: bool = False,
     rows_per_file: int | None = None,
 ) -> None:
-    """Replace the table's rows, in one commit; its columns stay, or become those of the rows.
+    """Replace all rows of the table, in one commit.
 
-    `stamp` is for a commit outside of `stamped`. A partition with more than `rows_per_file` becomes several files.
+    Args:
+        rows: The new rows, under the target's column names.
+        path: The Delta table.
+        stamp: The commit's stamp, outside of `stamped`.
+        columns_too: Replace the table's columns by those of the rows; else they stay.
+        rows_per_file: The most rows of a file; None for one file for each partition of `rows`.
     """
     writer = rows.write.format("delta").mode("overwrite")
     if columns_too:
@@ -36,7 +41,7 @@ def overwrite_rows(
 
 
 def truncate_table(spark: SparkSession, path: str) -> None:
-    """Remove the table's rows, in one commit; its columns stay."""
+    """Remove all rows of the table, in one commit; its columns stay."""
     schema = schema_of(spark, path)
     assert schema is not None  # noqa: S101 - a target is a table
     overwrite_rows(spark.createDataFrame([], schema), path)

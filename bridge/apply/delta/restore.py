@@ -1,9 +1,9 @@
-"""Takes back a batch's commits: each table as it was before, with its columns, by Delta's RESTORE.
+"""Reverts a batch's commits: restores each table, with its columns, to the version before the first of them.
 
-What a batch has committed is found in the tables' histories, where every commit names its batch: it does not matter
-whether the answer to a commit came. RESTORE is a commit too; a table that was restored already, by an undo that was cut
-short or by hand, does not have the batch any more. The table of logical messages may serve several subscriptions, and
-is not restored: the batch's own rows are deleted.
+The tables' histories tell what a batch has committed, because each commit's user metadata names its batch; so it does
+not matter whether Spark answered. RESTORE is a commit too: a table that was restored before, by an undo that was cut
+short or by hand, does not have the batch any more. The table of logical messages is not restored, because it may serve
+several subscriptions: the batch's own rows are deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 
 from bridge.apply.delta import messages
 from bridge.apply.delta.append import commit_nothing
-from bridge.apply.delta.commit_retry import in_place
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.history import Commit, History
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
@@ -46,27 +46,27 @@ def take_back(
     """Restore tables to the version before a batch's first commit, where they have one.
 
     Args:
-        spark: The caller's own session: the metadata of the commits is a setting of it.
-        paths: Delta tables; where there is none, there is nothing to take back.
+        spark: The caller's own session: the commits' user metadata is a setting of the session.
+        paths: Delta tables; one that does not exist is ignored.
         app_id: Delta's application id of the batch.
         end_lsn: The batch's end.
         taken_back: Called after each restored table.
         own_messages: The batch's rows in the table of logical messages, if it may have some there.
-        fence: The batch is of a process that was killed, or of a try whose answer did not come: Spark may still be at
-            a commit. Keep it out, by an empty commit under the batch's stamp: Delta refuses one that began before.
-        log: Where it is logged that others' commits came in the way.
+        fence: The batch is of a process that was killed, or of an attempt that Spark did not answer: Spark may still
+            be committing. An empty commit with the batch's stamp keeps such a commit out: Delta refuses it.
+        log: Where concurrent commits are logged.
 
     Raises:
-        TargetBusy: Others' commits came in the way of all tries; the undo has to be called again.
-        TargetError: Somebody has changed rows after the batch's commit, which would be lost; or has restored a table
-            to where earlier batches are lost.
+        TargetBusy: Concurrent commits made every attempt fail; the undo has to be called again.
+        TargetError: Another writer has changed rows after the batch's commit, which would be lost; or has restored a
+            table to before earlier batches.
     """
     mark = {"pgbridge": {"origin": app_id, "end_lsn": str(end_lsn), "undone": True}}
     stamp = CommitStamp(app_id, end_lsn, end_lsn)
 
     def keep_out(path: str) -> None:
         if fence and (schema := schema_of(spark, path)) is not None:
-            in_place(lambda: commit_nothing(spark, path, schema, stamp), path, log)
+            retry_commit(lambda: commit_nothing(spark, path, schema, stamp), path, log)
 
     def restore(path: str) -> None:
         version = History(path, lambda latest: _commits(spark, path, latest)).first_of(app_id, end_lsn)
@@ -80,7 +80,7 @@ def take_back(
 
     def part(path: str, what: Callable[[], None]) -> None:
         keep_out(path)
-        in_place(what, path, log)
+        retry_commit(what, path, log)
 
     spark.conf.set(USER_METADATA, json.dumps(mark))
     try:
@@ -95,7 +95,7 @@ def take_back(
 
 
 def _commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
-    """A table's latest commits, the latest first; none where there is no table."""
+    """A table's latest commits, the latest first; none if there is no table."""
     try:
         rows = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {latest}").collect()
     except AnalysisException:

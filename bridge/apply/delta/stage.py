@@ -1,4 +1,4 @@
-"""Holds the changes of a large batch in Spark, so that Python never has all of them."""
+"""Hands changes to Spark: an Arrow table as a DataFrame, and a large batch's parts ahead of its end."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class SparkStage:
-    """Puts changes on the executors' disks, by checkpoints without lineage: nothing is left of them in the driver.
+    """Keeps changes on the executors' disks, as local checkpoints, so that Python never holds a whole large batch.
 
-    A checkpoint that is lost with its executor fails the batch, which is then formed again; Spark removes those
-    that nobody refers to.
+    If an executor is lost with its checkpoints, the batch fails and is formed again. Spark removes a checkpoint when
+    its DataFrame is garbage.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def put(self, table: pa.Table) -> DataFrame:
-        """A DataFrame of the table's rows that does not need the table any more."""
+        """Checkpoint the table's rows; the DataFrame does not refer to the table."""
         return as_frame(self._spark, table).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
     def union(self, pieces: Sequence[tuple[DataFrame, list[Renaming]]]) -> DataFrame:
-        """One DataFrame of pieces of changes, each with its columns renamed."""
+        """Concatenate pieces of changes, after renaming the columns of each."""
         names = list(dict.fromkeys(renaming.name for _, renamings in pieces for renaming in renamings))
         frames = [frame.select(*map(_column, renamings)) for frame, renamings in pieces]
         together = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -61,14 +61,14 @@ def _column(renaming: Renaming) -> Column:
 
 
 def constant(value: pa.Scalar | None, type_: DataType) -> Column:
-    """One value, or NULL, for all rows."""
+    """A column of one value, or of NULL."""
     found = None if value is None else value.as_py()
     if isinstance(found, dt.datetime):
-        found = found.isoformat(" ")  # as a value, PySpark would go by the clock of the machine
+        found = found.isoformat(" ")  # a datetime would be converted by the machine's time zone
     return F.lit(found).cast(type_)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table as a DataFrame, with the schema spelled out: inferred, timestamps would lose their kind."""
+    """Make a DataFrame, with an explicit schema: an inferred one does not tell the two kinds of timestamps apart."""
     schema = spark_schema([(field.name, field.type) for field in table.schema])
     return spark.createDataFrame(table, schema)

@@ -20,7 +20,7 @@ _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 TABLES_AT_ONCE = 4
-"""Commits under way at once: most of a small one is waiting for Spark's scheduler and the storage."""
+"""Tables that are committed to in parallel: a small commit mostly waits for Spark's scheduler and the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,13 @@ class CommitStamp:
     Attributes:
         txn_app_id: Delta's application id: server, subscription, incarnation and epoch.
         start_lsn: The batch's start.
-        end_lsn: The batch's end; Delta's transaction version. A commit with a version that the table already
-            has for the application id is left out by Delta.
-        alters: The commits change the table's columns for the batch: they carry its mark, by which they are taken
-            back with it, and have an application id of their own.
-        part: Others of the same tables follow, which have the batch's version; None for those. Versions rise from
-            start to end: with the last one there, Delta leaves all of them out.
+        end_lsn: The batch's end; Delta's transaction version. Delta leaves a commit out if the table has its version,
+            or a higher one, of the application id.
+        alters: The commits change the table's columns for the batch. They have an application id of their own, and the
+            batch's user metadata, by which an undo finds them.
+        part: The number of a commit that further commits of the batch to the same table follow; None for the last one,
+            which has the batch's end as its version. Versions rise from the batch's start to its end, so a table that
+            has the last one leaves all of them out.
     """
 
     txn_app_id: str
@@ -51,19 +52,19 @@ class CommitStamp:
 
     @property
     def txn_app_id_in_delta(self) -> str:
-        """The application id as Delta gets it."""
+        """Delta's application id."""
         return f"{self.txn_app_id}/alter" if self.alters else self.txn_app_id
 
     @property
     def user_metadata(self) -> str:
-        """The stamp for people, in `DESCRIBE HISTORY`'s userMetadata."""
+        """The batch as JSON, for DESCRIBE HISTORY's userMetadata; an undo finds a batch's commits by it."""
         origin = {"origin": self.txn_app_id, "start_lsn": str(self.start_lsn), "end_lsn": str(self.end_lsn)}
         return json.dumps({"pgbridge": origin})
 
 
 @contextmanager
 def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
-    """Stamp every commit that the session makes within, from any thread. The session must be the caller's own."""
+    """Stamp every commit that the session makes within, in any thread: no other batch may use the session."""
     settings = {
         _TXN_APP_ID: stamp.txn_app_id_in_delta,
         _TXN_VERSION: str(stamp.txn_version),
@@ -79,7 +80,7 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
 
 
 def with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
-    """A commit outside of `stamped`, which carries its stamp as options."""
+    """Stamp a single commit, outside of `stamped`, by options of its writer."""
     return writer.options(
         txnAppId=stamp.txn_app_id_in_delta, txnVersion=stamp.txn_version, userMetadata=stamp.user_metadata
     )

@@ -1,4 +1,4 @@
-"""What another writer's commit came in the way of is committed all the same, once; nothing else is tried again."""
+"""A commit that a concurrent one made fail is committed all the same, once; no other error is retried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.commit_retry import came_in_the_way, in_place
+from bridge.apply.delta.commit_retry import is_concurrent_modification, retry_commit
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
@@ -77,12 +77,12 @@ class Java:
         return Java(*self.names[1:]) if self.names[1:] else None
 
 
-def test_what_came_in_the_way():
+def test_concurrent_modifications_are_recognized():
     """By class, by condition, or by the Java exception that Spark has put into another; nothing else."""
-    assert all(came_in_the_way(exception("no")) for exception in EXCEPTIONS)
+    assert all(is_concurrent_modification(exception("no")) for exception in EXCEPTIONS)
     for condition in ("DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"):
-        assert came_in_the_way(OfCondition(condition))
-    assert came_in_the_way(JavaError("SparkException", "ConcurrentDeleteReadException", "IOException"))
+        assert is_concurrent_modification(OfCondition(condition))
+    assert is_concurrent_modification(JavaError("SparkException", "ConcurrentDeleteReadException", "IOException"))
     others: list[Exception] = [
         OfCondition("DELTA_TABLE_NOT_FOUND"),
         OfCondition(None),
@@ -91,7 +91,7 @@ def test_what_came_in_the_way():
         AnalysisException("DELTA_CONCURRENT_APPEND"),
         ValueError("DELTA_CONCURRENT_APPEND"),
     ]
-    assert not any(map(came_in_the_way, others))
+    assert not any(map(is_concurrent_modification, others))
 
 
 def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
@@ -106,18 +106,18 @@ def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
         return "done"
 
     with capture_logs() as logs:
-        assert in_place(commit, "/lake/t") == "done"
+        assert retry_commit(commit, "/lake/t") == "done"
     assert [entry["attempt"] for entry in logs] == list(range(1, 10))
     assert {(entry["path"], entry["error"]) for entry in logs} == {("/lake/t", "[DELTA_CONCURRENT_APPEND] files")}
     errors += [base.ConcurrentAppendException("[DELTA_CONCURRENT_APPEND] files")] * 11
     tried.clear()
     with pytest.raises(TargetBusy, match=r"10 attempts to commit failed .*: \[DELTA_CONCURRENT_APPEND\] files"):
-        in_place(commit, "/lake/t")
+        retry_commit(commit, "/lake/t")
     assert len(tried) == 10
     tried.clear()
     errors[:] = [ValueError("other")]
     with pytest.raises(ValueError, match="other"):
-        in_place(commit, "/lake/t")
+        retry_commit(commit, "/lake/t")
     assert len(tried) == 1
 
 
