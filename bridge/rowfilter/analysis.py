@@ -1,7 +1,7 @@
-"""The text's meaning: types, conversions and the operators and functions that PostgreSQL would call.
+"""From the parse tree to a typed expression: the conversions, operators and functions that PostgreSQL would call.
 
-After parse_expr.c and parse_coerce.c; what `check_simple_rowfilter_expr_walker` of publicationcmds.c does not let
-into a row filter is refused in its words, the rest with the reason why it is not translated.
+The rules are those of parse_expr.c and parse_coerce.c. What `check_simple_rowfilter_expr_walker` (publicationcmds.c)
+does not allow in a row filter is refused in PostgreSQL's words; what is not translated is refused with the reason.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _INT8: Final = 2**63
 
 
 class Analysis:
-    """Types expressions over the columns of one table.
+    """The analysis of row filters of one table.
 
     Args:
-        columns: By name.
-        table: Its schema and name, which may stand before a column's; "" where they must not.
+        columns: The table's columns by name.
+        table: The table's schema and name, with which a column's name may be qualified; empty if it may not.
         default: The database's collation.
         encoding: The database's encoding.
     """
@@ -65,10 +65,10 @@ class Analysis:
         self._default, self._encoding = default, encoding
 
     def condition(self, node: syntax.Node) -> Typed:
-        """An expression that is the whole filter.
+        """Type the expression that is the whole filter.
 
         Raises:
-            Refused: It cannot be one; with the place.
+            Refused: The expression cannot be a row filter, or is not translated; with the place.
         """
         typed = self._typed(node)
         if typed.type not in {_BOOLEAN, UNKNOWN}:
@@ -89,7 +89,7 @@ class Analysis:
 
     @_dispatch.register
     def _(self, node: syntax.Row) -> Typed:
-        raise Refused("a row of values is translated where it is compared with another row", node.at)
+        raise Refused("a row of values is translated only where it is compared with another row", node.at)
 
     # leaves
 
@@ -153,13 +153,13 @@ class Analysis:
         return coerced(node, target, at, contexts=contexts, default=self._default, encoding=self._encoding)
 
     def _alike(self, nodes: Sequence[syntax.Node], what: str, at: int) -> tuple[Typed, ...]:
-        """Values brought to their common type."""
+        """Type values and convert them to their common type."""
         return to_common([self._typed(node) for node in nodes], what, at, self._default, self._encoding)
 
     def _same(
         self, result: tuple[Typed, ...], apply: Callable[..., Column], at: int, arguments: tuple[Typed, ...]
     ) -> Typed:
-        """An expression whose value is one of `result`."""
+        """An expression whose value is the value of one of `result`."""
         first = result[0]
         if first.type == "jsonb":
             raise Refused("choosing between values of type jsonb is not translated", at)
@@ -202,7 +202,7 @@ class Analysis:
         return signature
 
     def _passed(self, signature: Signature, arguments: tuple[Typed, ...], at: int) -> tuple[Typed, ...]:
-        """The arguments as the signature's types."""
+        """Convert the arguments to the types of the signature."""
         known = next((one.type for one in arguments if one.type != UNKNOWN), UNKNOWN)
         passed = []
         for declared, argument in zip(signature.arguments, arguments, strict=True):
@@ -238,7 +238,7 @@ class Analysis:
         return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
 
     def _known(self, node: syntax.Node) -> Typed:
-        """A value of whatever type; what could be any is text."""
+        """Type an expression of any type; a literal of unknown type becomes text."""
         typed = self._typed(node)
         return self._coerced(typed, "text", node.at) if typed.type == UNKNOWN else typed
 
@@ -257,7 +257,7 @@ class Analysis:
 
     @_dispatch.register
     def _(self, node: syntax.In) -> Typed:
-        """`transformAExprIn`: literals go into an array of the common type, the rest is compared one by one."""
+        """`transformAExprIn`: constants are converted to their common type, other items are compared one by one."""
         if isinstance(node.argument, syntax.Row):
             return row_comparisons.within(node, self._operate_nodes)
         left = self._typed(node.argument)
@@ -340,7 +340,7 @@ class Analysis:
                     operand = self._coerced(operand, "text", node.at)
                 conditions.append(self._operate("=", (operand, self._typed(condition)), condition.at))
         default = node.default or syntax.Literal(node.at, "null", "null")
-        # the order in which select_common_type is asked: the default first
+        # select_common_type looks at the default first
         results = self._alike([default, *(result for _, result in node.branches)], "CASE", node.at)
         count = len(conditions)
 
@@ -376,7 +376,7 @@ class Analysis:
         return translations.function(node.name, signature, passed, node.at, self._encoding)
 
     def _choice(self, node: syntax.Call) -> Typed:
-        """COALESCE; GREATEST and LEAST, which leave NULL out."""
+        """COALESCE, GREATEST and LEAST; the latter two ignore NULL."""
         arguments = self._alike(node.arguments, node.name.upper(), node.at)
         if not arguments:
             raise Refused("syntax error", node.at)

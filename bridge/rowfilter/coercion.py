@@ -1,4 +1,4 @@
-"""Values as values of other types, by the rules of parse_coerce.c."""
+"""Implicit and explicit conversions between types, by the rules of parse_coerce.c."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def coerced(
     default: Collation = DATABASE_DEFAULT,
     encoding: Encoding = UTF8,
 ) -> Typed:
-    """A value as one of another type (`coerce_type`).
+    """Convert a value to another type (`coerce_type`).
 
     Args:
-        node: The value; a literal of unknown type is read as one of the target.
-        target: PostgreSQL's name of the type.
-        at: The place of the conversion.
-        contexts: What a cast must be allowed in: i implicitly, e only where it is written.
-        default: The database's collation, a literal's.
-        encoding: The database's encoding, a literal's.
+        node: The value; a literal of unknown type is read as a literal of the target type.
+        target: The type's name in pg_type.
+        at: The place of the conversion in the text.
+        contexts: The contexts of pg_cast that are allowed: i implicit, a assignment, e explicit.
+        default: The database's collation, which literals have.
+        encoding: The database's encoding.
 
     Raises:
-        Refused: PostgreSQL has no such cast, or does not let it into a row filter, or it is not translated.
+        Refused: PostgreSQL has no such cast, does not allow it in a row filter, or it is not translated.
     """
     if node.type == target:
         return node
@@ -55,7 +55,7 @@ def coerced(
     if cast is None or cast.method == "i":
         raise Refused(ONLY_SIMPLE, at)
     if cast.context not in contexts:
-        raise Refused(f"type {shown(node.type)} is not {shown(target)}, nor made one without a cast", at)
+        raise Refused(f"there is no implicit cast from type {shown(node.type)} to {shown(target)}", at)
     if not cast.immutable:
         raise Refused(MUTABLE_FUNCTIONS, at)
     if cast.method == "b":
@@ -66,10 +66,17 @@ def coerced(
 def to_common(
     nodes: Sequence[Typed], what: str, at: int, default: Collation, encoding: Encoding = UTF8
 ) -> tuple[Typed, ...]:
-    """Values brought to their common type.
+    """Convert values to their common type.
+
+    Args:
+        nodes: The values.
+        what: The construct that they are part of, for the message: CASE, ARRAY.
+        at: The place of the construct in the text.
+        default: The database's collation.
+        encoding: The database's encoding.
 
     Raises:
-        Refused: They have none.
+        Refused: There is no common type, or a conversion to it is refused.
     """
     common = common_type([node.type for node in nodes])
     if common is None:

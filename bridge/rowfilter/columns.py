@@ -1,4 +1,4 @@
-"""A table's columns, as a row filter sees them."""
+"""The columns of a table that a row filter can name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FilterColumn:
-    """A column that a row filter may name.
+    """A column that a row filter can name.
 
     Attributes:
-        type: As `protocol.values.types.resolve` has it, with the declared type's oid.
-        collation: Of a column of text; None stands for the database's, of which nothing is known.
+        type: The type that `protocol.values.types.resolve` returns, with the OID of the declared type.
+        collation: The collation of a column of text; None for the database's default.
     """
 
     type: ColumnType
@@ -29,10 +29,10 @@ class FilterColumn:
 
 
 def reference(name: str, column: FilterColumn, default: Collation, at: int) -> ColumnReference:
-    """A column where it is named in a filter.
+    """The typed expression for a column that a filter names.
 
     Raises:
-        Refused: Its type, or its collation, does not come with PostgreSQL.
+        Refused: The column's type or collation is user-defined.
     """
     info = BUILTIN.get(column.type.oid)
     if info is None:

@@ -1,6 +1,7 @@
-"""Which operator or function is meant: the rules of parse_oper.c, parse_func.c and parse_coerce.c.
+"""Which operator or function a name means: the rules of parse_oper.c, parse_func.c and parse_coerce.c.
 
-The candidates are all that come with PostgreSQL, translated or not: a choice among less would be another.
+The candidates are all built-in signatures of the name, also those that are not translated: with fewer candidates the
+choice could be another one.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ POLYMORPHIC: Final = _ANY | _ANY_ARRAY | {
 
 
 def is_array(type_: str) -> bool:
-    """Whether a type's name is that of an array."""
+    """Whether this is the name of an array type."""
     return type_.startswith("_")
 
 
 def castable(source: str, target: str, *, contexts: str = "i") -> bool:
-    """Whether a value of one type becomes one of the other, in such a context (`find_coercion_pathway`)."""
+    """Whether pg_cast has a cast from one type to another in one of these contexts (`find_coercion_pathway`)."""
     if source == target:
         return True
     if is_array(source) and is_array(target):
@@ -37,7 +38,7 @@ def castable(source: str, target: str, *, contexts: str = "i") -> bool:
 
 
 def accepts(declared: Sequence[str], given: Sequence[str]) -> bool:
-    """Whether arguments of the given types can stand for the declared (`can_coerce_type`)."""
+    """Whether arguments of the given types can be passed as the declared types (`can_coerce_type`)."""
     return len(declared) == len(given) and all(map(_accepts, declared, given)) and _consistent(declared, given)
 
 
@@ -49,7 +50,7 @@ def _accepts(declared: str, given: str) -> bool:
     if declared in {"anynonarray", "anycompatiblenonarray"}:
         return not is_array(given)
     if declared in POLYMORPHIC:
-        # no enum can be used in a row filter; ranges are not translated
+        # a row filter cannot use enums; ranges are not translated
         return CATEGORY.get(given) == "R" and "range" in declared and "multi" not in declared
     return castable(given, declared)
 
@@ -62,12 +63,12 @@ def _consistent(declared: Sequence[str], given: Sequence[str]) -> bool:
 
 
 def choose(candidates: Sequence[Signature], given: Sequence[str], *, binary: bool = False) -> Signature | None:
-    """The one candidate that is meant; None if there is none, or no best one.
+    """The candidate that PostgreSQL chooses; None if no candidate fits, or none fits best.
 
     Args:
-        candidates: All that have the name.
-        given: The arguments' types.
-        binary: They are operators with two arguments: a literal is first tried as of the other one's type.
+        candidates: All signatures of the name.
+        given: The types of the arguments.
+        binary: Whether the name is a binary operator: a literal is first assumed to have the other operand's type.
     """
     exact = tuple(given)
     if binary and UNKNOWN in exact:
@@ -122,7 +123,7 @@ def category(type_: str) -> str:
 
 
 def _by_category(candidates: list[Signature], open_: list[int]) -> list[Signature]:
-    """Keep those that take literals of the category that all agree on, or of strings if one takes these."""
+    """Keep the candidates that take literals as the preferred category: strings, or the one that all agree on."""
     wanted: dict[int, tuple[str, bool]] = {}
     for i in open_:
         kinds = [(category(one.arguments[i]), one.arguments[i] in PREFERRED) for one in candidates]
@@ -143,7 +144,7 @@ def _by_category(candidates: list[Signature], open_: list[int]) -> list[Signatur
 
 
 def common_type(types: Sequence[str]) -> str | None:
-    """The type that CASE, COALESCE, IN and the like give their parts (`select_common_type`); None if there is none."""
+    """The common type of the parts of CASE, COALESCE, IN and the like (`select_common_type`); None without one."""
     if len(set(types)) == 1 and types[0] != UNKNOWN:
         return types[0]
     chosen = UNKNOWN

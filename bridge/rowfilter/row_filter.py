@@ -1,7 +1,8 @@
 """A publication's row filter as a Spark column whose verdict is PostgreSQL's for every row.
 
-The text is read by PostgreSQL's grammar (`parser`), typed by its rules (`analysis`) and computed by Spark, node by
-node. What PostgreSQL does not take, and what cannot be had exactly, is refused before any row is seen.
+The text is parsed by PostgreSQL's grammar (`sqltext.parser`), typed by its rules (`analysis`) and translated to Spark
+node by node (`functions`). A filter that PostgreSQL would refuse, or that Spark cannot compute exactly, is refused
+before the first row is seen.
 """
 
 from __future__ import annotations
@@ -36,12 +37,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A row filter that can be computed.
+    """A translated row filter.
 
     Attributes:
-        expression: Its text.
-        columns: Names of the columns that it depends on.
-        typed: Its typed expression.
+        expression: The filter's text.
+        columns: Names of the columns that the filter depends on.
     """
 
     expression: str
@@ -49,13 +49,13 @@ class RowFilter:
     typed: Typed
 
     def to_spark(self, resolve: Resolver) -> Column:
-        """The verdict: a row matches where it is true; NULL is no match, which is left to the caller.
+        """The verdict on each row: true if the row matches, false or NULL if it does not.
 
-        Where PostgreSQL raises an error for a row (overflow, division by zero), computing this does.
+        Computing it raises an error for a row for which PostgreSQL would (overflow, division by zero).
 
         Args:
-            resolve: The Spark column that holds a column's values, as the decoder makes them. The session must be
-                in ANSI mode and UTC, as `bridge.session` makes it.
+            resolve: Returns the Spark column that has the values of the named column, as the decoder makes them. The
+                session must be in ANSI mode and UTC, as `bridge.session` makes it.
         """
         return self.typed.to_spark(resolve)
 
@@ -68,17 +68,17 @@ def translate(
     default_collation: Collation = DATABASE_DEFAULT,
     encoding: str = "UTF8",
 ) -> RowFilter:
-    """Read a row filter, as it is written in CREATE PUBLICATION or shown by pg_get_expr.
+    """Translate a row filter, as written in CREATE PUBLICATION or returned by pg_get_expr.
 
     Args:
-        expression: The text between the parentheses of WHERE; with them, too.
+        expression: The text of WHERE, with or without its parentheses.
         columns: The table's columns by name.
-        table: Its schema and name, which may be put before a column's name.
-        default_collation: The database's, if more is known of it than that it is deterministic.
-        encoding: The database's, in which the server compares and counts text.
+        table: The table's schema and name, with which a column's name may be qualified.
+        default_collation: The database's collation, if more is known about it than that it is deterministic.
+        encoding: The database's encoding, in which the server compares and counts text.
 
     Raises:
-        RowFilterError: PostgreSQL would refuse it, or it cannot be computed exactly.
+        RowFilterError: PostgreSQL would refuse the filter, or Spark cannot compute it exactly.
     """
     try:
         typed = Analysis(columns, table, default_collation, encoding_of(encoding)).condition(parse(expression))

@@ -1,1 +1,1 @@
-"""SQL text to tokens (scan.l), and an expression to its raw parse tree (gram.y)."""
+"""From SQL text to tokens (scan.l), and from an expression to its raw parse tree (gram.y)."""

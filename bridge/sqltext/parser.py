@@ -1,8 +1,7 @@
-"""Tokens -> the expression they mean, by the grammar of PostgreSQL's gram.y (`a_expr`, `c_expr`).
+"""From the text of an expression to its parse tree, by the grammar of PostgreSQL's gram.y (`a_expr`, `c_expr`).
 
-Operators bind as gram.y's table of precedence says. A general SQL parser will not do: it takes what PostgreSQL
-refuses (`a < b < c`), binds some operators otherwise, and has lost places, subscripts' base and types' names
-when it is done.
+Operators have the precedence of gram.y. A general SQL parser will not do: it accepts what PostgreSQL refuses
+(`a < b < c`), gives some operators another precedence, and loses places and the names of types.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_
 from bridge.sqltext.token_reader import TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
-"""How strongly operators bind, the weakest first."""
+"""The precedence of operators, the lowest first."""
 
 _COMPARISONS: Final = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _NOT_ASSOCIATIVE: Final = frozenset({IS, COMPARISON, MATCH})
@@ -26,6 +25,7 @@ _SQL_VALUES: Final = frozenset(
         "current_user", "localtime", "localtimestamp", "session_user", "system_user", "user",
     }
 )  # fmt: skip
+_NOT_TRANSLATED: Final = {"at": "AT TIME ZONE", "operator": "OPERATOR"}
 _MATCHES: Final = {"like": "~~", "ilike": "~~*"}
 _MAX_DEPTH: Final = 60
 _BYTE_ESCAPE: Final = "what an escape beyond ASCII means depends on the encoding; write the character or \\u…"
@@ -33,10 +33,10 @@ _NEW_NUMBER: Final = "before version 16, PostgreSQL reads this number differentl
 
 
 def parse(text: str) -> syntax.Node:
-    """The expression that is all of the text.
+    """Parse a text that is one expression.
 
     Raises:
-        Refused: It is none, or one that is not taken; with the place.
+        Refused: PostgreSQL would refuse the text, or it is not translated; with the place.
     """
     parser = _Parser(tokens(text))
     node = parser.expression(OR)
@@ -52,12 +52,12 @@ class _Parser(TokenReader):
     # operators
 
     def expression(self, least: int) -> syntax.Node:
-        """The longest expression whose operators bind at least as strongly as `least`."""
+        """Parse the longest expression whose operators have at least the precedence `least`."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise Refused("the expression is nested too deeply", self.token.start)
         left = self._prefix()
-        closed = 0  # the level of an operator that cannot be followed by another of its level
+        closed = 0  # the precedence of the last operator if it is not associative
         while level := self._level():
             if level < least:
                 break
@@ -70,7 +70,7 @@ class _Parser(TokenReader):
         return left
 
     def _level(self) -> int:
-        """How strongly the operator here binds; 0 if there is none."""
+        """The precedence of the next token as an infix operator; 0 if it is not one."""
         token = self.token
         if token.kind is Kind.OPERATOR:
             return _level_of(token.value)
@@ -104,7 +104,7 @@ class _Parser(TokenReader):
     def _infix(  # noqa: C901, PLR0911 - a line for each kind
         self, left: syntax.Node, level: int
     ) -> tuple[syntax.Node, int]:
-        """The operator here with its left side -> the whole, and the level that is closed by it."""
+        """Parse an operator and what follows it; also return its precedence if it is not associative, else 0."""
         token = self.advance()
         if level == CAST:
             if token.value == "::":
@@ -126,8 +126,8 @@ class _Parser(TokenReader):
             if len(name) > 1 and name[:-1] != ("pg_catalog",):
                 raise Refused(USER_DEFINED_COLLATIONS, token.start)
             return syntax.Collate(token.start, left, name[-1]), 0
-        if token.value in {"at", "operator", "overlaps"}:
-            raise Refused(f"{token.value.upper()} is not translated", token.start)
+        if token.value in _NOT_TRANSLATED:
+            raise Refused(f"{_NOT_TRANSLATED[token.value]} is not translated", token.start)
         return self._match(left, token)
 
     def _is(self, left: syntax.Node, token: Token) -> tuple[syntax.Node, int]:
@@ -163,7 +163,7 @@ class _Parser(TokenReader):
         symmetric = self.take_word("symmetric")
         if not symmetric:
             self.take_word("asymmetric")
-        # The grammar has a b_expr here, which is rarely more than this; a comparison is refused by the next line.
+        # the grammar has a b_expr here, which may be a comparison, too; the next line refuses that
         low = self.expression(OTHER)
         self.expect_word("and")
         high = self.expression(MATCH + 1)
@@ -185,7 +185,7 @@ class _Parser(TokenReader):
         self.expect_symbol(")")
         return syntax.Quantified(operator.start, operator.value, left, right, every)
 
-    # what operators connect
+    # operands
 
     def _primary(self) -> syntax.Node:
         token = self.token
@@ -246,7 +246,7 @@ class _Parser(TokenReader):
         return self._typed_literal() or self._name()
 
     def _typed_literal(self) -> syntax.Node | None:
-        """`type 'literal'`, or None if something else stands here."""
+        """Parse `type 'literal'`; None if the next tokens are something else."""
         before = self._next
         try:
             type_ = self.type(before_literal=True)
@@ -315,7 +315,7 @@ class _Parser(TokenReader):
             raise self.error()
         return syntax.Case(at, operand, tuple(branches), default)
 
-    # calls with a syntax of their own; each stands behind its opening parenthesis and leaves the closing one
+    # calls with a syntax of their own, from behind the opening parenthesis to before the closing one
 
     def _call_cast(self, at: int) -> syntax.Node:
         argument = self.expression(OR)

@@ -1,4 +1,4 @@
-"""A row filter that is not taken: with the expression, the place in it and the reason."""
+"""Refusals of SQL text, with the reason and the place, and PostgreSQL's reasons to refuse a row filter."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SHOWN: Final = 110
 
 
 class Refused(Exception):
-    """Something in the expression cannot be had.
+    """PostgreSQL would refuse a part of the text, or pgbridge does not translate it.
 
     Attributes:
-        reason: Why.
-        at: Where, as an index into the expression; None where only the caller knows.
+        reason: Why it is refused.
+        at: The index of the place in the text; None if only the caller knows it.
     """
 
     def __init__(self, reason: str, at: int | None = None) -> None:
@@ -42,11 +42,11 @@ class Refused(Exception):
 
 
 class RowFilterError(ConfigError):
-    """A row filter that PostgreSQL would not take, or that cannot be evaluated exactly as PostgreSQL does.
+    """A row filter that PostgreSQL would refuse, or that cannot be computed exactly as PostgreSQL does.
 
     Attributes:
         expression: The filter's text.
-        at: Index of the place in it.
+        at: The index of the place in the text.
         reason: Why it is refused.
     """
 
@@ -58,7 +58,7 @@ class RowFilterError(ConfigError):
 
 
 def _pointed(expression: str, at: int) -> str:
-    """The line of the expression that the place is in, with a caret below the place."""
+    """The expression's line with the place, and a caret below the place."""
     at = min(max(at, 0), len(expression))
     start = expression.rfind("\n", 0, at) + 1
     end = expression.find("\n", at)

@@ -1,6 +1,6 @@
-"""What a row filter's text says, before any type is known: nodes in the sense of PostgreSQL's raw parse tree.
+"""The nodes of an expression's raw parse tree, in which names and types have not been looked up.
 
-Each node's `at` is an index into the text: the place that a message about it points to.
+The `at` of a node is the index in the text that a message about the node points to.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Any expression."""
+    """An expression."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Literal(Node):
-    """A literal; `kind` is string, integer, decimal, boolean or null, `text` its value as written."""
+    """A literal: its `kind` is string, integer, decimal, boolean or null, its `text` the value as a token has it."""
 
     kind: str
     text: str
@@ -25,14 +25,14 @@ class Literal(Node):
 
 @dataclass(frozen=True, slots=True)
 class ColumnName(Node):
-    """A name, qualified or not."""
+    """A column's name, qualified or not."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A type as written: PostgreSQL's internal name, its modifiers, and whether an array of it is meant."""
+    """A type: its name in pg_type, its modifiers, and whether an array of it is meant."""
 
     at: int
     name: str
@@ -76,7 +76,7 @@ class Quantified(Node):
 
 @dataclass(frozen=True, slots=True)
 class BooleanOperator(Node):
-    """AND and OR of two, NOT of one argument."""
+    """AND or OR of two arguments, NOT of one."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -111,7 +111,7 @@ class In(Node):
 
 @dataclass(frozen=True, slots=True)
 class Case(Node):
-    """CASE, with an operand or without; `default` may be absent."""
+    """CASE, with or without an operand and ELSE."""
 
     operand: Node | None
     branches: tuple[tuple[Node, Node], ...]
@@ -120,7 +120,7 @@ class Case(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """A function, or what looks like one: COALESCE, NULLIF, GREATEST and LEAST are not pg_proc's."""
+    """A function call, or an expression in its form: COALESCE, NULLIF, GREATEST or LEAST."""
 
     name: str
     arguments: tuple[Node, ...]

@@ -34,7 +34,9 @@ def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
     result = signature.result
     if result == "numeric":
         if name in {"/", "^"}:
-            raise Refused(f"the operator {name} on numeric values is not translated: its scale depends on them", at)
+            raise Refused(
+                f"the operator {name} on numeric values is not translated: the scale of its result depends on them", at
+            )
         return numeric.arithmetic(name, arguments, at)
     if result in INTEGERS and set(signature.arguments) <= INTEGERS and name in _INTEGERS:
         return Typed(result, at, _typed(_INTEGERS[name], SPARK_TYPES[result]), arguments)

@@ -41,7 +41,9 @@ def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...]
     """A date or a timestamp plus or minus a literal interval; without a time zone, each day has 24 hours."""
     moment, interval = arguments if signature.arguments[1] == "interval" else arguments[::-1]
     if not isinstance(interval, Constant) or (interval.value is not None and interval.value.months):
-        raise Refused("adding intervals is translated for literals of days, hours, minutes and seconds", interval.at)
+        raise Refused(
+            "adding intervals is translated only for literals of days, hours, minutes and seconds", interval.at
+        )
     usecs = None
     if interval.value is not None:
         usecs = str((interval.value.days * 86_400_000_000 + interval.value.usecs) * (1 if name == "+" else -1))
@@ -59,7 +61,7 @@ def infinite(type_: str, value: Column) -> Column:
 
 def finite(type_: str, value: Column) -> Column:
     """The date or timestamp; an error if it is an infinity, whose arithmetic is not translated."""
-    reason = f"arithmetic with the infinity of type {type_} is not translated"
+    reason = f"arithmetic with the {type_} infinity is not translated"
     return F.when(infinite(type_, value), failure(reason)).otherwise(value)
 
 

@@ -119,7 +119,7 @@ def _restored(value: Column) -> Column:
     spaced = F.regexp_replace(strings, F.lit(_PUNCTUATION), F.lit("$1$2 "))
     # PostgreSQL writes the codes of control characters in lower case
     foreign = value.rlike(r"\\u00[01][A-F]")
-    return F.when(foreign, failure("a control character within a nested jsonb value")).otherwise(spaced)
+    return F.when(foreign, failure("a nested jsonb value with a control character is not translated")).otherwise(spaced)
 
 
 def _exist(value: Column, keys: list[str], *, every: bool) -> Column:

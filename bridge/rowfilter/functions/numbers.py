@@ -56,7 +56,7 @@ def _of_numeric(name: str, arguments: tuple[Typed, ...], at: int) -> Typed | Non
     places = 0
     if len(arguments) > 1:
         if not isinstance(arguments[1], Constant) or arguments[1].value is None:
-            raise Refused(f"{name} to places that are not a literal is not translated", at)
+            raise Refused(f"{name} to a number of places that is not a literal is not translated", at)
         places = arguments[1].value
     return numeric.rounded(name.removesuffix("ing"), number, places, at)
 

@@ -124,11 +124,11 @@ def rounded(name: str, node: Typed, places: int, at: int) -> Typed:
     if places >= node.digits.scale:
         return replace(node, at=at)
     if places < 0:
-        raise Refused(f"{name} to places before the point is not translated", at)
+        raise Refused(f"{name} to places before the decimal point is not translated", at)
     digits = Digits(min(node.digits.precision - node.digits.scale + places + 1, MAX_DIGITS), places)
     type_ = spark_type("numeric", digits, at)
     if places and name != "round":
-        raise Refused(f"{name} to places after the point is not translated", at)
+        raise Refused(f"{name} to places after the decimal point is not translated", at)
 
     def apply(column: Column) -> Column:
         if name == "trunc":

@@ -46,18 +46,18 @@ def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
 
 
 def regular_expression(pattern: str, *, any_case: bool, ascii_types: bool) -> str:
-    """The Java expression that finds a match exactly where PostgreSQL finds one.
+    """Translate an advanced regular expression to a Java expression that matches the same texts.
 
     Args:
-        pattern: An advanced regular expression.
-        any_case: Case makes no difference.
-        ascii_types: The collation knows only ASCII's letters, digits and spaces.
+        pattern: The regular expression.
+        any_case: Whether to ignore case.
+        ascii_types: Whether the collation knows only the letters, digits and spaces of ASCII.
 
     Raises:
-        Refused: It may not mean the same.
+        Refused: The expression is invalid, or may not mean the same in Java.
     """
     if any_case and not ascii_types:
-        raise Refused("case is the server's collation's; case-insensitive matching is translated by collation C only")
+        raise Refused('case depends on the collation, which only the server knows; it is translated in collation "C"')
     if pattern.startswith("***"):
         raise Refused("directors (***) are not translated")
     reader = _Reader(pattern, ascii_types)
@@ -146,7 +146,7 @@ class _Reader:
         else:
             return ""
         self._take(len(java))
-        if self._here() == "?":  # prefers the shortest match: there is one all the same
+        if self._here() == "?":  # a non-greedy repetition matches the same texts
             self._take()
         if self._here() and self._here() in "*+?{":
             raise self._untranslated("a repeated repetition")
@@ -165,7 +165,9 @@ class _Reader:
 
     def _needs_ascii(self, what: str) -> None:
         if not self._ascii_types:
-            raise Refused(f"{what} is by the server's collation; it is translated by collation C only")
+            raise Refused(
+                f'{what} depends on the collation, which only the server knows; it is translated in collation "C"'
+            )
 
     def _bracket(self) -> str:
         java = "["
@@ -214,5 +216,5 @@ class _Reader:
 
 
 def _literal(character: str) -> str:
-    """A character that is itself, in brackets as well."""
+    """A literal character, also within brackets."""
     return character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"

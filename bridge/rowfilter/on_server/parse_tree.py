@@ -1,9 +1,9 @@
-"""PostgreSQL's parse tree of a WHERE clause, as debug_print_parse shows it, held against what a row filter may have.
+"""PostgreSQL's parse tree of a WHERE clause, printed by debug_print_parse, and the check that a row filter may have it.
 
-The rules are `check_simple_rowfilter_expr_walker`'s (publicationcmds.c); the tree names every function, operator, type
-and collation by its OID, and each column by its number, so that nothing has to be guessed from the text.
+The rules are those of `check_simple_rowfilter_expr_walker` (publicationcmds.c). The tree has the OID of each function,
+operator, type and collation and the number of each column, so nothing has to be guessed from the text.
 
-Source: outfuncs.c, which writes it: `{NODE :field value …}`, with lists in parentheses.
+outfuncs.c prints a node as `{NODE :field value …}`, and lists in parentheses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 FIRST_NORMAL_OID: Final = 16384
-"""FirstNormalObjectId: what does not come with the server has this OID or a higher one."""
+"""FirstNormalObjectId: the least OID of an object that is not built-in."""
 
 _TOKEN: Final = re.compile(r"[(){}]|(?:\\.|[^\s(){}\\])+", re.DOTALL)
 _SIMPLE: Final = frozenset(
@@ -52,18 +52,18 @@ _COLLATIONS: Final = (
 
 @dataclass
 class Node:
-    """A node of the tree; a field's value is the words and nodes that stand behind its name, lists opened."""
+    """A node of the tree; `fields` has the words and nodes behind each field's name, without lists' parentheses."""
 
     name: str
     fields: dict[str, list[str | Node]] = field(default_factory=dict)
 
     def numbers(self, *names: str) -> list[int]:
-        """The numbers in some of its fields."""
+        """The numbers in these fields."""
         words = [word for name in names for word in self.fields.get(name, ())]
         return [int(word) for word in words if isinstance(word, str) and word.isdigit()]
 
     def nodes(self) -> Iterator[Node]:
-        """Itself and all below it."""
+        """This node and all nodes below it."""
         yield self
         for values in self.fields.values():
             for value in values:
@@ -72,20 +72,20 @@ class Node:
 
     @property
     def at(self) -> int:
-        """The place in the statement's text, in bytes; -1 where it has none."""
+        """Its offset in the statement's text, in bytes; -1 if it has none."""
         words = self.fields.get("location", ["-1"])
         return int(str(words[0]))
 
 
 @dataclass(frozen=True)
 class Where:
-    """The condition of a statement's WHERE clause, by its topmost node."""
+    """The condition of a WHERE clause."""
 
     root: Node
 
     @property
     def functions(self) -> frozenset[int]:
-        """OIDs of the functions that it calls, by name or by operators."""
+        """OIDs of the functions that it calls, also of those behind its operators."""
         return frozenset(oid for node in self.root.nodes() for oid in node.numbers(*_FUNCTIONS))
 
     @property
@@ -95,7 +95,7 @@ class Where:
 
     @property
     def columns(self) -> frozenset[int]:
-        """Numbers of the columns that it looks at, from 1."""
+        """Numbers of the columns that it depends on, from 1."""
         return frozenset(n for node in self.root.nodes() if node.name == "VAR" for n in node.numbers("varattno"))
 
     @property
@@ -104,11 +104,11 @@ class Where:
         return frozenset(oid for node in self.root.nodes() for oid in node.numbers("consttype"))
 
     def check(self, mutable: Collection[int], mutable_operators: Collection[int]) -> None:
-        """Refuse what PostgreSQL does not let into a row filter.
+        """Refuse what PostgreSQL does not allow in a row filter.
 
         Args:
-            mutable: Those of `functions` that are not immutable.
-            mutable_operators: Those of `operators` whose functions are not.
+            mutable: OIDs of the functions among `functions` that are not immutable.
+            mutable_operators: OIDs of the operators among `operators` whose functions are not immutable.
 
         Raises:
             Refused: In PostgreSQL's words, with the place in the statement.
@@ -129,7 +129,7 @@ def _refusal(node: Node, mutable: frozenset[int], mutable_operators: frozenset[i
         if str(attnum).startswith("-"):
             return SYSTEM_COLUMNS
         if attnum == "0":
-            return USER_DEFINED_TYPES  # all of the row: its type is the table's
+            return USER_DEFINED_TYPES  # the whole row, whose type is the table's
     if user_defined(*_OPERATORS):
         return USER_DEFINED_OPERATORS
     functions = node.numbers(*_FUNCTIONS)
@@ -143,19 +143,19 @@ def _refusal(node: Node, mutable: frozenset[int], mutable_operators: frozenset[i
 
 
 def where(shown: str) -> Where:
-    """The WHERE clause of a query's tree.
+    """The WHERE clause of a query's parse tree.
 
     Args:
-        shown: What debug_print_parse shows of a SELECT … WHERE ….
+        shown: The tree of a SELECT … WHERE …, as debug_print_parse prints it.
 
     Raises:
-        ValueError: It is no such tree.
+        ValueError: The text is not such a tree.
     """
     query = _read(shown)
     clauses = [value for value in query.fields.get("jointree", []) if isinstance(value, Node)]
     conditions = [value for clause in clauses for value in clause.fields.get("quals", []) if isinstance(value, Node)]
     if query.name != "QUERY" or len(conditions) != 1:
-        raise ValueError("no query with a WHERE clause")
+        raise ValueError("not a query with a WHERE clause")
     return Where(conditions[0])
 
 
@@ -181,5 +181,5 @@ def _read(shown: str) -> Node:
             node.fields.setdefault(name, []).append(word)
     found = [value for value in top.fields[""] if isinstance(value, Node)]
     if len(open_nodes) != 1 or len(found) != 1:
-        raise ValueError("no tree of nodes")
+        raise ValueError("not a tree of nodes")
     return found[0]

@@ -1,7 +1,7 @@
-"""A row filter that a server computes: the statements that have it checked, and that ask for verdicts on rows.
+"""A row filter that a server computes: the statement that checks it, and the one that returns verdicts on rows.
 
-The expression is put into a statement as it stands, so it has to be one expression: that, its tokens tell. What it
-means is the server's business. The rows are given as parameters, each value as the stream had it.
+Both statements contain the text of the filter, so the text must be exactly one expression; its tokens show whether it
+is. Its meaning is left to the server. The rows are parameters, each value as it came in the stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ROW: Final = '"pgbridge row"'
-"""The number of a row, under a name that no expression has by chance."""
+"""The column with a row's number, under a name that no expression uses by chance."""
 
 _CLOCK: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 _STRINGS: Final = frozenset({Kind.STRING, Kind.NATIONAL, Kind.BYTES})
@@ -26,11 +26,11 @@ _OPENING: Final = {"(": ")", "[": "]"}
 
 
 class VerdictError(Exception):
-    """A server raises an error where it computes a filter for a row: there is no verdict.
+    """The server raised an error when it computed a filter for a row, so there is no verdict.
 
     Attributes:
-        row: Its index among those that were asked about.
-        reason: The server's words.
+        row: The index of the row in the statement.
+        reason: The server's message.
     """
 
     def __init__(self, row: int, reason: str) -> None:
@@ -41,11 +41,11 @@ class VerdictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerColumn:
-    """A table's column, as a server has it.
+    """A table's column on the server.
 
     Attributes:
-        type_oid: Of its declared type.
-        collation: `schema.name`; None where it is the database's default, or where the type has none.
+        type_oid: The OID of its declared type.
+        collation: The collation's `schema.name`; None for the database's default or a type that is not collatable.
     """
 
     name: str
@@ -55,14 +55,14 @@ class ServerColumn:
 
 @dataclass(frozen=True, slots=True)
 class ServerFilter:
-    """A row filter that a server has taken.
+    """A row filter that the server has accepted.
 
     Attributes:
-        expression: As it was written.
-        text: As it is sent.
-        table: The table's name, which may stand before a column's.
-        columns: What it depends on.
-        collations: Of each of those.
+        expression: The text of the definition.
+        text: The text for the server, without the schema of qualified names.
+        table: The table's name, with which columns may be qualified.
+        columns: Names of the columns that it depends on.
+        collations: The collation of each of these columns, as in `ServerColumn`.
     """
 
     expression: str
@@ -72,9 +72,9 @@ class ServerFilter:
     collations: tuple[str | None, ...]
 
     def statement(self, rows: int) -> str:
-        """A query whose one value has a letter, t or f, for each of some rows: whether it passes.
+        """A query that returns one string with a letter for each row: t if the row passes, else f.
 
-        Its parameters are the rows' values, in the order of `columns`, one row after the other.
+        Its parameters are the values of the rows, in the order of `columns`, one row after the other.
         """
         count = len(self.columns)
         values = ", ".join(
@@ -90,7 +90,7 @@ class ServerFilter:
 
 
 def any_of(filters: Sequence[ServerFilter]) -> ServerFilter:
-    """What passes one of several filters of a table."""
+    """The filter that a row passes if it passes one of these filters of the same table."""
     first, *others = filters
     if not others:
         return first
@@ -106,14 +106,14 @@ def any_of(filters: Sequence[ServerFilter]) -> ServerFilter:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An expression that may be a row filter, if the server takes it.
+    """An expression that the server has not checked yet.
 
     Attributes:
-        expression: As it was written.
-        text: As it is sent.
+        expression: The text of the definition.
+        text: The text for the server, without the schema of qualified names.
         table: The table's name.
-        columns: Those of the table that it may look at.
-        reads_clock: It has a string that would be the time of its reading, if it is one of a date or a time.
+        columns: The columns that it may depend on.
+        reads_clock: Whether one of its strings would be the current time if it were read as a date or time.
     """
 
     expression: str
@@ -124,7 +124,7 @@ class Candidate:
 
     @property
     def statement(self) -> str:
-        """A statement to be parsed, never to be run; its parameters are the columns' values."""
+        """A statement to be parsed but not executed; its parameters stand for the columns."""
         return f"{self._head}{self.text}\n)"
 
     @property
@@ -133,15 +133,15 @@ class Candidate:
         return f"SELECT FROM (SELECT {', '.join(outputs)}) AS {quote_identifier(self.table)} WHERE (\n"
 
     def place(self, at: int) -> int:
-        """Of an offset in the statement, in bytes, the one in the expression, as near as can be told."""
+        """The index in the expression for an offset in bytes in the statement; 0 if it cannot be told."""
         shown = self.statement.encode()[: max(at, 0)].decode(errors="ignore")
         found = len(shown) - len(self._head)
         removed = len(self.expression) - len(self.text)
-        # qualifiers were taken out before it, or after it: the place is theirs at the most
+        # without a schema's name, indexes behind it are different
         return 0 if found < 0 or removed else found
 
     def taken(self, numbers: frozenset[int]) -> ServerFilter:
-        """The filter, which looks at the columns of these numbers."""
+        """The accepted filter, which depends on the columns with these numbers, from 1."""
         some = [self.columns[number - 1] for number in sorted(numbers)]
         return ServerFilter(
             self.expression,
@@ -153,15 +153,15 @@ class Candidate:
 
 
 def candidate(expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> Candidate:
-    """Make sure that a text is one expression, and no more than that.
+    """Check that a text is at most one expression, which cannot end the statement that it is put into.
 
     Args:
         expression: The text between the parentheses of WHERE.
-        columns: The table's, by name.
-        table: Its schema and name.
+        columns: The table's columns by name.
+        table: The table's schema and name.
 
     Raises:
-        Refused: It cannot be one.
+        Refused: It is not; with the place.
     """
     found = tokens(expression)
     _check_closed(found)
@@ -175,7 +175,7 @@ def candidate(expression: str, columns: Mapping[str, ServerColumn], table: tuple
 
 
 def _check_closed(found: Sequence[Token]) -> None:
-    """Refuse text that would end the parentheses it is put into, or the statement."""
+    """Refuse a text that would close the parentheses around it, or end the statement."""
     waiting: list[str] = []
     for token in found:
         if token.kind is not Kind.MARK:
@@ -190,7 +190,7 @@ def _check_closed(found: Sequence[Token]) -> None:
 
 
 def _without_schema(expression: str, found: Sequence[Token], table: tuple[str, str]) -> str:
-    """The text without the schema's name in `schema.table.column`: what is asked about is not the table itself."""
+    """The text with `table.column` for `schema.table.column`: in the statement, the table is a subquery's alias."""
     text, end = "", 0
     for i, token in enumerate(found[:-4]):
         dots = found[i + 1].is_symbol(".") and found[i + 3].is_symbol(".")

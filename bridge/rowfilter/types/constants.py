@@ -1,4 +1,4 @@
-"""Literals' values as Spark columns, and the Spark type that stands for each PostgreSQL type."""
+"""Constants as Spark columns, and the Spark type of each PostgreSQL type."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-MAX_DIGITS: Final = 38  # of Spark's decimals
+MAX_DIGITS: Final = 38  # the greatest precision of Spark's decimals
 SPARK_TYPES: Final = {
     "bool": "boolean", "int2": "smallint", "int4": "int", "int8": "bigint", "float4": "float", "float8": "double",
     "text": "string", "varchar": "string", "bpchar": "string", "uuid": "string", "time": "string", "jsonb": "string",
     "bytea": "binary", "date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp",
     "interval": "string",
 }  # fmt: skip
-"""As the decoder makes columns (protocol.values.types)."""
+"""PostgreSQL type -> the Spark type of its columns, as decoded by `protocol.values.types`."""
 
 
 def constant(type_: str, value: Any, at: int, collation: Collation | None = None) -> Constant:
-    """A literal of a type.
+    """A constant of a type.
 
     Args:
-        type_: PostgreSQL's.
-        value: As of `literals.value_of`; None for NULL.
-        at: Its place.
-        collation: The database's; of a string its own.
+        type_: The name of the PostgreSQL type.
+        value: The value, as returned by `literals.value_of`; None for NULL.
+        at: The constant's index in the text.
+        collation: The collation of a string.
     """
     strength = Strength(collation) if collation and element(type_) in COLLATABLE else None
     digits = None
@@ -42,15 +42,15 @@ def constant(type_: str, value: Any, at: int, collation: Collation | None = None
 
 
 def element(type_: str) -> str:
-    """An array's element type, any other type itself."""
+    """The element type of an array type; any other type itself."""
     return type_.removeprefix("_")
 
 
 def spark_type(type_: str, digits: Digits | None, at: int) -> str:
-    """What stands for a PostgreSQL type in Spark.
+    """The Spark type of a PostgreSQL type.
 
     Raises:
-        Refused: Nothing does.
+        Refused: Values of the type are not translated.
     """
     if type_.startswith("_"):
         return f"array<{spark_type(type_[1:], digits, at)}>"
@@ -62,7 +62,7 @@ def spark_type(type_: str, digits: Digits | None, at: int) -> str:
 
 
 def digits_of(value: Decimal) -> Digits | None:
-    """The least digits that a finite value needs, if Spark has as many."""
+    """The least precision and scale that hold a finite value; None if Spark does not have them."""
     if not value.is_finite():
         return None
     _, digits, exponent = value.as_tuple()
@@ -77,7 +77,7 @@ def digits_of(value: Decimal) -> Digits | None:
 
 
 def common_digits(*all_: Digits | None) -> Digits | None:
-    """Digits that hold the values of all, if Spark has as many."""
+    """The precision and scale that hold values of all of these; None if Spark does not have them."""
     some = [digits for digits in all_ if digits]
     if len(some) < len(all_) or not some:
         return None
@@ -103,7 +103,7 @@ def _column(type_: str, value: Any, digits: Digits | None) -> Column:  # noqa: P
     if type_ == "date":
         return F.date_from_unix_date(F.lit(value))
     if type_ in {"timestamp", "timestamptz"}:
-        # the text keeps the least of 64-bit numbers whole on its way to the JVM
+        # as text, the least 64-bit integer reaches the JVM unchanged
         return F.timestamp_micros(F.lit(str(value)).cast("bigint")).cast(SPARK_TYPES[type_])
     if type_ == "interval":
         return F.lit(value.text)

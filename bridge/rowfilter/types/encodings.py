@@ -1,7 +1,7 @@
-"""The encodings of databases: what of a row filter gives the same verdicts on values that come in UTF-8.
+"""The database's encoding: which operators and functions have the same results on values in UTF-8.
 
-The server compares, cuts and counts text in the database's encoding; here every value is UTF-8. What depends on the
-difference is refused. Of functions on text only those pass that are known not to depend on it.
+The server compares, cuts and counts text in the database's encoding, but pgbridge receives all text in UTF-8. What
+depends on the difference is refused, and so is every function on text that is not known to be independent of it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A database's encoding, beside UTF-8.
+    """A database's encoding, compared with UTF-8.
 
     Attributes:
-        name: As in pg_database, by pg_encoding_to_char.
-        one_to_one: Different texts are different texts in UTF-8.
-        characters: A character is one code point of UTF-8.
-        ordered: Texts sort by their bytes as they do in UTF-8.
-        octets: A text has the bytes that it has in UTF-8.
+        name: The name that pg_encoding_to_char returns.
+        one_to_one: Whether different texts are different in UTF-8, too.
+        characters: Whether each character is one code point of Unicode.
+        ordered: Whether texts sort by their bytes as they do in UTF-8.
+        octets: Whether a text has the same bytes in UTF-8.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Encoding:
 UTF8: Final = Encoding("UTF8", one_to_one=True, characters=True, ordered=True, octets=True)
 _KNOWN: Final = {
     "UTF8": UTF8,
-    # nothing is converted, and each byte is a character
+    # the server does not convert it, and takes each byte for a character
     "SQL_ASCII": Encoding("SQL_ASCII", one_to_one=True, ordered=True, octets=True),
-    # its bytes are the first code points
+    # each byte is the code point of the same number
     "LATIN1": Encoding("LATIN1", one_to_one=True, characters=True, ordered=True),
 }
 _ONE_TO_ONE: Final = frozenset(
@@ -52,7 +52,10 @@ _ONE_TO_ONE: Final = frozenset(
     }
 )  # fmt: skip
 _SOME_ALIKE: Final = frozenset({"EUC_JP", "EUC_TW"})
-"""Two of their characters may be one in UTF-8, though none of ASCII's. In EUC_JIS_2004 one may be two code points."""
+"""Encodings in which two characters beyond ASCII may be the same code point.
+
+EUC_JIS_2004 is not among them: one of its characters may be two code points.
+"""
 
 _TEXTUAL: Final = STRINGS | {"name", "jsonb"}
 _ORDERS: Final = frozenset({"<", "<=", ">", ">="})
@@ -60,7 +63,7 @@ _LIKES: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 _REGULAR: Final = frozenset({"~", "!~", "~*", "!~*"})
 _EQUALITIES: Final = frozenset({"=", "<>", "^@", "@>", "<@", "&&", "->", "->>", "?", "?|", "?&"})
 _WHOLE: Final = frozenset({"lower", "upper", "repeat"})
-"""Functions that know of no characters, or of ASCII's alone."""
+"""Functions that do not look at single characters, or only at ASCII's."""
 _SEARCHES: Final = frozenset({"replace", "starts_with"})
 _CHARACTER_SEARCHES: Final = frozenset({"btrim", "ltrim", "position", "rtrim", "split_part", "strpos", "translate"})
 _CHARACTERS: Final = _CHARACTER_SEARCHES | {
@@ -72,16 +75,16 @@ _CODES: Final = frozenset({"chr", "convert", "convert_from", "convert_to"})
 
 
 def encoding_of(name: str) -> Encoding:
-    """What is known of an encoding by its name."""
+    """The encoding of a name; nothing is assumed about an unknown one."""
     one_to_one = name in _ONE_TO_ONE
     return _KNOWN.get(name) or Encoding(name, one_to_one, characters=one_to_one or name in _SOME_ALIKE)
 
 
 def check_operator(encoding: Encoding, name: str, arguments: tuple[Typed, ...], at: int) -> None:
-    """Hold an operator against the encoding.
+    """Check that an operator has the same result on text in UTF-8.
 
     Raises:
-        Refused: Its result depends on it.
+        Refused: The result depends on the database's encoding.
     """
     if encoding == UTF8 or name == "||" or not any(map(_depends, arguments)):
         return
@@ -89,7 +92,7 @@ def check_operator(encoding: Encoding, name: str, arguments: tuple[Typed, ...], 
         _check_one_to_one(encoding, at)
     if name in _ORDERS:
         if not encoding.ordered:
-            raise Refused(f"the order of text in the database's encoding, {encoding.name}, is the server's alone", at)
+            raise Refused(f"the order of text depends on the database's encoding, {encoding.name}", at)
     elif name in _LIKES | _REGULAR:
         _check_pattern(encoding, name, arguments[1], at)
     elif name not in _EQUALITIES:
@@ -102,26 +105,26 @@ def _check_pattern(encoding: Encoding, name: str, argument: Typed, at: int) -> N
         what = "a regular expression" if name in _REGULAR else "_ in a pattern"
         raise _not_characters(encoding, what, at)
     if name in _REGULAR and not encoding.ordered and not pattern.isascii():
-        raise Refused(f"a regular expression goes by the codes of the database's encoding, {encoding.name}", at)
+        raise Refused(f"this regular expression depends on the codes of the database's encoding, {encoding.name}", at)
 
 
 def check_function(encoding: Encoding, name: str, arguments: tuple[Typed, ...], at: int) -> None:
-    """Hold a function against the encoding.
+    """Check that a function has the same result on text in UTF-8.
 
     Raises:
-        Refused: Its result depends on it, or may do so.
+        Refused: The result depends, or may depend, on the database's encoding.
     """
     if encoding == UTF8:
         return
     if name in _CODES:
-        raise Refused(f"{name} goes by the codes of the database's encoding, {encoding.name}", at)
+        raise Refused(f"{name} depends on the codes of the database's encoding, {encoding.name}", at)
     if not any(map(_depends, arguments)):
         return
     if name in _SEARCHES | _CHARACTER_SEARCHES:
         _check_one_to_one(encoding, at)
     if name in _OCTETS:
         if not encoding.octets:
-            raise Refused(f"{name} counts bytes of the database's encoding, {encoding.name}; values come in UTF8", at)
+            raise Refused(f"{name} counts bytes in the database's encoding, {encoding.name}, not in UTF8", at)
     elif name in _CHARACTERS:
         if not encoding.characters:
             raise _not_characters(encoding, name, at)
@@ -130,28 +133,28 @@ def check_function(encoding: Encoding, name: str, arguments: tuple[Typed, ...], 
 
 
 def check_modifiers(encoding: Encoding, node: Typed, at: int) -> None:
-    """Hold `varchar(n)` and `char(n)` of a value against the encoding.
+    """Check that `varchar(n)` or `char(n)` cuts a value after the same character.
 
     Raises:
-        Refused: It counts other characters.
+        Refused: The database's encoding has other characters.
     """
     if not encoding.characters and _depends(node):
         raise _not_characters(encoding, "the length of a type", at)
 
 
 def check_literal(encoding: Encoding, node: Constant, type_: str) -> None:
-    """Hold a literal that is read as a type against the encoding: a bytea is made of the text's bytes.
+    """Check that a literal of a type has the same value in UTF-8: that of a bytea has the bytes of the text.
 
     Raises:
-        Refused: They are others.
+        Refused: The bytes depend on the database's encoding.
     """
     if not encoding.octets and element(type_) == "bytea" and not str(node.value).isascii():
-        reason = f"the bytes of this text are those of the database's encoding, {encoding.name}; write them as '\\x…'"
+        reason = f"the bytes of this text depend on the database's encoding, {encoding.name}; write them as '\\x…'"
         raise Refused(reason, node.at)
 
 
 def _depends(node: Typed) -> bool:
-    """Whether it is text of more than ASCII, or may be."""
+    """Whether this is, or may be, text beyond ASCII."""
     if element(node.type) not in _TEXTUAL:
         return False
     return not isinstance(node, Constant) or not str(node.value).isascii()
@@ -160,8 +163,10 @@ def _depends(node: Typed) -> bool:
 def _check_one_to_one(encoding: Encoding, at: int) -> None:
     if not encoding.one_to_one:
         reason = f"different characters of the database's encoding, {encoding.name}, may be the same in UTF8"
-        raise Refused(f"{reason}: comparing text is the server's alone", at)
+        raise Refused(f"comparing text is not translated: {reason}", at)
 
 
 def _not_characters(encoding: Encoding, what: str, at: int) -> Refused:
-    return Refused(f"{what}: a character of the database's encoding, {encoding.name}, is not one of UTF8", at)
+    return Refused(
+        f"{what} is not translated: a character of the database's encoding, {encoding.name}, may not be one in UTF8", at
+    )

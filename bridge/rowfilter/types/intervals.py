@@ -1,6 +1,6 @@
-"""Intervals: compared as PostgreSQL does it, with months of 30 days and days of 24 hours.
+"""Intervals, which PostgreSQL compares as if months had 30 days and days 24 hours.
 
-A column holds PostgreSQL's text, in the style `postgres`; so does a literal here.
+Columns and constants have PostgreSQL's text output in the IntervalStyle `postgres`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Interval(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As PostgreSQL writes it."""
+        """PostgreSQL's text output."""
         return interval_text(struct.pack(">qii", self.usecs, self.days, self.months))
 
 
 def read(text: str) -> Interval:
-    """A literal's value.
+    """Read a literal.
 
     Raises:
-        ValueError: It is not written in units and hours, or its value is out of range.
+        ValueError: The literal has other units or fields than those that are translated, or is out of range.
     """
     at, months, days, usecs = 0, 0, 0, 0
     while part := _PART.match(text, at):
@@ -62,14 +62,16 @@ def read(text: str) -> Interval:
         usecs += sign * (seconds * 1_000_000 + int((clock[5] or "0").ljust(6, "0")))
         at = clock.end()
     if not text.strip() or text[at:].strip():
-        raise ValueError(f'"{text}" is read as type interval only in years, months, days, hours, minutes and seconds')
+        raise ValueError(
+            f'"{text}" is not translated as type interval; write it in years, months, days, hours, minutes and seconds'
+        )
     if max(abs(months), abs(days)) >= 1 << 31 or abs(usecs) >= 1 << 63:
         raise ValueError(f'interval field value out of range: "{text}"')
     return Interval(months, days, usecs)
 
 
 def span(text: Column) -> Column:
-    """The number by which intervals are compared (`interval_cmp_value`), as a decimal."""
+    """The decimal by which intervals are compared (`interval_cmp_value`)."""
     days = (_number(text, "year") * 12 + _number(text, "mon")) * 30 + _number(text, "day")
     clock = r"([+-]?)(\d+):(\d+):(\d+)(?:\.(\d+))?$"
     hours, minutes, seconds = (_bigint(F.regexp_extract(text, clock, i)) for i in (2, 3, 4))
@@ -91,5 +93,5 @@ def _number(text: Column, unit: str) -> Column:
 
 
 def _bigint(digits: Column) -> Column:
-    """A number; 0 where there is none."""
+    """The number; 0 if there are no digits."""
     return F.coalesce(digits.try_cast("bigint"), F.lit(0).cast("bigint"))

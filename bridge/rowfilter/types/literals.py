@@ -1,8 +1,8 @@
-"""A literal's text -> its value: PostgreSQL's input functions, for what means the same in every session.
+"""From the text of a literal to its value, as by PostgreSQL's input functions.
 
-A value is a bool, an int (also days since 1970 for a date, microseconds since 1970 for a timestamp), a float,
-a Decimal (a numeric, its NaN and infinities too), a str or bytes; of an array a list. What depends on DateStyle,
-IntervalStyle or TimeZone is refused, and so is what PostgreSQL refuses.
+A value is a bool, an int (a date in days, a timestamp in microseconds since 1970), a float, a Decimal (also NaN and the
+infinities of numeric), a str, bytes or an `Interval`; an array is a list. Literals that PostgreSQL refuses are refused,
+and so are those whose value depends on DateStyle, IntervalStyle or TimeZone.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _UNIT_USECS: Final = {
 _UUID: Final = re.compile(r"\{?((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})\}?")
 _MAX_NUMERIC_EXPONENT: Final = 131_072
 
-FOREVER: Final = 2**31 - 1  # as a date: PostgreSQL's DATEVAL_NOEND, beyond every date
-END_OF_TIME: Final = 2**63 - 1  # as a timestamp: DT_NOEND, beyond every timestamp; the least number is -infinity
-LAST_TIMESTAMP: Final = END_OF_TIME - 2  # stands for all that are later, up to the year 294276
+FOREVER: Final = 2**31 - 1  # the date infinity (DATEVAL_NOEND); -FOREVER - 1 is -infinity
+END_OF_TIME: Final = 2**63 - 1  # the timestamp infinity (DT_NOEND); -END_OF_TIME - 1 is -infinity
+LAST_TIMESTAMP: Final = END_OF_TIME - 2  # stands for all later timestamps, up to the year 294276
 _FIRST_DAY: Final = -2_440_588  # 4714-11-24 BC
 _EPOCH: Final = dt.date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
@@ -53,10 +53,10 @@ _MAX_YEAR: Final = 294_276
 
 
 def value_of(type_: str, text: str, at: int) -> Any:
-    """A literal of a type.
+    """Read a literal of a type.
 
     Raises:
-        Refused: It is none, is not the same in every session, or the type has no literals here.
+        Refused: The literal is invalid or depends on the session, or literals of the type are not translated.
     """
     if type_.startswith("_"):
         return _array(type_, text, at)
@@ -101,7 +101,7 @@ def _numeric(text: str, _type: str) -> Decimal:
     except InvalidOperation:
         raise ValueError from None
     if len(stripped) > 1000 or (value and abs(value.adjusted()) > 1000):
-        raise ValueError("a numeric literal of more than 1000 digits")
+        raise ValueError("a numeric literal of more than 1000 digits is not translated")
     return value
 
 
@@ -113,7 +113,7 @@ def _float(text: str, type_: str) -> float:
         raise ValueError
     value = float(stripped)
     if type_ == "float4":
-        # strtof rounds once; by way of a double it may be twice, which shows in the exact value alone
+        # strtof rounds once; rounding to a double first could round twice
         value = nearest_float4(Decimal(stripped))
     if math.isinf(value) or (value == 0 and Decimal(stripped) != 0):
         raise ValueError(f'"{text}" is out of range for type {shown(type_)}')
@@ -121,7 +121,7 @@ def _float(text: str, type_: str) -> float:
 
 
 def nearest_float4(value: Decimal) -> float:
-    """The single-precision number that is nearest, of two the even one; infinity beyond them."""
+    """The nearest float4, the even one of two equally near; an infinity if the value is out of range."""
     try:
         (near,) = struct.unpack("f", struct.pack("f", float(value)))
     except OverflowError:
@@ -153,7 +153,7 @@ def _uuid(text: str, _type: str) -> str:
 
 
 def days(year: int, month: int, day: int) -> int:
-    """Days since 1970 of a date; 1 BC is year 0."""
+    """Days from 1970-01-01 to a date, where the year 0 is 1 BC."""
     cycles, within = divmod(year - 1, 400)
     return dt.date(within + 1, month, day).toordinal() + cycles * _DAYS_OF_400_YEARS - _EPOCH
 
@@ -166,7 +166,7 @@ def _date(text: str, type_: str) -> int:
         return 0
     found = _DATE.fullmatch(stripped)
     if not found:
-        raise ValueError(f'"{text}" is read as type {shown(type_)} only if written YYYY-MM-DD')
+        raise ValueError(f'"{text}" is not translated as type {shown(type_)}; write it as YYYY-MM-DD')
     year, month, day = int(found[1]), int(found[2]), int(found[3])
     if not year or year > _MAX_YEAR:
         raise ValueError(f'date/time field value out of range: "{text}"')
@@ -182,7 +182,7 @@ def _date(text: str, type_: str) -> int:
 def _clock(text: str) -> int:
     found = _TIME.fullmatch(text)
     if not found:
-        raise ValueError(f'"{text}" is read as a time only if written HH:MM:SS, with up to six digits more')
+        raise ValueError(f'"{text}" is not translated as a time; write it as HH:MM:SS, with at most six more digits')
     hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f'date/time field value out of range: "{text}"')
@@ -197,15 +197,15 @@ def _timestamp(text: str, type_: str) -> int:
         return 0
     found = _TIMESTAMP.fullmatch(stripped)
     if not found:
-        raise ValueError(f'"{text}" is read as type {shown(type_)} only if written YYYY-MM-DD HH:MM:SS')
+        raise ValueError(f'"{text}" is not translated as type {shown(type_)}; write it as YYYY-MM-DD HH:MM:SS')
     zone = found[3]
     if zone and type_ == "timestamp":
-        raise ValueError(f'"{text}" has a zone, which type {shown(type_)} would ignore')
+        raise ValueError(f'"{text}" has a time zone, which type {shown(type_)} ignores')
     if not zone and type_ == "timestamptz":
-        raise ValueError(f'"{text}" has no zone: what it means depends on TimeZone; write +00 or another offset')
+        raise ValueError(f'"{text}" has no time zone: its meaning depends on TimeZone; add +00 or another offset')
     usecs = _date(found[1] + (found[4] or ""), type_) * _UNIT_USECS["d"] + (_clock(found[2]) if found[2] else 0)
     usecs -= _zone_usecs(zone) if zone else 0
-    # Beyond what Spark's 64 bits since 1970 hold there are no values here either, but dates and infinity.
+    # no column has a timestamp that is later, except infinity: 64 bits since 1970 do not hold it
     return min(usecs, LAST_TIMESTAMP)
 
 
@@ -233,7 +233,7 @@ def _interval(text: str, _type: str) -> Interval:
 
 
 def _array(type_: str, text: str, at: int) -> list[Any]:
-    """A one-dimensional array in braces, its elements in quotes or not."""
+    """Read a one-dimensional array in braces, whose elements may be quoted."""
     body = text.strip(_SPACE)
     if body.startswith("["):
         raise Refused(f'an array literal with bounds is not translated: "{text}"', at)
@@ -248,7 +248,7 @@ def _array(type_: str, text: str, at: int) -> list[Any]:
     while True:
         one = item.match(body, position)
         if not one:
-            raise Refused(f'the array literal is not read: "{text}"', at)
+            raise Refused(f'this array literal is not translated: "{text}"', at)
         if one[1] is None and one[2].lower() == "null":
             found.append(None)
         else:

@@ -16,15 +16,19 @@ SHOWN: Final = {
     "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
     "time": "time without time zone", "timetz": "time with time zone",
 }  # fmt: skip
-"""format_type's names, for messages."""
+"""The names in messages, which are those of format_type."""
 
 
 def check_builtin(type_: TypeName) -> None:
-    """Refuse a type that does not come with PostgreSQL."""
+    """Check that a type is built-in.
+
+    Raises:
+        Refused: It is not.
+    """
     if type_.name not in CATEGORY:
         raise Refused(USER_DEFINED_TYPES, type_.at)
 
 
 def shown(type_: str) -> str:
-    """A type's name as a message has it."""
+    """The name of a type in messages."""
     return shown(type_.removeprefix("_")) + "[]" if type_.startswith("_") else SHOWN.get(type_, type_)

@@ -1,6 +1,6 @@
-"""The typed expression: each node has a PostgreSQL type, and how Spark computes it from its arguments' columns.
+"""Typed expressions: each node has a PostgreSQL type, and computes its Spark column from those of its arguments.
 
-A type is named as in pg_type: `int4`, `_text` (an array), `unknown` (a string literal whose type is still open).
+Types have their names in pg_type: `int4`, `_text` (an array), `unknown` (a string literal without a type yet).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ COLLATABLE: Final = STRINGS | {"name", UNKNOWN}
 
 @dataclass(frozen=True, slots=True)
 class Collation:
-    """What a collation does, as far as it decides verdicts.
+    """A collation, and the properties that decide verdicts.
 
     Attributes:
-        name: As in pg_collation.
-        bytewise: It orders by bytes: locale C, POSIX or the builtin provider's.
-        deterministic: Only equal bytes are equal.
-        ascii_case: Upper and lower case are those of ASCII, nothing else has any: LC_CTYPE C or POSIX.
-        default: It is the database's, which gives way to any other.
-        user_defined: It does not come with PostgreSQL: a column that has it cannot be in a row filter.
+        name: The name in pg_collation.
+        bytewise: Whether it orders text by its bytes: locale C or POSIX, or the builtin provider.
+        deterministic: Whether texts are equal only if their bytes are.
+        ascii_case: Whether only ASCII letters have upper and lower case: LC_CTYPE C or POSIX.
+        default: Whether it is the database's default, over which any other collation takes precedence.
+        user_defined: Whether it was created by a user; a row filter cannot name columns that have it.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Collation:
 
 C_COLLATION: Final = Collation("C", bytewise=True, ascii_case=True)
 DATABASE_DEFAULT: Final = Collation("default", bytewise=False, default=True)
-"""The database's collation, of which nothing is known but that it is deterministic."""
+"""The database's collation if nothing is known about it, except that it is deterministic."""
 
 
 class Strength(NamedTuple):
-    """A collation, and how an expression came by it (collation derivation of parse_collate.c)."""
+    """The collation of an expression, and how it was derived (parse_collate.c)."""
 
     collation: Collation
     explicit: bool = False
@@ -58,7 +58,7 @@ class Strength(NamedTuple):
 
 
 class Digits(NamedTuple):
-    """A numeric that stands in Spark as decimal(precision, scale)."""
+    """The precision and scale of a numeric that is a decimal in Spark."""
 
     precision: int
     scale: int
@@ -69,12 +69,12 @@ class Typed:
     """An expression with its type.
 
     Attributes:
-        type: PostgreSQL's.
-        at: Its place in the text.
-        apply: Makes its Spark column of those of `arguments`.
-        arguments: What it is computed from.
-        digits: Of a numeric: it is a decimal with them; None: it is a string of PostgreSQL's text output.
-        strength: Of a collatable type: its collation.
+        type: The name of its PostgreSQL type.
+        at: Its index in the filter's text.
+        apply: Returns its Spark column, given those of `arguments`.
+        arguments: The expressions that it is computed from.
+        digits: The precision and scale of a numeric; None if its Spark column has PostgreSQL's text output.
+        strength: The collation of a collatable type.
     """
 
     type: str
@@ -85,15 +85,15 @@ class Typed:
     strength: Strength | None = None
 
     def to_spark(self, resolve: Resolver) -> Column:
-        """The column, over those that `resolve` gives."""
+        """The Spark column, computed from the columns that `resolve` returns."""
         return self.apply(*(argument.to_spark(resolve) for argument in self.arguments))
 
     def columns(self) -> frozenset[str]:
-        """Names of all columns it is computed from."""
+        """Names of all columns that it is computed from."""
         return frozenset().union(*(argument.columns() for argument in self.arguments))
 
     def relabelled(self, type_: str) -> Typed:
-        """The same value under a type that is stored alike."""
+        """The same value as a binary-coercible type."""
         return replace(self, type=type_)
 
 
@@ -104,26 +104,26 @@ class ColumnReference(Typed):
     name: str = ""
 
     def to_spark(self, resolve: Resolver) -> Column:
-        """What the caller has for it."""
+        """The column that `resolve` returns."""
         return resolve(self.name)
 
     def columns(self) -> frozenset[str]:
-        """Itself."""
+        """Only its own name."""
         return frozenset({self.name})
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(Typed):
-    """A literal; `value` is None for NULL, a string while the type is unknown."""
+    """A literal; `value` is None for NULL, a string if the type is unknown, else as in `literals`."""
 
     value: Any = None
 
 
 def merged(arguments: tuple[Typed, ...]) -> Strength | None:
-    """The collation that an operation on these has, if it has any.
+    """The collation of an operation on these arguments; None if none of them is collatable.
 
     Raises:
-        Refused: Two COLLATE clauses contradict each other.
+        Refused: Two arguments have different COLLATE clauses.
     """
     result: Strength | None = None
     for argument in arguments:
@@ -145,10 +145,10 @@ def merged(arguments: tuple[Typed, ...]) -> Strength | None:
 
 
 def collation_of(arguments: tuple[Typed, ...], at: int) -> Collation:
-    """The collation by which these are compared.
+    """The collation by which these arguments are compared.
 
     Raises:
-        Refused: There are two that contradict each other.
+        Refused: The arguments have different collations.
     """
     strength = merged(arguments)
     if strength is None:

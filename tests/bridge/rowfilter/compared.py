@@ -1,6 +1,6 @@
-"""Rows of every type that filters are about, and the verdicts on them: the server's, and those of the translation.
+"""Rows with values of every translated type, and the verdicts of filters on them: the server's and Spark's.
 
-The rows are inserted into a table, copied in binary form and decoded as the initial copy decodes them.
+The rows are inserted into a table, copied in binary format and decoded as the initial copy decodes them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TABLE: Mapping[str, tuple[str, Sequence[str]]] = {
                     '{"A b.c": "k", "a\'b": "q"}', '["1", 1, null]', '{"b": "a"}', '{"a": 1E+2}', '{"a": ""}']),
     "Odd Name": ("integer", ["0", "1", "2"]),
 }  # fmt: skip
-"""Column -> its declaration, and texts of values for it."""
+"""Column -> its declaration, and values for it in text form."""
 
 COLLATIONS: Mapping[str, Collation] = dict.fromkeys(("t", "t2", "v", "c", "ta"), C_COLLATION)
 
@@ -89,7 +89,7 @@ TYPMODS = {"varchar(10)": 14, "char(5)": 9, "numeric(12,3)": (12 << 16 | 3) + 4,
 
 
 def columns() -> dict[str, FilterColumn]:
-    """The table's columns, without a server."""
+    """The table's columns, made without a server."""
     found = {"id": FilterColumn(resolve(OIDS["integer"], -1))}
     for name, (declaration, _) in TABLE.items():
         type_ = declaration.partition(" COLLATE")[0]
@@ -98,7 +98,7 @@ def columns() -> dict[str, FilterColumn]:
 
 
 def refused(expression: str) -> tuple[str, str]:
-    """Why a filter is refused, and what its text has at the place that the message points to."""
+    """Why a filter is refused, and its text from the place on that the message points to."""
     with pytest.raises(RowFilterError) as caught:
         translate(expression, columns(), table=("public", "rows"))
     return caught.value.reason, expression[caught.value.at :]
@@ -106,7 +106,7 @@ def refused(expression: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows, as the server and as Spark have them."""
+    """The rows, on the server and in Spark."""
 
     connection: psycopg.Connection[Any]
     columns: Mapping[str, FilterColumn]
@@ -114,11 +114,11 @@ class Rows:
     encoding: str = "UTF8"
 
     def translate(self, expression: str) -> RowFilter:
-        """The filter over the table's columns."""
+        """Translate a filter of the table."""
         return translate(expression, self.columns, table=("public", "rows"), encoding=self.encoding)
 
     def expected(self, expression: str) -> list[bool] | str:
-        """The server's verdicts by row, or its error's text."""
+        """The server's verdict on each row, or the text of its error."""
         query = f'SELECT array_agg(({expression}) IS TRUE ORDER BY "id") FROM "rows"'
         try:
             with self.connection.transaction():
@@ -130,7 +130,7 @@ class Rows:
         return found
 
     def refusal(self, expression: str) -> str:
-        """What the server says to a publication with the filter; empty if it takes it."""
+        """The server's error for a publication with the filter; empty if it accepts it."""
         query = f'CREATE PUBLICATION "p" FOR TABLE "rows" WHERE ({expression}) WITH (publish = \'insert\')'
         try:
             with self.connection.transaction(force_rollback=True):
@@ -140,7 +140,7 @@ class Rows:
         return ""
 
     def shown(self, expression: str) -> str:
-        """The filter in pg_get_expr's spelling."""
+        """The filter as returned by pg_get_expr."""
         query = f'CREATE PUBLICATION "p" FOR TABLE "rows" WHERE ({expression}) WITH (publish = \'insert\')'
         with self.connection.transaction(force_rollback=True):
             self.connection.execute(query.encode())
@@ -149,7 +149,7 @@ class Rows:
         return str(row[0])
 
     def check(self, expressions: Sequence[str]) -> None:
-        """Hold the translations of filters, and of what pg_get_expr makes of them, to the server's verdicts."""
+        """Compare the verdicts of filters, as written and as returned by pg_get_expr, with the server's."""
         refused = {one: reason for one in expressions if (reason := self.refusal(one))}
         assert refused == {}
         spelled = dict.fromkeys([*expressions, *map(self.shown, expressions)])
@@ -159,7 +159,7 @@ class Rows:
         assert {one: expected[one] for one in wrong} == wrong
 
     def verdicts(self, filters: Sequence[RowFilter]) -> list[list[bool]]:
-        """The translations' verdicts, for each filter by row."""
+        """Spark's verdicts of each filter on each row."""
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
         found: list[list[bool]] = []
@@ -188,7 +188,7 @@ def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
 
 
 def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
-    """Fill a table `rows` with random values and take them over."""
+    """Fill a table `rows` with random values and copy it to Spark."""
     from bridge.apply.delta.stage import as_frame
 
     fill(connection, count, seed)
@@ -205,7 +205,7 @@ def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, s
 
 
 def _value(chance: random.Random, pool: Sequence[str], row: int) -> str | None:
-    """Each of a pool's values first, in some order of its own, then any; some are NULL."""
+    """The values of a pool in its order, then random ones, some of them NULL."""
     if row < len(pool):
         return pool[row]
     return None if chance.random() < 0.12 else chance.choice(pool)

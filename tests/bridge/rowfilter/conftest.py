@@ -1,4 +1,4 @@
-"""The rows that filters are held to, made once for the run."""
+"""The rows on which verdicts are compared, made once for the run."""
 
 from __future__ import annotations
 

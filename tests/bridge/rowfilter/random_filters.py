@@ -1,4 +1,4 @@
-"""Random filters from the grammar that is translated, over the columns of `verdicts.TABLE`."""
+"""Random filters of the translated grammar over the columns of `compared.TABLE`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPEATS = ["", "", "", "*", "+", "?", "{2}", "{1,3}", "+?", "{0,}"]
 
 
 class Filters:
-    """Makes filters; the same ones from the same random numbers."""
+    """A generator of filters, the same ones for the same random numbers."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -1,4 +1,4 @@
-"""Typing: what PostgreSQL would call, choose or refuse."""
+"""Expressions have PostgreSQL's types, call what PostgreSQL would call, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which conversions are made, and which PostgreSQL keeps out of row filters."""
+"""Values are converted as by pg_cast; conversions that a row filter cannot have are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_literals_are_read_as_the_target():
         ("_int4", "_int8", "iae", ONLY_SIMPLE),
         ("date", "timestamptz", "iae", MUTABLE_FUNCTIONS),
         ("int4", "date", "iae", "cannot cast type integer to date"),
-        ("numeric", "int4", "i", "type numeric is not integer, nor made one without a cast"),
+        ("numeric", "int4", "i", "there is no implicit cast from type numeric to integer"),
         ("float8", "numeric", "iae", "the cast from double precision to numeric is not translated"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Columns have PostgreSQL's type, their decimals' digits, and a collation where there is one."""
+"""Columns have PostgreSQL's type, the precision of their decimals and their collation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_domains_are_user_defined():
 
 
 def test_collations_that_do_not_come_with_postgresql():
-    """Wherever a column has one; PostgreSQL does not even compare it with NULL."""
+    """A filter cannot name a column that has one, not even in IS NULL."""
     own = FilterColumn(resolve(25, -1), Collation("own", bytewise=True, user_defined=True))
     for expression in ("t = 'x'", "t IS NULL", "t COLLATE \"C\" = 'x'"):
         with pytest.raises(RowFilterError, match="User-defined collations are not allowed"):

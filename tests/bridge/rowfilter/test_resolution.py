@@ -1,4 +1,4 @@
-"""Operators are chosen as parse_oper.c and parse_func.c choose them; a server decides the same in the other tests."""
+"""Operators and functions are chosen as in parse_oper.c and parse_func.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row filters give the server's verdicts, or are refused at once; the server is asked about both."""
+"""Row filters have the server's verdicts, or are refused at once; both are checked against the server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RAISING = [
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_random_filters(rows, seed):
-    """Any filter of the grammar has the server's verdict on every row; what fails on the server is not asked."""
+    """Any filter of the grammar has the server's verdict on every row, unless the server raises an error."""
     filters = Filters(random.Random(seed))
     expressions = list(dict.fromkeys(filters.condition(2) for _ in range(60)))
     expected = {one: rows.expected(one) for one in expressions}
@@ -66,7 +66,7 @@ def test_random_filters(rows, seed):
 
 
 def test_random_filters_are_taken_by_the_server(rows):
-    """Nothing is translated that a publication on the server would not take; its spelling is read as well."""
+    """The server accepts each translated filter for a publication, and its own spelling is translated, too."""
     filters = Filters(random.Random(4))
     for _ in range(300):
         expression = filters.condition(2)
@@ -76,7 +76,7 @@ def test_random_filters_are_taken_by_the_server(rows):
 
 @pytest.mark.parametrize(("expression", "message"), RAISING)
 def test_where_the_server_raises_so_do_we(rows, expression, message):
-    """There is no verdict on such a row: the walsender of a publication with the filter would stop at it."""
+    """There is no verdict on such a row: the walsender of a publication with the filter stops at it."""
     assert message in rows.expected(expression)
     with pytest.raises(Exception, match=r"row filter|ARITHMETIC_OVERFLOW|BY_ZERO|OVERFLOW|OUT_OF_RANGE|DATETIME"):
         rows.verdicts([rows.translate(expression)])

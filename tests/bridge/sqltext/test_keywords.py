@@ -1,4 +1,4 @@
-"""The keywords are the server's; a name is written back so that the server reads the same one."""
+"""The keywords are the server's, and a quoted name is read back as the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators bind as in PostgreSQL, and what is no expression of its is none here."""
+"""Operators have PostgreSQL's precedence, and what PostgreSQL does not parse is refused."""
 
 from __future__ import annotations
 

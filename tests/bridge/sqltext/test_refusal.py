@@ -1,4 +1,4 @@
-"""A refusal shows the line of the place, cut to what can be read, and a caret below it."""
+"""The message shows the line of the place, cut if it is long, and a caret below the place."""
 
 from __future__ import annotations
 

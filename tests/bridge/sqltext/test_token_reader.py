@@ -1,4 +1,4 @@
-"""Names and types are put together from tokens."""
+"""Names and types are read from tokens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_types(text):
 
 
 def test_a_qualified_name_is_no_keyword(postgresql):
-    """`pg_catalog.int` is a type named int, which there is not."""
+    """`pg_catalog.int` is a type named int, which does not exist."""
     assert type_of("pg_catalog.int").name == "int"
     with pytest.raises(psycopg.errors.UndefinedObject):
         postgresql.execute("SELECT NULL::pg_catalog.int")

@@ -1,4 +1,4 @@
-"""Types under the grammar's names have pg_type's."""
+"""The grammar's names of types become those of pg_type."""
 
 from __future__ import annotations
 

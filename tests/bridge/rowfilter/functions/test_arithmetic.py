@@ -1,4 +1,4 @@
-"""Arithmetic is the server's: truncating division, the dividend's sign, errors where there is no result."""
+"""Arithmetic has the server's results: truncating division, the dividend's sign, the same errors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ FILTERS = [
 
 REFUSED = [
     ("i4 + 'a' = 1", 'invalid input syntax for type integer: "a"'),
-    ("n / 2 = 1", "the operator / on numeric values is not translated: its scale depends on them"),
+    ("n / 2 = 1", "the operator / on numeric values is not translated: the scale of its result depends on them"),
     ("u + 1 = 2", "arithmetic on numeric values without a precision (of at most 38 digits) is not translated"),
     (
         "ts + interval '1 month' > '2020-01-01'",
-        "adding intervals is translated for literals of days, hours, minutes and seconds",
+        "adding intervals is translated only for literals of days, hours, minutes and seconds",
     ),
     (
         "ts - ts > interval '1 day'",

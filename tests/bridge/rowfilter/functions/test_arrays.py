@@ -1,4 +1,4 @@
-"""Arrays: containment, overlap, ANY and ALL with NULLs among the elements and without elements."""
+"""Containment, overlap, ANY and ALL have the server's results, also with NULLs and without elements."""
 
 from __future__ import annotations
 

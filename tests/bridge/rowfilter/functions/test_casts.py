@@ -1,4 +1,4 @@
-"""Casts by functions round, cut and pad as the server's do."""
+"""Casts by functions round, cut and pad as on the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields and truncations of dates and timestamps are the server's."""
+"""Fields, truncations and arithmetic of dates and timestamps have the server's results."""
 
 from __future__ import annotations
 

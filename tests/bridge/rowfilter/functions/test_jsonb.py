@@ -1,4 +1,4 @@
-"""jsonb: members, keys and containment as the server has them, however values are written."""
+"""Members, keys and containment of jsonb are the server's, however values are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions on numbers: whole, special and extreme ones."""
+"""Functions on numbers have the server's results, also for special and extreme values."""
 
 from __future__ import annotations
 

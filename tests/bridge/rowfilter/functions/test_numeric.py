@@ -1,4 +1,4 @@
-"""Numerics are compared by value, as decimals and as text."""
+"""Values of type numeric are compared by value, as decimals and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of values: the order of their columns decides, and NULL where it depends on one."""
+"""Rows are compared column by column; the result is NULL where it depends on a NULL."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ REFUSED = [
     ("(i4, j4) < (1, 2, 3)", "unequal number of entries in row expressions"),
     ("(i4, j4) = i4", "unequal number of entries in row expressions"),
     ("(i4, j4) ~~ ('a', 'b')", "rows are not compared by the operator ~~"),
-    ("(i4, (j4, b)) = (1, (2, true))", "a row of values is translated where it is compared with another row"),
+    ("(i4, (j4, b)) = (1, (2, true))", "a row of values is translated only where it is compared with another row"),
     ("(txt, i4) < ('a', 1)", "the order of text depends on collation"),
     ("(i4, t) < (1, 2)", "operator does not exist: text < integer"),
-    ("- (i4, j4) = 1", "a row of values is translated where it is compared with another row"),
+    ("- (i4, j4) = 1", "a row of values is translated only where it is compared with another row"),
 ]
 
 

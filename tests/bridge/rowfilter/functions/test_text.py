@@ -1,4 +1,4 @@
-"""Functions on text count characters as the server does, and cut as it does."""
+"""Functions on text count and cut characters as the server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's parse trees are read to their last node, and what a row filter may not have is found in them."""
+"""PostgreSQL's parse trees are read completely, and what a row filter may not contain is found in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = "{CONST :consttype 23 :constcollid 0 :constisnull false :location 9 :const
 
 
 def tree(quals: str) -> str:
-    """A query's, of a subquery; names may have any characters, with backslashes before them."""
+    """The tree of a query with a subquery; names may have any characters, escaped by backslashes."""
     inner = (
         "{QUERY :rtable <> :jointree {FROMEXPR :fromlist <> :quals <>} :targetList ({TARGETENTRY :resname \\{a\\ \\}})}"
     )
@@ -74,5 +74,5 @@ def test_mutable_functions():
 
 @pytest.mark.parametrize("text", ["", "{QUERY", "{QUERY :jointree {FROMEXPR :quals <>}}", "{VAR :varno 1}", "}"])
 def test_no_tree_with_a_condition(text):
-    with pytest.raises(ValueError, match=r"no (tree|query)"):
+    with pytest.raises(ValueError, match=r"not a (tree|query)"):
         where(text)

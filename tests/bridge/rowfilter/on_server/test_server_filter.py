@@ -1,4 +1,4 @@
-"""What is put into a statement is one expression, and nothing that ends it; the server itself is asked in receive/."""
+"""Only one expression is put into a statement, and nothing that ends it; tests/bridge/receive asks a server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_columns_that_it_may_look_at():
 
 
 def test_statements():
-    """A comment at the end does not swallow what follows; identifiers are in quotes; the schema goes."""
+    """A comment at the end does not hide the rest; identifiers are quoted; the schema of a table is left out."""
     found = made("s.t.a = 1 AND t.\"odd name\" > 'x' -- so")
     assert found.text == "t.a = 1 AND t.\"odd name\" > 'x' -- so"
     assert found.statement == (

@@ -1,4 +1,4 @@
-"""Numerics' digits, as many as a value needs."""
+"""A numeric constant has the least precision and scale that hold its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of other encodings: a filter has the server's verdicts there, or is refused with the reason."""
+"""In databases of other encodings a filter has the server's verdicts, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ CASES: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
             "t ILIKE '%A%'", "(t, c) = ('é', 'é')", "t BETWEEN 'b' AND 'é'", "x = 'a'", "octet_length('a') = 1",
         ],
         {
-            "octet_length(t) = 1": "octet_length counts bytes of the database's encoding, LATIN1; values come in UTF8",
-            "octet_length(c) = 5": "octet_length counts bytes of the database's encoding, LATIN1; values come in UTF8",
-            "x = 'é'": "the bytes of this text are those of the database's encoding, LATIN1; write them as '\\x…'",
-            "coalesce(x, 'é') = 'a'": "the bytes of this text are those of the database's encoding, LATIN1; "
+            "octet_length(t) = 1": "octet_length counts bytes in the database's encoding, LATIN1, not in UTF8",
+            "octet_length(c) = 5": "octet_length counts bytes in the database's encoding, LATIN1, not in UTF8",
+            "x = 'é'": "the bytes of this text depend on the database's encoding, LATIN1; write them as '\\x…'",
+            "coalesce(x, 'é') = 'a'": "the bytes of this text depend on the database's encoding, LATIN1; "
             "write them as '\\x…'",
         },
     ),
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
             "t IN ('é', '本')", "c = '本'", "least(t, 'é') = 'é'",
         ],
         {
-            one: f"{what}: a character of the database's encoding, SQL_ASCII, is not one of UTF8"
+            one: f"{what} is not translated: a character of the database's encoding, SQL_ASCII, may not be one in UTF8"
             for one, what in {
                 "length(t) = 1": "length", "char_length(t) = 1": "char_length", "length(c) = 1": "length",
                 "substr(t, 2) = 'a'": "substr", "left(t, 1) = 'é'": "left", "position('é' in t) = 2": "position",
@@ -74,11 +74,11 @@ CASES: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
             "starts_with(t, '가')", "position('a' in t) = 2",
         ],
         {
-            "t < '나'": "the order of text in the database's encoding, EUC_KR, is the server's alone",
-            "greatest(t, 'b') = '가'": "the order of text in the database's encoding, EUC_KR, is the server's alone",
-            "t > ALL (ta)": "the order of text in the database's encoding, EUC_KR, is the server's alone",
-            "t ~ '[가-나]'": "a regular expression goes by the codes of the database's encoding, EUC_KR",
-            "octet_length(t) = 2": "octet_length counts bytes of the database's encoding, EUC_KR; values come in UTF8",
+            "t < '나'": "the order of text depends on the database's encoding, EUC_KR",
+            "greatest(t, 'b') = '가'": "the order of text depends on the database's encoding, EUC_KR",
+            "t > ALL (ta)": "the order of text depends on the database's encoding, EUC_KR",
+            "t ~ '[가-나]'": "this regular expression depends on the codes of the database's encoding, EUC_KR",
+            "octet_length(t) = 2": "octet_length counts bytes in the database's encoding, EUC_KR, not in UTF8",
         },
     ),
     "EUC_JP": (
@@ -86,17 +86,17 @@ CASES: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
         ["t = 'a'", "t <> 'abc'", "t LIKE 'a%'", "length(t) = 2", "t IN ('a', 'abc')", "t IS NULL", "'a' = ANY (ta)"],
         dict.fromkeys(
             ("t = '日'", "t = c", "replace(t, 'a', 'b') = '日'", "t IN ('a', '日')"),
-            "different characters of the database's encoding, EUC_JP, may be the same in UTF8: "
-            "comparing text is the server's alone",
+            "comparing text is not translated: different characters of the database's encoding, EUC_JP, "
+            "may be the same in UTF8",
         ),
     ),
 }  # fmt: skip
-"""For each encoding texts, filters with the server's verdicts on them, and those that are refused."""
+"""Encoding -> texts, filters that are translated, and filters that are refused, with the reason."""
 
 
 @pytest.fixture
 def database(publisher: Publisher, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
-    """A database of the encoding that the test is for, with a table of its texts in every type that has text."""
+    """A database of the encoding of the test's parameter, with a table of texts in every type that has text."""
     encoding = request.param
     name = f"{publisher.name}_{encoding.lower()}"
     publisher.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'")
@@ -136,7 +136,7 @@ def test_verdicts_are_the_servers_or_refused(database, spark):
 
 @pytest.mark.parametrize("database", ["LATIN1"], indirect=True)
 def test_definitions_on_such_a_database_are_refused_at_start(publisher, database):
-    """By the encoding that the server names, whatever the connection's is."""
+    """The database's encoding decides, whatever the encoding of the connection is."""
     conninfo = publisher.server.conninfo(database.info.dbname)
 
     def routes(row_filter: str) -> None:
@@ -147,12 +147,12 @@ def test_definitions_on_such_a_database_are_refused_at_start(publisher, database
             DefinedRoutes({}, found, filters, lambda: found)
 
     routes("length(t) = 1 AND octet_length(x) = 1")
-    with pytest.raises(RowFilterError, match="octet_length counts bytes of the database's encoding, LATIN1"):
+    with pytest.raises(RowFilterError, match="octet_length counts bytes in the database's encoding, LATIN1"):
         routes("octet_length(t) = 1")
 
 
 def test_what_is_known_of_encodings(publisher):
-    """Every character of every encoding: how many code points it is, which are the same, in which order they come."""
+    """The properties of each encoding are those of its characters, all of which are converted."""
     publisher.execute(
         """CREATE FUNCTION in_utf8(raw bytea, encoding text) RETURNS text LANGUAGE plpgsql AS $$
         BEGIN RETURN convert_from(raw, encoding); EXCEPTION WHEN others THEN RETURN NULL; END $$"""

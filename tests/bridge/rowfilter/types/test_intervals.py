@@ -1,4 +1,4 @@
-"""Intervals are compared by months of 30 days and days of 24 hours, from the least to the greatest."""
+"""Intervals are compared with months of 30 days and days of 24 hours, from the least to the greatest."""
 
 from __future__ import annotations
 
@@ -45,8 +45,14 @@ def test_the_ends_of_the_range(spark):
     ("expression", "reason"),
     [
         ("greatest(span, '1 day') = '1 day'", "GREATEST of values of type interval is not translated"),
-        ("ts + span > '2020-01-01'", "adding intervals is translated for literals of days, hours, minutes and seconds"),
-        ("span > '1-2'", '"1-2" is read as type interval only in years, months, days, hours, minutes and seconds'),
+        (
+            "ts + span > '2020-01-01'",
+            "adding intervals is translated only for literals of days, hours, minutes and seconds",
+        ),
+        (
+            "span > '1-2'",
+            '"1-2" is not translated as type interval; write it in years, months, days, hours, minutes and seconds',
+        ),
     ],
 )
 def test_what_is_refused(expression, reason):

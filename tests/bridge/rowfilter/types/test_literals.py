@@ -1,4 +1,4 @@
-"""Literals are read as PostgreSQL's input functions read them, or not at all."""
+"""Literals have the values that PostgreSQL's input functions return, or are refused."""
 
 from __future__ import annotations
 

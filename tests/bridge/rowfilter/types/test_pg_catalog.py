@@ -1,4 +1,4 @@
-"""The rows that decide between operators are those of a server."""
+"""The operators, functions, casts and types are those of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types that come with PostgreSQL, under the names of format_type."""
+"""Built-in types have the names that format_type returns."""
 
 from __future__ import annotations
 
