@@ -96,6 +96,15 @@ def test_architecture_names_every_folder():
     } == set()
 
 
+def test_one_update_goes_through_at_most_twenty_files():
+    """The walk names each file once, in order; other tests hold that the files are there."""
+    text = PAGES["docs/architecture.md"].split("## The way of one UPDATE")[1].split("\n## ")[0]
+    steps = re.findall(r"^\| (\d+) \| `([\w/]+\.py)` \|", text, re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert len({file for _, file in steps}) == len(steps)
+    assert 10 < len(steps) <= 20
+
+
 def test_make_targets_exist_and_are_named():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
