@@ -142,7 +142,7 @@ def _stream(
         ignored=ignored,
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
-        schemas=_schemas(published, spark, catalog, events),
+        tracker=_tracker(published, spark, catalog, events),
     )
     queue = TransactionQueue(max_bytes=2 * subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -187,7 +187,7 @@ def spool_folder(catalog: Catalog, name: str) -> Path:
     return catalog.state_dir / "spool" / name
 
 
-def _schemas(
+def _tracker(
     published: Published, spark: SparkSession, catalog: Catalog, events: StreamEvents
 ) -> DefinitionTracker | None:
     """Return what makes the Delta tables' columns follow the stream's; None with schema_evolution = "strict"."""

@@ -118,7 +118,7 @@ class Applier:
             StateError: What Spark has written is not on disk (see `LocalTables`); the intent stands.
             TargetBusy: Others' commits to a table came in the way of the batch's; the intent stands.
         """
-        *earlier, last = batch.rounds()
+        *earlier, last = batch.commit_rounds()
         self._check_room(batch, len(earlier))
         intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
         again = self._catalog.batch(self._subscription) is not None
@@ -129,7 +129,7 @@ class Applier:
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
-        if batch.telling and self._messages_path:
+        if batch.with_messages and self._messages_path:
             append = partial(messages.append, self._spark, self._subscription, batch.messages, self._messages_path)
             parts[self._messages_path] = partial(self._messages, batch, append)
         if parts:
@@ -142,7 +142,7 @@ class Applier:
             self._commit(batch, stamp, parts, parts, fence=again)
         self._local.flush(parts)
         faults.reach("batch_committed")
-        if batch.telling:
+        if batch.with_messages:
             self._deliver(batch.messages())
         self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
         for conflicts in found:

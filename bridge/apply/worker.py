@@ -175,7 +175,7 @@ class ApplyWorker:
         self._formed = None
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
             self._applier.undo(fence=True)  # what an earlier process has committed of it
-            self._batcher.pass_over(batch)
+            self._batcher.forget_plan(batch)
             self._under_way = batch, pool.submit(self._skip, batch, skip_lsn)
             return
         if batch.error is not None:

@@ -30,21 +30,22 @@ class Batch:
         start_lsn: The origin's LSN before the batch.
         end_lsn: The origin's LSN after it: the last transaction's end.
         finish_lsn: The last transaction's commit LSN, for errors.
-        xid: The transaction, when it is only one.
+        xid: The transaction's, where there is only one.
         transactions: How many.
-        rows: Row messages received, whether or not they are for a target.
-        tables: The changes; of a target one entry for each part of them that finds rows by other columns, in order.
-        telling: Transactions with logical messages (see `messages`).
-        prepared: Transactions that were prepared within the batch; their changes are not in it.
-        ended: Prepared transactions that were committed or rolled back within the batch.
-        spools: Files of changes that nobody needs any more once the batch is durable.
-        items: What it was formed from.
-        before: The relations that had been announced before it.
-        schemas: What was known of columns before it.
-        columns: What is known of published tables' columns after it, by relid, where that is something else.
-        names: What the subscription's tables were called before it, by relid.
-        relids: Of tables that have another relid after it, their names by that.
-        error: Why its changes could not be decoded: then it has none.
+        rows: How many row messages were received, for a target or not.
+        tables: The changes of each target, in order. A target has several entries where the columns change by which its
+            rows are found.
+        with_messages: Transactions with logical messages (see `messages`).
+        prepared: Transactions that were prepared in the batch, which does not have their changes.
+        ended: Prepared transactions that were committed or rolled back in the batch.
+        spools: Spool files that can go once the batch is durable.
+        items: The transactions that it was formed from.
+        relations_before: The relations that the stream had announced before it.
+        columns_before: What was known of the tables' columns before it.
+        columns: What is known of published tables' columns after it, by relid, where it differs from before.
+        names_before: The names of the subscription's tables before it, by relid.
+        relids: The names of tables that have another relid after it, by that relid.
+        error: Why its changes could not be decoded; such a batch has no changes.
     """
 
     start_lsn: Lsn
@@ -54,15 +55,15 @@ class Batch:
     transactions: int
     rows: int
     tables: list[TableChanges]
-    telling: list[Transaction] = field(default_factory=list)
+    with_messages: list[Transaction] = field(default_factory=list)
     prepared: list[Transaction] = field(default_factory=list)
     ended: list[Transaction] = field(default_factory=list)
     spools: list[SpoolFile] = field(default_factory=list)
     items: Sequence[Item] = ()
-    before: tuple[Relation, ...] = ()
-    schemas: State = field(default_factory=State)
+    relations_before: tuple[Relation, ...] = ()
+    columns_before: State = field(default_factory=State)
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
-    names: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    names_before: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     error: ApplyError | None = None
 
@@ -100,12 +101,12 @@ class Batch:
     def messages(self) -> Iterator[tuple[Transaction, LogicalMessage]]:
         """Logical messages in order, each with the transaction it came in.
 
-        Of those in spool files one at a time is in memory. They are there until the batch is durable.
+        Messages of spool files are read one at a time. The files stay until the batch is durable.
 
         Raises:
             StateError: A spool file cannot be read.
         """
-        for transaction in self.telling:
+        for transaction in self.with_messages:
             here = (event for _, event in transaction.events if isinstance(event, LogicalMessage))
             file = transaction.spooled
             spooled = file.messages(in_stream=transaction.in_stream) if isinstance(file, SpoolFile) else ()
@@ -115,15 +116,15 @@ class Batch:
 
     @property
     def alters(self) -> bool:
-        """It changes columns of its targets, or commits to one of them several times.
+        """Whether it changes columns of its targets, or commits to one of them several times.
 
-        Cut short it is taken back before it is formed again: the publisher's catalog, by which that was planned, may
-        have changed since.
+        After a crash such a batch is taken back before it is formed again: the publisher's catalog, by which it was
+        planned, may have changed since.
         """
-        return any(changes.alterations for changes in self.tables) or len(self.rounds()) > 1
+        return any(changes.alterations for changes in self.tables) or len(self.commit_rounds()) > 1
 
-    def rounds(self) -> list[list[TableChanges]]:
-        """The changes in rounds, each with one commit a table at most; in the last one each table has its last."""
+    def commit_rounds(self) -> list[list[TableChanges]]:
+        """The changes in rounds with at most one commit of a table in each; the last round has every table's last."""
         by_path: dict[str, list[TableChanges]] = {}
         for changes in self.tables:
             by_path.setdefault(changes.target.path, []).append(changes)
@@ -132,5 +133,5 @@ class Batch:
 
     @property
     def committed(self) -> bool:
-        """It is one transaction, which committed: not one that was prepared, or rolled back after that."""
+        """Whether it is one transaction that committed: not one that was prepared, or rolled back after that."""
         return self.xid is not None and not self.prepared and all(t.ending is Ending.COMMIT for t in self.ended)

@@ -1,7 +1,7 @@
 """Forms batches: whole committed transactions, decoded to one table of changes for each target.
 
-No Spark in here, and nothing is applied: a batch is a value, but for changes too large for memory, which go to a
-`Stage` on the way.
+Nothing is applied here, and there is no Spark: a batch is a value. Only changes that memory cannot hold go to a `Stage`
+on the way.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.decoding import Decoding
-from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, wanted_columns
+from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import as_what_they_become
 from bridge.apply.batch.subscribed import Subscribed, key_of
 from bridge.apply.batch.table_changes import inserts_only
+from bridge.apply.batch.unchanged_toast import from_old_tuples
 from bridge.apply.effects.operations import COMMANDS, INSERT
 from bridge.apply.evolution.tracker import learned
 from bridge.apply.target.target import TargetColumn, unrepresentable_hint
@@ -45,18 +46,18 @@ ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
 class Batcher:
-    """Decodes transactions of one stream; remembers the relations that the stream announced.
+    """Forms the batches of one stream; knows the relations that the stream has announced.
 
     Args:
         origin_name: For error contexts.
-        routes: Where the stream's relations go.
-        types: Resolves (type oid, typmod) to how its values are decoded.
-        unrepresentable: What becomes of a value the target's type cannot hold.
-        ignored: Called once for each published table that is not subscribed.
-        stage: Where changes go that memory would not hold.
-        memory_bytes: How much decoded changes of transactions in spool files may hold before they go there.
-        schemas: Has the targets' columns follow the stream; None to have a column that a target lacks be an error, as
-            in PostgreSQL's subscriber.
+        routes: Says which target each relation goes to.
+        types: Resolves pairs of type oid and typmod.
+        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
+        ignored: Called with a table that has changes and is not subscribed.
+        stage: Takes changes that memory cannot hold.
+        memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
+        tracker: Plans how the targets' columns follow the stream. None: as in PostgreSQL's subscriber, a column that
+            the target lacks is an error.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Batcher:
         ignored: Callable[[str], None] = lambda _: None,
         stage: Stage | None = None,
         memory_bytes: int = 64 << 20,
-        schemas: DefinitionTracker | None = None,
+        tracker: DefinitionTracker | None = None,
     ) -> None:
         self._origin_name = origin_name
         self._routes = routes
@@ -79,7 +80,7 @@ class Batcher:
         self._stage = stage
         self._memory_bytes = memory_bytes
         self._relations = RelationCache()
-        self._schemas = schemas
+        self._tracker = tracker
         self._defined: dict[int, _Defined] = {}
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
@@ -101,58 +102,58 @@ class Batcher:
         return batch
 
     def attempt(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
-        """Like `form`, but an ApplyError becomes the batch's `error`; it has no changes then.
+        """Like `form`, but an ApplyError becomes the `error` of a batch without changes.
 
-        Either way all definitions that its transactions announced are known afterwards.
+        Afterwards all definitions are known that the transactions announced, also where one cannot be decoded.
 
         Raises:
             StateError: A spool file cannot be read.
         """
         batch = Batch.of(transactions, start_lsn, end_lsn)
-        batch.before = self._relations.session()
-        batch.names = dict(self._routes.names)
-        if self._schemas is not None:
-            batch.schemas = self._schemas.state
-        pieces: dict[str, ChangeCollector] = {}
+        batch.relations_before = self._relations.session()
+        batch.names_before = dict(self._routes.names)
+        if self._tracker is not None:
+            batch.columns_before = self._tracker.state
+        collectors: dict[str, ChangeCollector] = {}
         try:
             for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(Decoding(block, pieces, self._origin_name), batch)
+                self._form(Decoding(block, collectors, self._origin_name), batch)
                 if block.spooled and self._stage is not None:
-                    self._limit_memory(pieces.values(), self._stage)
+                    self._limit_memory(collectors.values(), self._stage)
         except ApplyError as error:
             batch.error = error
-            batch.telling.clear()
+            batch.with_messages.clear()
             self._learn(transactions)
             return batch
-        for piece in pieces.values():
-            batch.tables += piece.changes(self._stage)
-        if self._schemas is not None:
-            batch.columns = learned(batch.schemas, self._schemas.state)
-        batch.relids = dict(self._routes.names.items() - batch.names.items())
+        for collector in collectors.values():
+            batch.tables += collector.changes(self._stage)
+        if self._tracker is not None:
+            batch.columns = learned(batch.columns_before, self._tracker.state)
+        batch.relids = dict(self._routes.names.items() - batch.names_before.items())
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Forget what was formed since this batch, and the batch itself: it, or parts of it, may be formed again."""
+        """Forget this batch and every batch that was formed after it: it can be formed again, whole or in parts."""
         self._relations = RelationCache()
-        for relation in batch.before:
+        for relation in batch.relations_before:
             self._relations.update(relation)
-        self.pass_over(batch)
+        self.forget_plan(batch)
 
-    def pass_over(self, batch: Batch) -> None:
-        """Nothing of this batch, which was formed last, is applied: what follows is by what was known before it."""
+    def forget_plan(self, batch: Batch) -> None:
+        """Forget what the last batch has changed of the targets' columns and names: it will not be applied."""
         self._defined.clear()
-        self._routes.names = dict(batch.names)
-        if self._schemas is not None:
-            self._schemas.back_to(batch.schemas)
+        self._routes.names = dict(batch.names_before)
+        if self._tracker is not None:
+            self._tracker.back_to(batch.columns_before)
 
     def open_again(self) -> None:
-        """The targets were taken back to where the origin is."""
+        """Read the targets' columns again: an undo has taken the tables back to the origin's LSN."""
         self._defined.clear()
-        if self._schemas is not None:
-            self._schemas.open_again()
+        if self._tracker is not None:
+            self._tracker.open_again()
 
     def _learn(self, transactions: Sequence[Item]) -> None:
-        """Take the definitions of transactions that are not decoded: the server does not announce them again."""
+        """Take the definitions from transactions that are not decoded: the server does not announce them again."""
         again = False
         for block in decode_blocks(transactions):
             for _, _, message in block.events:
@@ -163,23 +164,23 @@ class Batcher:
         if again:
             self._routes.announced_again()
 
-    def _limit_memory(self, pieces: Collection[ChangeCollector], stage: Stage) -> None:
-        if sum(piece.memory_bytes for piece in pieces) > self._memory_bytes:
-            for piece in pieces:
-                piece.stage(stage)
+    def _limit_memory(self, collectors: Collection[ChangeCollector], stage: Stage) -> None:
+        if sum(collector.memory_bytes for collector in collectors) > self._memory_bytes:
+            for collector in collectors:
+                collector.stage(stage)
 
-    def _form(self, work: Decoding, batch: Batch) -> None:
+    def _form(self, decoding: Decoding, batch: Batch) -> None:
         begin = 0
-        for position, transaction, message in work.block.events:
+        for position, transaction, message in decoding.block.events:
             if isinstance(message, LogicalMessage):
-                if not batch.telling or batch.telling[-1] is not transaction:
-                    batch.telling.append(transaction)
+                if not batch.with_messages or batch.with_messages[-1] is not transaction:
+                    batch.with_messages.append(transaction)
                 continue
             known = isinstance(message, Relation) and self._relations.find(message.relation_id) is not None
             again = known and message not in transaction.relations and not transaction.in_stream
             if isinstance(message, Relation) and not again and not self._relations.differs(message):
                 continue
-            self._decode(work, begin, position)
+            self._decode(decoding, begin, position)
             begin = position
             if isinstance(message, Relation):
                 self._relations.update(message)
@@ -187,54 +188,56 @@ class Batcher:
                 if known:
                     self._routes.announced_again()
             else:
-                self._truncate(work, message, transaction)
-        self._decode(work, begin, len(work.block.rows))
+                self._truncate(decoding, message, transaction)
+        self._decode(decoding, begin, len(decoding.block.rows))
 
-    def _decode(self, work: Decoding, begin: int, end: int) -> None:
-        """Decode the block's rows[begin:end], which stand under one set of relation definitions."""
+    def _decode(self, decoding: Decoding, begin: int, end: int) -> None:
+        """Decode rows[begin:end] of the block; no definition changes between them."""
         if begin == end:
             return
-        messages = work.messages
+        messages = decoding.messages
         ids = messages.relation_ids[begin:end]
         for relation_id in np.unique(ids):
             indices = np.flatnonzero(ids == relation_id) + begin
-            if work.block.aborted and messages.xids is not None:
-                indices = indices[~np.isin(messages.xids[indices], work.block.aborted)]
+            if decoding.block.aborted and messages.xids is not None:
+                indices = indices[~np.isin(messages.xids[indices], decoding.block.aborted)]
             if not len(indices):
                 continue
             try:
                 relation = self._relations.get(int(relation_id))
-                subscribed, indices = self._route(work, relation, indices)
+                subscribed, indices = self._route(decoding, relation, indices)
             except TargetError as error:
-                raise work.failed(error.message, int(indices[0]), hint=error.hint) from error
+                raise decoding.failed(error.message, int(indices[0]), hint=error.hint) from error
             except ProtocolError as error:
-                raise work.failed(str(error), int(indices[0])) from error
+                raise decoding.failed(str(error), int(indices[0])) from error
             if subscribed is None or not len(indices):
                 continue
             if not subscribed.actions >= ROW_ACTIONS:
                 tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
                 indices = indices[np.isin(messages.tags[indices], tags)]
             if len(indices):
-                self._check_identity(work, relation, subscribed, indices)
-                self._decode_passing(work, relation, subscribed, indices)
+                self._check_identity(decoding, relation, subscribed, indices)
+                self._decode_passing(decoding, relation, subscribed, indices)
 
-    def _decode_passing(self, work: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
-        """Decode what passes, if it is a server that tells; else all, of which Spark tells."""
+    def _decode_passing(
+        self, decoding: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray
+    ) -> None:
+        """Decode the rows that pass a server's filters; with Spark's filters, all rows: Spark filters them later."""
         becomes = None
         if subscribed.server_filters is not None:
             name = subscribed.target.qualified_name
             try:
-                indices, becomes = subscribed.server_filters.passing(work.messages, relation, indices)
+                indices, becomes = subscribed.server_filters.passing(decoding.messages, relation, indices)
             except VerdictError as error:
-                raise work.failed(f"row filter: {error.reason}", error.row, relation=name) from error
+                raise decoding.failed(f"row filter: {error.reason}", error.row, relation=name) from error
             except ProtocolError as error:
-                raise work.failed(str(error), int(indices[0]), relation=name) from error
+                raise decoding.failed(str(error), int(indices[0]), relation=name) from error
         if len(indices):
-            self._decode_relation(work, relation, subscribed, indices, becomes)
+            self._decode_relation(decoding, relation, subscribed, indices, becomes)
 
     def _decode_relation(
         self,
-        work: Decoding,
+        decoding: Decoding,
         relation: Relation,
         subscribed: Subscribed,
         indices: np.ndarray,
@@ -243,50 +246,52 @@ class Batcher:
         name = subscribed.target.qualified_name
         at = int(indices[0])
         key = key_of(relation, subscribed)
-        pieces = work.pieces.setdefault(subscribed.target.path, ChangeCollector(subscribed))
+        collector = decoding.collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
         try:
-            columns, types = self._define(relation, subscribed, pieces)
-            wanted = wanted_columns(columns, subscribed)
-            # what has to be held is known when rows have been filtered: of an UPDATE that becomes a DELETE not the new
+            columns, types = self._define(relation, subscribed, collector)
+            kept = kept_positions(columns, subscribed)
+            # which values must be representable is known after filtering: an UPDATE may become a DELETE
             shown = bool(subscribed.filters) or becomes is not None
             policy: Literal["error", "null", "show"] = "show" if shown else self._unrepresentable
-            own, own_key = chosen(columns, key, wanted, subscribed)
-            table = work.messages.decode(
-                relation, types, indices, unrepresentable=policy, key=key if own_key else (), wanted=wanted
+            kept_columns, kept_key = keep(columns, key, kept, subscribed)
+            table = decoding.messages.decode(
+                relation, types, indices, unrepresentable=policy, key=key if kept_key else (), wanted=kept
             )
-            table = cast(table, types, columns)
+            table = in_target_types(table, types, columns)
         except UnrepresentableValue as error:
             at = int(indices[error.row]) if error.row >= 0 else at
             hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
-            raise work.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
+            raise decoding.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
         except TargetError as error:
-            raise work.failed(error.message, at, relation=name, hint=error.hint) from error
+            raise decoding.failed(error.message, at, relation=name, hint=error.hint) from error
         except ProtocolError as error:
-            raise work.failed(str(error), at, relation=name) from error
-        pieces.columns, pieces.key = own, own_key
+            raise decoding.failed(str(error), at, relation=name) from error
+        collector.columns, collector.key = kept_columns, kept_key
         changed = not inserts_only(table)
-        if changed and not pieces.key and relation.replica_identity != "f":
-            raise work.failed(
+        if changed and not collector.key and relation.replica_identity != "f":
+            raise decoding.failed(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 at,
                 relation=name,
                 hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
-        seq = pa.array(indices + work.block.first_seq)
-        olds = old_columns(columns, relation, subscribed, pieces.key) if changed else ()
-        changes = from_rows(table, seq, olds, wanted)
+        seq = pa.array(indices + decoding.block.first_seq)
+        olds = old_positions(columns, relation, subscribed, collector.key) if changed else ()
+        changes = as_changes(from_old_tuples(table), seq, olds, kept)
         if becomes is not None:
             changes, lost = as_what_they_become(changes, becomes)
-            pieces.lost += lost
+            collector.lost += lost
         try:
-            pieces.add(changes)
+            collector.add(changes)
         except TargetError as error:
-            raise work.failed(error.message, at, relation=name, hint=error.hint) from error
+            raise decoding.failed(error.message, at, relation=name, hint=error.hint) from error
 
-    def _check_identity(self, work: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray) -> None:
-        """Stop at the first change that the definitions cannot take rightly, as its old tuple has too little."""
-        tags = work.messages.tags[indices]
+    def _check_identity(
+        self, decoding: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray
+    ) -> None:
+        """Stop at the first UPDATE or DELETE whose old tuple lacks a column that the definitions need."""
+        tags = decoding.messages.tags[indices]
         if (tags == INSERT).all():
             return
         refusals = self._routes.refusals(relation, self._relations.find)
@@ -294,37 +299,39 @@ class Batcher:
         refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
         if refused.any():
             row = int(indices[refused.argmax()])
-            command = COMMANDS[int(work.messages.tags[row])]
+            command = COMMANDS[int(decoding.messages.tags[row])]
             message, hint = by_command[command].message(command), by_command[command].hint
-            raise work.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
+            raise decoding.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _route(self, work: Decoding, relation: Relation, indices: np.ndarray) -> tuple[Subscribed | None, np.ndarray]:
-        """Where a relation's rows go, and those of them that count there.
+    def _route(
+        self, decoding: Decoding, relation: Relation, indices: np.ndarray
+    ) -> tuple[Subscribed | None, np.ndarray]:
+        """Find the target of a relation's rows, and the rows that are not yet in its copy.
 
         Raises:
-            ApplyError: It is a table of ours that has another name now.
-            TargetError: They cannot be taken rightly.
+            ApplyError: The relation is a subscribed table that has another name now.
+            TargetError: Its changes cannot be applied exactly.
         """
         renamed = self._routes.renamed(relation)
         if renamed is not None:
-            counting = work.since(indices, renamed.lsn)
+            counting = decoding.since(indices, renamed.lsn)
             if len(counting):
-                raise work.failed(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
+                raise decoding.failed(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
             return None, counting
         subscribed = self._routes.find(relation)
         if subscribed is None:
             self._ignored(".".join(name_of(relation)))
             return None, indices
-        counting = work.since(indices, subscribed.lsn)
+        counting = decoding.since(indices, subscribed.lsn)
         if len(counting):
             self._routes.taken(relation)
         return subscribed, counting
 
-    def _define(self, relation: Relation, subscribed: Subscribed, pieces: ChangeCollector) -> _Defined:
-        """A definition's columns; what they make of the target's is told to its pieces, once.
+    def _define(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> _Defined:
+        """The columns of a definition as the target has them; the collector hears once what changes in the target.
 
         Raises:
-            TargetError: The target lacks one, and does not follow.
+            TargetError: The target lacks a column, and does not follow.
         """
         target = subscribed.target
         defined = self._defined.get(relation.relation_id)
@@ -333,27 +340,27 @@ class Batcher:
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
             published = subscribed.columns
-            if self._schemas is None:
-                wanted = [column for column in columns if published is None or column.name in published]
-                standing = {column.name: column for column in target.check(wanted)}
-                columns = tuple(standing.get(column.name, column) for column in columns)
+            if self._tracker is None:
+                replicated = [column for column in columns if published is None or column.name in published]
+                checked = {column.name: column for column in target.check(replicated)}
+                columns = tuple(checked.get(column.name, column) for column in columns)
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                found = self._schemas.plan(relation, types, target, wanted=published, key=key)
+                found = self._tracker.plan(relation, types, target, wanted=published, key=key)
                 columns = found.columns
-                pieces.alter(found.changes)
+                collector.alter(found.changes)
             defined = self._defined[relation.relation_id] = _Defined(columns, types)
-        pieces.subscribed = self._opened(subscribed)
+        collector.subscribed = self._opened(subscribed)
         return defined
 
     def _opened(self, subscribed: Subscribed) -> Subscribed:
-        """With the target's columns as they will be by then."""
-        if self._schemas is None:
+        """The subscribed table, its target with the columns that it will have then."""
+        if self._tracker is None:
             return subscribed
-        return replace(subscribed, target=self._schemas.opened(subscribed.target))
+        return replace(subscribed, target=self._tracker.opened(subscribed.target))
 
-    def _truncate(self, work: Decoding, message: Truncate, transaction: Transaction) -> None:
-        """What came before it on these tables is void."""
+    def _truncate(self, decoding: Decoding, message: Truncate, transaction: Transaction) -> None:
+        """Drop the changes that came before it on its tables."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
@@ -370,22 +377,22 @@ class Batcher:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
-            # a root whose partitions the stream has is not defined below
-            pieces = work.pieces.setdefault(target.path, ChangeCollector(self._opened(subscribed)))
+            # a root has no definition below where the stream has its partitions
+            collector = decoding.collectors.setdefault(target.path, ChangeCollector(self._opened(subscribed)))
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:
-                        columns, _ = self._define(relation, subscribed, pieces)
+                        columns, _ = self._define(relation, subscribed, collector)
                     except TargetError as error:
                         of_target = replace(context, relation=target.qualified_name)
                         raise ApplyError(error.message, of_target, hint=error.hint) from error
-                    wanted = wanted_columns(columns, subscribed)
-                    pieces.columns, pieces.key = chosen(columns, key_of(relation, subscribed), wanted, subscribed)
-            pieces.truncate()
+                    kept = kept_positions(columns, subscribed)
+                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
+            collector.truncate()
 
 
 class _Defined(NamedTuple):
-    """A relation's columns as the target has them, and how their values are read."""
+    """The columns of a relation as the target has them, and the types that their values are read by."""
 
     columns: tuple[TargetColumn, ...]
     types: list[ColumnType]

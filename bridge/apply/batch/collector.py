@@ -1,8 +1,8 @@
-"""What a batch has for one target, as it is decoded: pieces under one definition each, in parts that find rows alike.
+"""Collects the changes of a batch to one target as they are decoded, also while the table's definition changes.
 
-Pieces come together by column name under their part's last definition. A part ends where rows are found by other
-columns than before: another replica identity, or, without a key, another column. What it holds cannot be folded with
-what follows, so each part is a commit of its own, in order. No Spark in here.
+The changes under one definition are a piece. Pieces whose rows are found by the same columns are a part, and are joined
+by column name under its last definition. A new part begins where rows are found by other columns: another replica
+identity, or, without a key, another column. The net effect cannot reach over that, so each part is a commit of its own.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 class Stage(Protocol):
-    """Takes changes out of Python's memory."""
+    """Holds changes outside of Python's memory."""
 
     def put(self, table: pa.Table) -> Any:
-        """A DataFrame of the table's rows that does not need the table any more."""
+        """Store rows; returns a DataFrame of them that does not need `table` any more."""
 
     def union(self, pieces: Sequence[tuple[Any, list[Renaming]]]) -> Any:
-        """One DataFrame of pieces of changes, each with its columns renamed."""
+        """One DataFrame of all pieces, the columns of each renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Changes under one definition of the relation; `staged` instead of `table` once they are out of memory.
+    """Changes under one definition of the relation, in `table`; or in `staged`, once they have left memory.
 
     Attributes:
-        published: Names of the columns that are for the target.
-        key_changes: There are UPDATEs of the key.
-        fills: Constants of columns that were added later: the rows had them from then on.
+        published: Names of the columns that the target gets.
+        key_changes: Whether there are UPDATEs of the key.
+        fills: Constants of columns that were added later, which these rows have had since.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -60,7 +60,7 @@ class _Piece:
     fills: tuple[tuple[str, pa.Scalar], ...] = ()
 
     def altered(self, change: Change) -> _Piece:
-        """The same after a change of the target's columns."""
+        """The same piece after a change of the target's columns."""
         if isinstance(change, AddColumn):
             return self if change.value is None else replace(self, fills=(*self.fills, (change.name, change.value)))
         if isinstance(change, WidenColumn):
@@ -84,8 +84,8 @@ class _Part:
 
     Attributes:
         pieces: At least one.
-        key: Positions of the columns that identify a row, by the last piece's definition; none: all columns do.
-        changed: There are changes other than INSERT.
+        key: Positions of the columns that identify a row, by the last piece's definition; empty: all columns do.
+        changed: Whether there are changes other than INSERT.
         last_seq: Position of its last change in the batch.
     """
 
@@ -100,16 +100,16 @@ class _Part:
         return self.pieces[-1].columns
 
     def takes(self, piece: _Piece, key: tuple[int, ...]) -> bool:
-        """Whether a piece's rows are found by the same columns; INSERTs look for none, and go with any key."""
+        """Whether a piece's rows are found by the same columns. INSERTs find no rows, and go with any key."""
         if not self.changed and (key or piece.inserts_only):
             return True
         if self.changed and (key or self.key):
-            return _names(self.columns, self.key) == _names(piece.columns, key)
+            return _key_names(self.columns, self.key) == _key_names(piece.columns, key)
         every = {column.name for column in piece.columns}
         return all({column.name for column in one.columns} == every for one in self.pieces)
 
     def stage(self, stage: Stage) -> None:
-        """Take what is in memory out of it; changes under one definition go together."""
+        """Hand the changes in memory to the stage, those under one definition together."""
         kept: list[_Piece] = []
         for (columns, _, staged), group in groupby(
             self.pieces, lambda piece: (piece.columns, piece.fills, piece.table is None)
@@ -118,15 +118,14 @@ class _Part:
             if staged:
                 kept += pieces
                 continue
-            table = _together([piece.table for piece in pieces])
-            only, moved = all(piece.inserts_only for piece in pieces), any(piece.needs_fold for piece in pieces)
+            table = _joined([piece.table for piece in pieces])
             kept.append(
                 replace(
                     pieces[-1],
                     columns=columns,
                     column_names=table.column_names,
-                    inserts_only=only,
-                    needs_fold=moved,
+                    inserts_only=all(piece.inserts_only for piece in pieces),
+                    needs_fold=any(piece.needs_fold for piece in pieces),
                     table=None,
                     staged=stage.put(table),
                     key_changes=any(piece.key_changes for piece in pieces),
@@ -135,19 +134,19 @@ class _Part:
         self.pieces = kept
 
 
-def _names(columns: tuple[TargetColumn, ...], key: tuple[int, ...]) -> frozenset[str]:
+def _key_names(columns: tuple[TargetColumn, ...], key: tuple[int, ...]) -> frozenset[str]:
     return frozenset(columns[k].name for k in key)
 
 
 @dataclass(slots=True)
 class ChangeCollector:
-    """What has been decoded for one target so far.
+    """The changes that have been decoded for one target so far.
 
     Attributes:
         columns: The replicated columns by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
         truncated: The target was emptied before these changes.
-        alterations: What became of the target's columns.
+        alterations: Changes of the target's columns that come before the rows.
         lost: As in `TableChanges`.
     """
 
@@ -160,12 +159,13 @@ class ChangeCollector:
     _parts: list[_Part] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
-        """Take changes that come after all others, under the definition in `columns`.
+        """Add changes under the definition in `columns`.
 
-        Those of partitions that go to one target may lie between the others, where their rows are found alike.
+        They come after all others. Only changes of partitions of one root may come between each other's, if all find
+        rows by the same columns.
 
         Raises:
-            TargetError: They do, and are not.
+            TargetError: Partitions find rows by different columns, and their changes come by turns.
         """
         piece = _Piece(
             self.columns,
@@ -192,35 +192,35 @@ class ChangeCollector:
         self._parts.append(_Part([piece], self.key, changed, last_seq))
 
     def alter(self, changes: Sequence[Change]) -> None:
-        """The target's columns become others: what came before is brought along."""
+        """Note changes of the target's columns, and bring the earlier changes along."""
         self.alterations += tuple(changes)
         for part in self._parts if changes else ():
             for change in changes:
                 part.pieces = [piece.altered(change) for piece in part.pieces]
 
     def truncate(self) -> None:
-        """What came before is void."""
+        """Drop the changes so far."""
         self._parts.clear()
         self.truncated = True
         self.lost = 0
 
     @property
     def memory_bytes(self) -> int:
-        """What they hold in memory."""
+        """Bytes of the changes in memory."""
         tables = (piece.table for part in self._parts for piece in part.pieces)
         return sum(table.nbytes for table in tables if table is not None)
 
     def stage(self, stage: Stage) -> None:
-        """Take what is in memory out of it; changes under one definition go together."""
+        """Hand the changes in memory to the stage, those under one definition together."""
         for part in self._parts:
             part.stage(stage)
 
     def changes(self, stage: Stage | None = None) -> list[TableChanges]:
-        """All of it, part by part, each brought together by column name; empty when there is nothing.
+        """The changes of each part, joined by column name; empty where there are none.
 
-        A column that a piece has not, because it came later or was dropped, is like an unchanged value in its updates;
-        in its inserts it is NULL, or the constant that rows from before the column have. Where a key changes, so is a
-        column that only the target has: the row is moved with it.
+        A piece may lack a column that came later or was dropped. In its UPDATEs the column counts as unchanged; in its
+        INSERTs it is NULL, or the constant that rows from before the column have. Where a key changes, a column that
+        only the target has counts as unchanged, too: it moves with the row.
         """
         made = [self._changes(part, stage, last=part is self._parts[-1]) for part in self._parts]
         if not made and (self.truncated or self.alterations):
@@ -236,7 +236,7 @@ class ChangeCollector:
         published = self.subscribed.columns if last else part.pieces[-1].published
         fills = dict(part.pieces[-1].fills)
         bag = part.changed and not part.key
-        others = tuple(self._others(part, columns, () if bag else fills))
+        others = tuple(self._columns_beside(part, columns, () if bag else fills))
         columns = columns + others if last else self._as_in_target(columns + others)
         changes: pa.Table | Staged
         if stage is not None and any(piece.table is None for piece in part.pieces):
@@ -244,7 +244,7 @@ class ChangeCollector:
             changes = _staged(part.pieces, columns, stage)
         else:
             tables = [renamed(piece.table, _renaming(piece, columns)) for piece in part.pieces]
-            changes = _together(tables)
+            changes = _joined(tables)
         return TableChanges(
             self.subscribed.target,
             columns,
@@ -264,10 +264,12 @@ class ChangeCollector:
             for column in columns
         )
 
-    def _others(self, part: _Part, columns: tuple[TargetColumn, ...], fills: Collection[str]) -> list[TargetColumn]:
-        """Columns of the target that are not in a part's definition, and that have values here, or must keep them."""
+    def _columns_beside(
+        self, part: _Part, columns: tuple[TargetColumn, ...], fills: Collection[str]
+    ) -> list[TargetColumn]:
+        """Columns of the target that a part's last definition lacks, and that have values here or must keep them."""
         found = {column.name: column for column in columns}
-        mine = len(found)
+        defined = len(found)
         for piece in reversed(part.pieces):  # the last one has the widest types
             for column in piece.columns:
                 if piece.published is None or column.name in piece.published:
@@ -276,7 +278,7 @@ class ChangeCollector:
         for name, arrow, _ in self.subscribed.target.schema:
             if arrow is not None and (keyed or name in fills):
                 found.setdefault(name, TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE)))
-        return list(found.values())[mine:]
+        return list(found.values())[defined:]
 
 
 def _staged(pieces: Sequence[_Piece], columns: tuple[TargetColumn, ...], stage: Stage) -> Staged:
@@ -297,7 +299,7 @@ def _renaming(piece: _Piece, columns: tuple[TargetColumn, ...]) -> list[Renaming
     return renaming(piece.column_names, piece.columns, columns, dict(piece.fills))
 
 
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     changes = pa.concat_tables(tables, promote_options="default").combine_chunks()
     for index, name in enumerate(changes.column_names):
         if name.startswith("unchanged_"):

@@ -1,7 +1,7 @@
-"""Transactions as blocks of row messages that can be decoded together: what was received, in commit order.
+"""Transactions in commit order as blocks of row messages that can be decoded together.
 
-Transactions that came whole are joined into one block, those that were streamed into another, because an xid stands
-in each of their messages; a transaction in a spool file gives one block for each chunk that is read.
+Transactions that came whole are joined in one block. Streamed ones are joined in another: each of their messages has an
+xid. A spooled transaction gives one block for each chunk that is read from its file.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 _BLOCK_ROWS = 50_000
-"""Enough for each table's part to be worth the steps of decoding it; so many do not yet hold Python's lock for long,
-for which the receiver waits, and with a full socket the walsender."""
+"""Enough rows of each table to be worth the steps of decoding them. More would hold Python's lock for long: the
+receiver waits for it, and behind a full socket the walsender does."""
 
 _NONE: Final = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
 class DecodeBlock:
-    """Row messages of transactions in commit order, with what stands between them.
+    """Row messages of transactions in commit order, and the other messages between them.
 
     Attributes:
-        xids: Of the transactions.
-        commit_lsns: Of the transactions, ascending.
-        rows: The messages, with the header of XLogData.
-        events: (position, transaction, message), each before the row at `position`; none of aborted
-            subtransactions.
-        in_stream: An xid follows each row message's tag.
-        aborted: xids of aborted subtransactions, whose rows are void.
-        first_seq: Position of the first row in the batch.
-        first_rows: Of each transaction, and behind the last one, the position of its first row.
-        spooled: It was read from a spool file: others of the same transaction follow, perhaps more than memory holds.
+        xids: The xid of each transaction.
+        commit_lsns: The commit LSN of each transaction, ascending.
+        rows: The row messages, with the header of XLogData.
+        events: (position, transaction, message): each comes before the row at `position`. Those of aborted
+            subtransactions are left out.
+        in_stream: Whether an xid follows the tag of each row message.
+        first_seq: The position in the batch of the first row.
+        first_rows: The position of each transaction's first row; and at the end, the number of rows.
+        aborted: xids of aborted subtransactions, whose rows do not count.
+        spooled: Whether it was read from a spool file, whose other blocks memory may not hold.
     """
 
     xids: Ints
@@ -59,11 +59,11 @@ class DecodeBlock:
     spooled: bool = False
 
     def first_row_from(self, lsn: Lsn) -> int:
-        """The first row of the first transaction that commits at or after `lsn` (should_apply_changes_for_rel)."""
+        """Position of the first row that commits at or after `lsn` (`should_apply_changes_for_rel` in worker.c)."""
         return int(self.first_rows[int(np.searchsorted(self.commit_lsns, np.uint64(lsn)))])
 
     def transaction_of(self, row: int) -> tuple[int, Lsn]:
-        """Xid and commit LSN of the transaction that a row is of."""
+        """Xid and commit LSN of a row's transaction."""
         number = int(np.searchsorted(self.first_rows, row, side="right")) - 1
         number = min(number, len(self.xids) - 1)
         return int(self.xids[number]), Lsn(int(self.commit_lsns[number]))
@@ -76,7 +76,7 @@ def decode_blocks(
 
     Raises:
         StateError: A spool file cannot be read.
-        ProtocolError: It holds a message that is none.
+        ProtocolError: It holds bytes that are not a message.
     """
     seq = 0
     committed = (t for t in transactions if isinstance(t, TransactionRun) or t.ending is Ending.COMMIT)
@@ -88,14 +88,14 @@ def decode_blocks(
                     yield block
                     seq += len(block.rows)
         else:
-            for some in _some(group):
+            for some in _grouped(group):
                 block = _joined(some, seq, in_stream=in_stream)
                 yield block
                 seq += len(block.rows)
 
 
-def _some(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
-    """Items in lists of about a block's size."""
+def _grouped(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
+    """Group items to lists of about a block's size."""
     some: list[Transaction | TransactionRun] = []
     rows = 0
     for item in items:
@@ -109,7 +109,7 @@ def _some(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transa
 
 
 def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
-    """(its changes were spooled, they were streamed)."""
+    """Whether its changes are spooled, and whether they were streamed."""
     return (item.spooled is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
 
 

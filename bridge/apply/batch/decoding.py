@@ -1,4 +1,4 @@
-"""A block that is being decoded, and its errors."""
+"""A block while it is decoded, and the errors that name a place in it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Decoding:
-    """One block being decoded: its messages, and where what is decoded goes, by the target's path.
+    """One block while it is decoded: its messages, and the collectors of changes by their target's path.
 
     Raises:
-        ApplyError: One of its messages is none of a row.
+        ApplyError: One of its messages is not a row message.
     """
 
-    def __init__(self, block: DecodeBlock, pieces: dict[str, ChangeCollector], origin_name: str) -> None:
+    def __init__(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], origin_name: str) -> None:
         self.block = block
-        self.pieces = pieces
+        self.collectors = collectors
         self._origin_name = origin_name
         try:
             self.messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
@@ -37,7 +37,7 @@ class Decoding:
             raise ApplyError(str(error), context) from error
 
     def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
-        """Those of some rows of the block whose transactions commit at or after `lsn`."""
+        """The rows among these whose transactions commit at or after `lsn`."""
         return rows[np.searchsorted(rows, self.block.first_row_from(lsn)) :]
 
     def failed(
@@ -49,7 +49,7 @@ class Decoding:
         column: str | None = None,
         hint: str = "",
     ) -> ApplyError:
-        """An error at a row of the block, with its transaction's coordinates."""
+        """An error at a row of the block; its context names the transaction."""
         xid, commit_lsn = self.block.transaction_of(row)
         command = COMMANDS[int(self.messages.tags[row])]
         context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)

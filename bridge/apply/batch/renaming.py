@@ -1,4 +1,4 @@
-"""How changes under an earlier definition of a table stand under its last one: column for column, by name."""
+"""Brings changes under an earlier definition of a table to its last one, column by column, by name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Renaming(NamedTuple):
     """How a column of changes comes from one under an earlier definition.
 
     Attributes:
-        name: The column, under the last definition.
-        source: The column it was; None when the definition did not have it.
+        name: The column under the last definition.
+        source: The column under the earlier definition; None where that lacks it.
         type: Its Arrow type.
-        value: What it is without a source; None for NULL.
-        widened: The source has another type, and is cast.
+        value: Its value where there is no source; None for NULL.
+        widened: Whether the source has another type and is cast.
     """
 
     name: str
@@ -35,24 +35,29 @@ class Renaming(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """It marks values that the target keeps."""
+        """Whether it marks values that the target keeps, because the earlier definition lacks the column."""
         return self.source is None and self.name.startswith("unchanged_")
 
 
 def renaming(
     names: Sequence[str],
     columns: tuple[TargetColumn, ...],
-    wanted: tuple[TargetColumn, ...],
+    last: tuple[TargetColumn, ...],
     fills: Mapping[str, pa.Scalar] = MappingProxyType({}),
 ) -> list[Renaming]:
-    """The columns of changes under the last definition, from those (`names`) under an earlier one.
+    """How the columns of changes come from those under an earlier definition.
 
-    A `new_<i>` without a source is the constant of its column in `fills`, or NULL; an `unchanged_<i>` without one is
-    true in updates.
+    Without a source, `new_<i>` is its column's constant in `fills`, or NULL, and `unchanged_<i>` is true in UPDATEs.
+
+    Args:
+        names: The columns of the changes.
+        columns: The table's columns under the earlier definition.
+        last: The table's columns under the last definition.
+        fills: Constants of columns that were added since.
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    for i, column in enumerate(wanted):
+    for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:
             value = fills.get(column.name)
@@ -73,7 +78,7 @@ def renaming(
 
 
 def renamed(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:
-    """Changes in their columns under the last definition."""
+    """The changes with their columns under the last definition."""
     columns: dict[str, Any] = {}
     for name, source, arrow, value, widened in names:
         if source is not None:

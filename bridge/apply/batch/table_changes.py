@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Changes that were handed to Spark ahead of the batch's end, because memory would not hold all of them.
+    """Changes that Spark holds, because memory would not hold all changes of the batch.
 
     Attributes:
         frame: The DataFrame, in the columns of `TableChanges.changes`.
         column_names: Its columns.
-        inserts_only: There is nothing but new rows.
-        needs_fold: A key change carries an unchanged TOAST value.
+        inserts_only: Whether all changes are INSERTs.
+        needs_fold: Whether a key change carries an unchanged TOAST value.
     """
 
     frame: Any
@@ -40,24 +40,23 @@ class Staged:
 
 @dataclass(slots=True)
 class TableChanges:
-    """The changes of a batch to one target, in order; or those of them that find rows by the same columns.
+    """The changes of a batch to one target, in order; or a part of them, whose rows are found by the same columns.
 
     Attributes:
         target: Where they go.
-        columns: The replicated columns, and those that only the filters look at; the positions below are indices
-            into it.
-        key: Positions of the columns that identify a row; empty when there is no identity (inserts only).
+        columns: The replicated columns, and columns that only row filters look at. Positions count them from 0.
+        key: Positions of the columns that identify a row; empty where none do.
         changes: Arrow table: `seq` int64 (position in the batch, ascending), `op` int16 (`INSERT`, `UPDATE`,
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
-            type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns of which at least
-            one new value is an unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>`
-            as in `bridge.apply.delta.unrepresentable`. Or all that as `Staged`.
-        truncated: The table was emptied; `changes` holds only what came after.
-        filters: Which of the changes count, and as what; None for all of them.
+            type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns with at least one
+            unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>` as in
+            `bridge.apply.delta.unrepresentable`. Or `Staged`, with the same columns.
+        truncated: Whether the target is emptied first.
+        filters: The row filters that Spark computes; None where every change counts.
         published: Names of the replicated columns; None for all.
-        alterations: What has to become of the target's columns first; `target` has them as they are after that.
-        lost: How many rows have NULL for a value that the stream does not carry, because an UPDATE became an INSERT.
-        fills: Where all columns identify a row: what rows that come have in other columns of the target.
+        alterations: Changes of the target's columns that come first; `target` has the columns after them.
+        lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
+        fills: Where all columns identify a row: the values of new rows in other columns of the target.
     """
 
     target: Target
@@ -73,27 +72,27 @@ class TableChanges:
 
     @property
     def inserts_only(self) -> bool:
-        """There is nothing but new rows."""
+        """Whether all changes are INSERTs."""
         return self.changes.inserts_only if isinstance(self.changes, Staged) else inserts_only(self.changes)
 
     @property
     def needs_fold(self) -> bool:
-        """A key change carries an unchanged TOAST value."""
+        """Whether a key change carries an unchanged TOAST value: the batch is then folded change by change."""
         return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
 
     @property
     def empty(self) -> bool:
-        """There are no changes; what is staged is never empty."""
+        """Whether there are no changes; what is staged is never empty."""
         return not isinstance(self.changes, Staged) and not len(self.changes)
 
 
 def inserts_only(changes: pa.Table) -> bool:
-    """There is nothing but new rows."""
+    """Whether all changes are INSERTs."""
     return bool((changes["op"].to_numpy() == INSERT).all())
 
 
 def needs_fold(changes: pa.Table, key: Sequence[int] = ()) -> bool:
-    """Whether a key change carries an unchanged TOAST value, or one of a column that the stream has not."""
+    """Whether a key change carries an unchanged TOAST value, or leaves a column that the stream lacks as it was."""
     marks = [changes[name] for name in changes.column_names if name.startswith("unchanged_")]
     if not marks or not _has_old_rows(changes):
         return False
@@ -102,22 +101,22 @@ def needs_fold(changes: pa.Table, key: Sequence[int] = ()) -> bool:
 
 
 def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
-    """Whether there are UPDATEs of the key, at these positions."""
+    """Whether there are UPDATEs of the key (its positions)."""
     return _has_old_rows(changes) and bool(pc.any(_keyed(changes, key), min_count=0).as_py())
 
 
 def _has_old_rows(changes: pa.Table) -> bool:
-    """Whether there are old tuples at all: mostly not, and that is soon known."""
+    """Whether there are old tuples. Mostly there are none, and this is a quick look."""
     return bool(changes["old"].to_numpy().any())
 
 
 def _keyed(changes: pa.Table, key: Sequence[int]) -> pa.ChunkedArray:
-    """UPDATEs with the old key, and those with all of the old row (REPLICA IDENTITY FULL) in which it is another."""
+    """Mark the UPDATEs of the key: those with a key tuple, and those whose whole old row has another key."""
     updates = pc.equal(changes["op"], UPDATE)
     keyed = pc.equal(changes["old"], KEY_TUPLE)
     whole = pc.equal(changes["old"], OLD_TUPLE)
     for k in key if {f"old_{k}" for k in key} <= set(changes.column_names) else ():
         old, new = changes[f"old_{k}"], changes[f"new_{k}"]
-        nested = pa.types.is_nested(old.type)  # Arrow does not compare them
+        nested = pa.types.is_nested(old.type)  # Arrow does not compare lists
         keyed = pc.or_(keyed, whole if nested else pc.and_(whole, pc.fill_null(pc.not_equal(old, new), False)))
     return pc.and_(updates, keyed)

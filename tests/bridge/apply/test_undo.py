@@ -117,9 +117,9 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
 
     def with_messages(*tables):
         # at both ends of the range, and of a transaction that began before it
-        return replace(batch(*tables), telling=[at(0x11), at(0x20), at(0x08, 0x10), at(0x12, 0x1F)])
+        return replace(batch(*tables), with_messages=[at(0x11), at(0x20), at(0x08, 0x10), at(0x12, 0x1F)])
 
-    before = Batch(Lsn(0), Lsn(0x10), Lsn(0x0F), 6, 1, 1, [], telling=[at(0x10), at(0x09, 0x0F)])
+    before = Batch(Lsn(0), Lsn(0x10), Lsn(0x0F), 6, 1, 1, [], with_messages=[at(0x10), at(0x09, 0x0F)])
     for one in (other, ours):
         one.apply(before)
     both = [(name, lsn) for name in ("other", "sub") for lsn in (9, 0x10)]

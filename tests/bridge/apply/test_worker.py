@@ -92,7 +92,7 @@ class Parts:
     def rewind(self, batch):
         self.rewound.append(int(batch.start_lsn))
 
-    def pass_over(self, batch):
+    def forget_plan(self, batch):
         self.passed_over.append(int(batch.start_lsn))
 
     def open_again(self):

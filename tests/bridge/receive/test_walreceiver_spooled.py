@@ -213,7 +213,7 @@ def test_large_logical_messages_are_in_files_too(stream, publisher, monkeypatch)
     (transaction,) = stream.take(1)
     assert transaction.memory_bytes < 300_000
     batch = Batch.of([transaction], stream.start_lsn)
-    batch.telling.append(transaction)
+    batch.with_messages.append(transaction)
     assert [message.content for _, message in batch.messages()] == [str(n).encode() * 50_000 for n in range(1, 10)]
 
 

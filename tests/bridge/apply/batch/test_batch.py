@@ -94,7 +94,7 @@ def test_logical_messages_come_in_order_from_file_and_memory(tmp_path):
     alone = Transaction.of_message(message(6))
     silent = transaction(8, b"x")
     batch = Batch.of([streamed, silent, alone], START)
-    batch.telling += [streamed, alone]
+    batch.with_messages += [streamed, alone]
     for _ in range(2):  # for the log and for the table
         assert [(found.xid, told.content[0]) for found, told in batch.messages()] == [(7, 1), (7, 2), (7, 4), (0, 6)]
 
@@ -122,8 +122,8 @@ def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
     targets = {name: Target("public", name, f"/{name}", ()) for name in "abc"}
     batch = Batch.of([], START, Lsn(0x60))
     batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]
-    found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.rounds()]  # type: ignore[index]
+    found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.commit_rounds()]  # type: ignore[index]
     assert found == [[0, 4], [1], [2, 3, 5]]
     assert batch.alters
     batch.tables = batch.tables[2:5]
-    assert (len(batch.rounds()), batch.alters) == (1, False)
+    assert (len(batch.commit_rounds()), batch.alters) == (1, False)

@@ -214,7 +214,7 @@ def test_an_identity_that_changes_divides_the_changes():
     one, other = batch.tables
     assert (one.key, one.changes["old_0"].to_pylist(), one.changes["seq"].to_pylist()) == ((0,), [1], [0])
     assert (other.key, other.changes["old_1"].to_pylist(), other.changes["seq"].to_pylist()) == ((1,), ["b"], [1])
-    assert (batch.rounds(), batch.alters) == ([[one], [other]], True)
+    assert (batch.commit_rounds(), batch.alters) == ([[one], [other]], True)
     for before in (
         transaction(100, T, insert(1, "a")),
         transaction(100, T, Delete(1, key_tuple=(text(1), NULL)), Truncate((1,))),

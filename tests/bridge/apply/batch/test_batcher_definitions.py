@@ -35,14 +35,14 @@ WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_ke
 
 def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(), **options):
     """A batcher whose targets follow the stream; attributes are those of the publisher's catalog."""
-    schemas = DefinitionTracker(
+    tracker = DefinitionTracker(
         "shop",
         known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
         attributes=lambda _: attributes,
         types=lambda wanted: [resolve(*item) for item in wanted],
         schema_of=lambda _: None,
     )
-    return batcher(*(tables or [subscribed(T)]), schemas=schemas, **options)
+    return batcher(*(tables or [subscribed(T)]), tracker=tracker, **options)
 
 
 ID, NOTE = Attribute(1, "id", INT4, -1), Attribute(2, "note", TEXT, -1)
@@ -139,7 +139,7 @@ class OfPartitions(Routes):
 
 def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
     """The stream has TRUNCATE of the partitions only; what the root had at the start may have other names."""
-    schemas = DefinitionTracker(
+    tracker = DefinitionTracker(
         "shop",
         known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
         attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
@@ -147,7 +147,7 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
         schema_of=lambda _: None,
     )
     routes = OfPartitions({("public", "t"): subscribed(T)})
-    bridge = Batcher("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], schemas=schemas)
+    bridge = Batcher("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], tracker=tracker)
     other = Relation(1, "public", "t_1", "d", (T.columns[0], Column("text", TEXT, -1, is_key=False)))
     (first,) = bridge.form([transaction(100, other, insert(1, "a"))], Lsn(50)).tables
     assert first.alterations == (RenameColumn("note", "text"),)
@@ -165,7 +165,7 @@ def test_what_is_not_applied_is_planned_again():
     assert not bridge.attempt(history[:1], Lsn(50)).alters
     batch = bridge.attempt(history[1:], Lsn(108))
     assert batch.alters
-    bridge.pass_over(batch)
+    bridge.forget_plan(batch)
     assert bridge.attempt([transaction(300, Insert(1, (text(4), NULL, NULL)))], Lsn(208)).alters
 
 
@@ -179,7 +179,7 @@ def test_what_follows_an_undecodable_transaction_is_decoded_by_all_that_it_annou
     bad.aborted.add(7)
     batch = bridge.attempt([bad], Lsn(108))
     assert batch.error is not None
-    bridge.pass_over(batch)
+    bridge.forget_plan(batch)
     after = transaction(300, Insert(1, (text(2), text("c"), text("note"))), Insert(2, (text("x"),)))
     t, log = bridge.form([after], Lsn(208)).tables
     assert [column.name for column in t.columns] == ["id", "c", "note"]
@@ -197,7 +197,7 @@ def test_an_undecodable_transaction_that_is_divided_off_announces_in_its_turn():
     bridge.rewind(batch)
     (table,) = bridge.form(history[:1], Lsn(50)).tables
     assert [column.name for column in table.columns] == ["id", "note"]
-    bridge.pass_over(bridge.attempt(history[1:], Lsn(108)))
+    bridge.forget_plan(bridge.attempt(history[1:], Lsn(108)))
     (table,) = bridge.form([transaction(300, Insert(1, (text(2), NULL, NULL)))], Lsn(208)).tables
     assert [column.name for column in table.columns] == ["id", "c", "note"]
 

@@ -54,7 +54,7 @@ class ArrowStage:
         return table
 
     def union(self, pieces) -> pa.Table:
-        return p._together([renamed(table, names) for table, names in pieces])
+        return p._joined([renamed(table, names) for table, names in pieces])
 
 
 def test_nothing():

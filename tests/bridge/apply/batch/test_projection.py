@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bridge.apply.batch.projection import cast, chosen, from_rows, old_columns, wanted_columns
+from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from bridge.apply.batch.unchanged_toast import from_old_tuples
+from bridge.apply.effects.operations import NO_OLD, OLD_TUPLE, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.messages import Column, Relation
@@ -35,29 +36,29 @@ def subscribed(columns=None, looked_at=None):
 
 
 def test_what_is_published_or_looked_at():
-    assert wanted_columns(COLUMNS, subscribed()) is None
-    assert wanted_columns(COLUMNS, subscribed("a")) == [0]
-    assert wanted_columns(COLUMNS, subscribed("a", looked_at="c")) == [0, 2]
+    assert kept_positions(COLUMNS, subscribed()) is None
+    assert kept_positions(COLUMNS, subscribed("a")) == [0]
+    assert kept_positions(COLUMNS, subscribed("a", looked_at="c")) == [0, 2]
 
 
 def test_a_key_is_complete_or_none():
-    assert chosen(COLUMNS, (1,), None, subscribed()) == (COLUMNS, (1,))
-    assert chosen(COLUMNS, (1,), [1, 2], subscribed("bc")) == (COLUMNS[1:], (0,))
-    assert chosen(COLUMNS, (1,), [0, 1], subscribed("a", looked_at="b")) == (COLUMNS[:2], ())
+    assert keep(COLUMNS, (1,), None, subscribed()) == (COLUMNS, (1,))
+    assert keep(COLUMNS, (1,), [1, 2], subscribed("bc")) == (COLUMNS[1:], (0,))
+    assert keep(COLUMNS, (1,), [0, 1], subscribed("a", looked_at="b")) == (COLUMNS[:2], ())
 
 
 def test_old_values():
     """Without a key, rows are found by all of them."""
-    assert old_columns(COLUMNS, RELATION, subscribed(), ()) == {0, 1, 2}
-    assert old_columns(COLUMNS, RELATION, subscribed(), (1,)) == {1}
-    assert old_columns(COLUMNS, RELATION, subscribed("b", looked_at="c"), (0,)) == {1, 2}
+    assert old_positions(COLUMNS, RELATION, subscribed(), ()) == {0, 1, 2}
+    assert old_positions(COLUMNS, RELATION, subscribed(), (1,)) == {1}
+    assert old_positions(COLUMNS, RELATION, subscribed("b", looked_at="c"), (0,)) == {1, 2}
 
 
 def test_values_in_the_targets_types():
     table = pa.table({"op": pa.array([1]), "new_0": pa.array([5], pa.int32()), "old_0": pa.array([4], pa.int32())})
-    wider = cast(table, [INT4], [TargetColumn("a", INT8)])
+    wider = in_target_types(table, [INT4], [TargetColumn("a", INT8)])
     assert (wider["new_0"].type, wider["old_0"].type) == (pa.int64(), pa.int64())
-    assert cast(table, [INT4], [TargetColumn("a", INT4)]) is table
+    assert in_target_types(table, [INT4], [TargetColumn("a", INT4)]) is table
 
 
 def test_texts_of_values_that_cannot_be_held_go_with_them():
@@ -70,31 +71,9 @@ def test_texts_of_values_that_cannot_be_held_go_with_them():
             "unheld_0": pa.array([None, "infinity"]), "oldunheld_1": pa.array(["-infinity", None]),
         }
     )  # fmt: skip
-    changes = from_rows(decoded, pa.array([0, 1]), {0}, [1])
+    changes = as_changes(from_old_tuples(decoded), pa.array([0, 1]), {0}, [1])
     texts = {name: changes[name].to_pylist() for name in changes.column_names if "unheld" in name}
     assert texts == {"unheld_0": ["-infinity", None]}
-    changes = from_rows(decoded, pa.array([0, 1]), {0, 1})
+    changes = as_changes(from_old_tuples(decoded), pa.array([0, 1]), {0, 1})
     assert changes["unheld_0"].to_pylist() == [None, "infinity"]
     assert changes["oldunheld_1"].to_pylist() == ["-infinity", None]
-
-
-def test_an_unchanged_value_is_that_of_the_old_tuple_or_stays():
-    """A partition whose identity is its key sends it as the whole row, where its root has FULL: NULL is no value."""
-    decoded = pa.table(
-        {
-            "op": pa.array([UPDATE] * 4, pa.uint8()),
-            "old": pa.array([OLD_TUPLE, OLD_TUPLE, KEY_TUPLE, NO_OLD], pa.uint8()),
-            "new_0": pa.array([1, 2, None, 4], pa.int32()),
-            "old_0": pa.array([5, 6, 7, None], pa.int32()),
-            "unchanged_0": [False, False, True, False],
-            "new_1": pa.array([None] * 4, pa.string()),
-            "old_1": pa.array(["large", None, None, None]),
-            "unchanged_1": [True] * 4,
-        }
-    )
-    changes = from_rows(decoded, pa.array(range(4)), (0,))
-    assert changes["new_0"].to_pylist() == [1, 2, 7, 4]
-    assert changes["unchanged_0"].to_pylist() == [False] * 4
-    assert changes["new_1"].to_pylist() == ["large", None, None, None]
-    assert changes["unchanged_1"].to_pylist() == [False, True, True, True]
-    assert "old_1" not in changes.column_names
