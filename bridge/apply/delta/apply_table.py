@@ -1,4 +1,4 @@
-"""One table's changes of a batch, as one Delta commit."""
+"""Commits one table's changes of a batch: chooses append, overwrite or MERGE."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ def apply_table(
     Args:
         spark: The session.
         changes: The changes.
-        conflict: Whether a row that is in the way of an INSERT or a key change makes the commit fail, with an error
-            that `conflicts.conflict_of` reads, or is overwritten.
-        unrepresentable: What becomes of a value that its column cannot hold, in a row that passes a filter: the commit
-            fails, with an error that `unrepresentable.unheld_of` reads, or it is NULL.
-        lost: Called with the number of rows that a filter made INSERTs of UPDATEs without a value that the stream
-            does not carry, if there are any.
+        conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
+            `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
+        unrepresentable: If a row that passes its filter has a value that the column cannot hold: "error" makes the
+            commit fail, with an error that `unrepresentable.unheld_of` reads; "null" stores NULL.
+        lost: Called with the number of UPDATEs that a filter made INSERTs and that lack an unchanged TOAST value, if
+            there are any.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
+
+    Raises:
+        PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
     """
     relation = changes.target.qualified_name
     path = changes.target.path
@@ -89,7 +92,7 @@ def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
 
 
 def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
-    """What passes the row filters, as what it passes."""
+    """Return the changes that pass the row filters, each with the operation it becomes."""
     if changes.lost:
         lost(changes.lost)
     if not changes.filters:
@@ -104,7 +107,7 @@ def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], Non
 
 
 def _published(frame: DataFrame, changes: TableChanges) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
-    """Without the columns that only the filters looked at: the changes, the columns, the key's positions."""
+    """Drop the columns that only the filters need; returns the changes, the columns, the key's positions."""
     published = [i for i, c in enumerate(changes.columns) if changes.published is None or c.name in changes.published]
     if len(published) == len(changes.columns):
         return frame, changes.columns, changes.key

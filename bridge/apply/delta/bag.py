@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _BROADCAST_ROWS = 50_000
-"""Up to so many changes, the target's rows are looked up where they lie instead of being sorted by all columns."""
+"""Up to this many changes are broadcast to look up the target's rows; beyond, Spark sorts both by all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Bag:
     Attributes:
         path: The Delta table.
         columns: The replicated columns.
-        rows: How many changes there are, where that is known.
-        fills: What rows that come have in columns that are not replicated.
+        rows: The number of changes; None if unknown.
+        fills: The values of new rows in columns that are not replicated.
     """
 
     path: str
@@ -54,20 +54,20 @@ class Bag:
         return range(len(self.columns))
 
     def identities(self, values: Sequence[str]) -> list[Column]:
-        """`k_<i>`: what is equal exactly for values that are the same, of expressions by position."""
+        """`k_<i>`, which are equal exactly if the values are the same, for expressions by position."""
         return [F.expr(identity(values[i], c.type.arrow)).alias(f"k_{i}") for i, c in enumerate(self.columns)]
 
     def same(self, one: str, other: str) -> Column:
-        """Whether the rows of two aliases are equal."""
+        """The condition that the rows of two aliases are equal."""
         return reduce(and_, (F.col(f"{one}.k_{i}").eqNullSafe(F.col(f"{other}.k_{i}")) for i in self.places))
 
     def small(self, frame: DataFrame) -> DataFrame:
-        """The side of a join that comes from the changes."""
+        """Mark the side of a join that comes from the changes for broadcast, if it is small."""
         return F.broadcast(frame) if self.rows is not None and self.rows <= _BROADCAST_ROWS else frame
 
 
 def identity(value: str, arrow: pa.DataType) -> str:
-    """An expression of what is equal exactly for values that are the same; Spark's own `=` has 0.0 = -0.0."""
+    """An expression that is equal exactly if the values are the same; by Spark's `=`, 0.0 is -0.0."""
     if pa.types.is_floating(arrow):
         return f"CAST({value} AS STRING)"
     if pa.types.is_list(arrow) and pa.types.is_floating(arrow.value_type):
@@ -77,7 +77,7 @@ def identity(value: str, arrow: pa.DataType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BagTable:
-    """A bag's Delta table as it is before the changes.
+    """A bag's Delta table before the changes.
 
     Attributes:
         rows: `c_<j>` by position in the table, and `k_<i>`.
@@ -91,7 +91,7 @@ class BagTable:
 
     @classmethod
     def read(cls, spark: SparkSession, bag: Bag) -> Self:
-        """Open it."""
+        """Read the table."""
         rows = spark.read.format("delta").load(bag.path)
         columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
         keyed = rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
@@ -99,12 +99,12 @@ class BagTable:
         return cls(bag, keyed, rows.columns, own)
 
     def deletes(self, rows: DataFrame) -> DataFrame:
-        """The part of a MERGE that takes rows `v_<i>` away, all copies."""
+        """The part of a MERGE that deletes all copies of rows `v_<i>`."""
         nothing = (F.lit(None).cast(self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}") for j in self.own)
         return rows.select(F.lit("delete").alias("action"), *(f"v_{i}" for i in self.bag.places), *nothing)
 
     def puts(self, rows: DataFrame) -> DataFrame:
-        """The part of a MERGE that adds rows `v_<i>`, which were not there before."""
+        """The part of a MERGE that inserts new rows `v_<i>`."""
         return rows.select(F.lit("put").alias("action"), *(f"v_{i}" for i in self.bag.places), *self._fills())
 
     def _fills(self) -> list[Column]:
@@ -114,16 +114,16 @@ class BagTable:
         ]
 
     def replicated(self) -> list[Column]:
-        """The values `v_<i>` of the target's rows."""
+        """The target's replicated columns, as `v_<i>`."""
         place = {name: j for j, name in enumerate(self.names)}
         return [F.col(f"c_{place[name]}").alias(f"v_{i}") for i, name in enumerate(self.bag.names)]
 
     def own_columns(self) -> list[str]:
-        """The columns `c_<j>` that are not replicated."""
+        """The names `c_<j>` of the columns that are not replicated."""
         return [f"c_{j}" for j in self.own]
 
     def copies(self, wanted: DataFrame) -> DataFrame:
-        """The target's rows that are equal to one of `wanted`, with its columns, and `copy`: 1, 2 … of equal ones."""
+        """The target's rows that equal one of `wanted`, with its columns, and `copy`, which numbers equal rows."""
         keys = [f"k_{i}" for i in self.bag.places]
         found = self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"))
         others = [name for name in wanted.columns if name not in keys]
@@ -131,18 +131,18 @@ class BagTable:
         return found.select("t.*", *(f"s.{name}" for name in others)).withColumn("copy", F.row_number().over(order))
 
     def named(self, rows: DataFrame) -> DataFrame:
-        """Rows `v_<i>` that were not there before, under the table's names."""
+        """New rows `v_<i>` under the table's column names."""
         values = [F.col(f"v_{i}").alias(name) for i, name in enumerate(self.bag.names)]
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
 
     def merge_parts(self, parts: Sequence[DataFrame]) -> merge.MergeCounts | None:
-        """Commit deletes and puts; None where the table has the batch already."""
+        """Commit deletes and puts; None if the table has the batch already."""
         source = reduce(lambda one, other: one.unionByName(other), parts)
         return merge.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
 
 
 def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:
-    """The MERGE: every row of the source is `delete`, of all equal rows, or `put`, of one."""
+    """The MERGE: a row of the source with action `delete` deletes all equal rows, one with `put` inserts one."""
     same = " AND ".join(
         f"{identity('t.' + quoted(column.name), column.type.arrow)} <=> {identity(f's.v_{i}', column.type.arrow)}"
         for i, column in enumerate(bag.columns)

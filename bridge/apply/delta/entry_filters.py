@@ -1,4 +1,4 @@
-"""The row filters of what is published of a table: translated for Spark, or handed to a server."""
+"""Makes a routing entry's row filters (`pgoutput_row_filter_init`): translated to Spark, or computed by a server."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _ROW_ACTIONS: Final[tuple[Action, ...]] = ("insert", "update", "delete")
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Row filters of several publications: a row passes if it passes one."""
+    """Row filters of several publications, combined by OR."""
 
     filters: tuple[row_filter.RowFilter, ...]
 
     @property
     def columns(self) -> frozenset[str]:
-        """Names of the columns that any of them looks at."""
+        """Names of the columns that they use."""
         return frozenset().union(*(one.columns for one in self.filters))
 
     def to_spark(self, resolve: Callable[[str], Column]) -> Column:
-        """The condition; NULL where none is true and one is NULL."""
+        """The condition; NULL if none is true and one is NULL."""
         first, *others = (one.to_spark(resolve) for one in self.filters)
         for other in others:
             first |= other
@@ -49,13 +49,13 @@ class AnyOf:
 
 
 class FilterServer(Verdicts, Protocol):
-    """A server that computes row filters which are not translated."""
+    """A PostgreSQL server that computes row filters which are not translated."""
 
     def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
-        """Have it read an expression.
+        """Have the server parse an expression.
 
         Raises:
-            RowFilterError: A publication would not take it.
+            RowFilterError: A publication would refuse the expression.
         """
 
 
@@ -64,21 +64,21 @@ class EntryFilters:
 
     Args:
         types: Resolves (type oid, typmod).
-        server: Computes the filters of a table of which one is not translated; None: such a one is refused.
-        encoding: The publisher's database's.
+        server: Computes all filters of a table if one of them is not translated; None to refuse such a filter.
+        encoding: The encoding of the publisher's database.
     """
 
     def __init__(self, types: Types, server: FilterServer | None, encoding: str = "UTF8") -> None:
         self._types = types
         self._server = server
         self._encoding = encoding
-        self._looked_at: dict[str, frozenset[str]] = {}  # of filters that the server computes
+        self._used_columns: dict[str, frozenset[str]] = {}  # by the expression, of filters that the server computes
 
     def of(self, entry: Entry) -> RowFilters | ServerFilters:
-        """The filters of an entry, by action.
+        """Return an entry's filters, by action.
 
         Raises:
-            ConfigError: One cannot be computed exactly as PostgreSQL computes it.
+            RowFilterError: A filter cannot be computed exactly as PostgreSQL does.
         """
         try:
             return self._translated(entry)
@@ -91,8 +91,8 @@ class EntryFilters:
             raise row_filter.RowFilterError(error.expression, error.at, error.reason, hint=hint) from None
 
     def columns_of(self, text: str) -> frozenset[str]:
-        """Names of the columns that a filter looks at, as exactly as is known."""
-        return self._looked_at.get(text) or column_names(text)
+        """Names of the columns that a filter uses; of an unparsed one, all names in it."""
+        return self._used_columns.get(text) or column_names(text)
 
     def _served(self, entry: Entry, server: FilterServer) -> ServerFilters:
         target = entry.target
@@ -105,7 +105,9 @@ class EntryFilters:
             table = (target.namespace, target.name)
             taken = [server.accept(text, columns, table) for text in texts]
             for one in taken:
-                self._looked_at[one.expression] = self._looked_at.get(one.expression, frozenset()).union(one.columns)
+                self._used_columns[one.expression] = self._used_columns.get(one.expression, frozenset()).union(
+                    one.columns
+                )
             return server_filter.any_of(taken) if taken else None
 
         filters = entry.filters

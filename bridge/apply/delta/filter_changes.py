@@ -1,6 +1,6 @@
-"""Row filters over the changes of a batch: which pass, and as what. PostgreSQL's `pgoutput_row_filter`.
+"""Applies row filters to the changes of a batch, as PostgreSQL's `pgoutput_row_filter` does.
 
-An INSERT passes if the filter is true of its new row, a DELETE if it is of its old one. An UPDATE has two:
+An INSERT passes if the filter is true for its new row, a DELETE if it is true for its old row. An UPDATE has both rows:
 
     old row matches   new row matches   becomes
     no                no                nothing
@@ -8,10 +8,10 @@ An INSERT passes if the filter is true of its new row, a DELETE if it is of its 
     yes               no                DELETE
     yes               yes               UPDATE
 
-NULL is no match. An UPDATE without an old tuple has not changed its replica identity, which is all that a filter of
-updates may look at: its new row stands for both. What an operation becomes is not held against the published
-actions again. A value that the stream does not carry (unchanged TOAST) is taken from the old tuple where that has it;
-where an UPDATE becomes an INSERT without it, it is NULL.
+NULL is no match. An UPDATE without an old tuple has not changed its replica identity, and a filter of updates may use
+no other columns, so its new row stands for both. The published actions are not checked again for what a change becomes.
+An unchanged TOAST value, which the stream does not carry, is taken from the old tuple; if that does not have it, it is
+NULL in an UPDATE that becomes an INSERT.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def filtered(
     positions: Mapping[str, int],
     types: Mapping[str, DataType] = MappingProxyType({}),
 ) -> DataFrame:
-    """The changes that pass, as what they pass.
+    """Return the changes that pass, each with the operation it becomes.
 
     Args:
-        changes: In the columns of `TableChanges.changes`, with `old_<i>` for every column the filters look at, where
-            there is any old tuple.
+        changes: In the columns of `TableChanges.changes`; if there is an old tuple, with `old_<i>` for every column
+            that the filters use.
         filters: The filters.
-        positions: Of the columns, by name.
-        types: Of columns that are wider in the target the published types, by name: what filters compute with.
+        positions: The columns' positions, by name.
+        types: The published types, which filters compute with, of columns that the target has wider, by name.
 
     Returns:
-        A DataFrame in the same columns, and `lost` (boolean): an UPDATE became an INSERT and a value of it is not
-        known, and NULL.
+        A DataFrame in the same columns, and `lost` (boolean): an UPDATE became an INSERT, and a value of it is NULL
+        because the stream does not carry it.
     """
     has_olds = any(name.startswith("old_") for name in changes.columns)
-    changes = _with_room(changes)
+    changes = _with_unheld_columns(changes)
 
     def value(kind: str, name: str) -> Column:
         i = positions[name]
@@ -91,11 +91,11 @@ def filtered(
             F.when(new_matches, F.when(old_matches, UPDATE).otherwise(INSERT)).when(old_matches, DELETE)
         )
     marked = changes.withColumn("becomes", becomes.cast("smallint")).filter(F.col("becomes").isNotNull())
-    return _as_what_they_become(marked, has_olds=has_olds)
+    return _with_new_operations(marked, has_olds=has_olds)
 
 
-def _with_room(changes: DataFrame) -> DataFrame:
-    """With a column for the texts of values that an INSERT may take from the old tuple."""
+def _with_unheld_columns(changes: DataFrame) -> DataFrame:
+    """Add `unheld_<i>` where an UPDATE that becomes an INSERT may take such a text from the old tuple."""
     for name in changes.columns:
         kind, _, i = name.partition("_")
         if kind == "oldunheld" and f"unchanged_{i}" in changes.columns and f"unheld_{i}" not in changes.columns:
@@ -103,8 +103,8 @@ def _with_room(changes: DataFrame) -> DataFrame:
     return changes
 
 
-def _as_what_they_become(marked: DataFrame, *, has_olds: bool) -> DataFrame:
-    """Changes with their new operations; an INSERT that was an UPDATE has what the old tuple has, and no marks."""
+def _with_new_operations(marked: DataFrame, *, has_olds: bool) -> DataFrame:
+    """Give changes their new operations; an INSERT that was an UPDATE takes unchanged values from the old tuple."""
     born = (F.col("op") == UPDATE) & (F.col("becomes") == INSERT)
     columns: list[Column] = []
     lost = F.lit(False)

@@ -1,15 +1,14 @@
-"""Tables under REPLICA IDENTITY FULL without a key: bags, in which a row may be there several times.
+"""Commits changes to a table under REPLICA IDENTITY FULL without a key: a bag, which may have equal rows.
 
-As in PostgreSQL's subscriber, a DELETE takes one of equal rows away, an UPDATE makes another row of one of them, and
-NULLs are equal (`tuples_equal` in execReplication.c). Rows are equal here if all their values are the same, down to
-the sign of a zero; NaN is NaN. PostgreSQL asks the type's `=`, by which 0 is -0 and, in a numeric without scale, 1.0 is
-1.00, and takes the first row that it finds: of such rows it may take another one than the publisher did.
+As in PostgreSQL's subscriber, a DELETE removes one of equal rows, an UPDATE changes one of them, and NULLs are equal
+(`tuples_equal` in execReplication.c). Here, rows are equal if all their values are the same, including the sign of a
+zero; NaN equals NaN. PostgreSQL uses the type's `=`, by which 0 is -0 and, in a numeric without scale, 1.0 is 1.00, and
+takes the first row that it finds: of such rows it may take another one than the publisher did.
 
-Counted are copies. A change of a row that the target has not does nothing, and what it would have made of that row is
-not there for the changes after it. Where no value's copies ever go below zero there is no such change, and sums are all
-that is needed; otherwise the changes are gone through one by one. So are UPDATEs where
-the target has columns of its own (one that was dropped on the server): their values stay, those of any row that is
-equal in the other columns.
+Copies of each distinct row are counted. A change of a row that the target does not have does nothing, and the row that
+it would have made does not exist for later changes. If no row's count ever falls below zero, there is no such change,
+and the sums suffice; otherwise the changes are made one by one. So are UPDATEs if the target has columns of its own
+(say, one that was dropped on the server), because the changed row keeps its values in them.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
         spark: The session.
         changes: In the columns of `TableChanges.changes`, with the old values of all columns.
         bag: The target.
-        truncated: The target is empty.
+        truncated: The target was truncated before the changes.
 
     Returns:
-        The conflicts; none if the commit was there already.
+        The conflicts; none if the table has the batch already.
     """
     tally = Tally()
     halves = halves_of(changes, bag)
@@ -71,11 +70,11 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
 
 
 def halves_of(changes: DataFrame, bag: Bag) -> DataFrame:
-    """What each change takes away and what it adds.
+    """Divide changes into halves: the row that each removes, and the row that it adds.
 
     Returns:
-        `v_<i>` (the row), `k_<i>` (see `Bag.identities`), `op`, `ord` (bigint: an UPDATE takes before it adds), `delta`
-        (-1 or 1). An UPDATE without an old tuple is of the row as it is after it, as in `apply_handle_update_internal`.
+        `v_<i>` (the row), `k_<i>` (see `Bag.identities`), `op`, `ord` (bigint: an UPDATE removes before it adds),
+        `delta` (-1 or 1). An UPDATE without an old tuple removes its new row, as in `apply_handle_update_internal`.
     """
 
     def old(i: int) -> Column:
@@ -103,11 +102,11 @@ def halves_of(changes: DataFrame, bag: Bag) -> DataFrame:
 
 
 def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: bool) -> DataFrame:
-    """One row for each distinct row of the changes.
+    """Count copies of each distinct row of the changes.
 
     Returns:
-        `v_<i>`, `k_<i>`, `net` (copies more or less after the batch), `low` (the least that the sum of its changes
-        comes to on the way), `copies` (in the target now).
+        `v_<i>`, `k_<i>`, `net` (copies added by the batch, or removed if negative), `low` (the least running sum of its
+        changes), `copies` (in the target now).
     """
     keys = [f"k_{i}" for i in bag.places]
     level = F.sum("delta").over(Window.partitionBy(*keys).orderBy("ord"))
@@ -133,9 +132,9 @@ def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: b
 
 
 def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag: Bag, tally: Tally) -> DataFrame:
-    """`counted` with the `net` that the changes have if each is made, or found to have no row, in its turn.
+    """Give `counted` the `net` of making the changes one by one, of which some find no row.
 
-    In memory are three numbers for each change, and the turns are Python's.
+    Python loops over the changes, and holds three numbers for each.
     """
     numbered, before, turns = _turns(halves, counted, bag)
     after, missing = settle(before, turns)
@@ -146,7 +145,7 @@ def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag:
 
 
 def _turns(halves: DataFrame, counted: DataFrame, bag: Bag) -> tuple[DataFrame, dict[int, int], pa.Table]:
-    """`counted` with a number `id` for each row; the target's copies by number; `ord`, `op` and `id` of the halves."""
+    """Number `counted`'s rows (`id`); returns them, their copies by number, and the halves' `ord`, `op` and `id`."""
     order = Window.orderBy(*(f"k_{i}" for i in bag.places))
     numbered = counted.withColumn("id", F.row_number().over(order).cast("bigint"))
     turns = (
@@ -168,14 +167,14 @@ def _count(missing: Mapping[str, Counter[int]], numbered: DataFrame, bag: Bag, t
 
 
 def settle(before: Mapping[int, int], turns: pa.Table) -> tuple[dict[int, int], dict[str, Counter[int]]]:
-    """Make changes in their turn.
+    """Make changes one by one.
 
     Args:
         before: Copies of each row, by the row's number.
-        turns: `ord`, `op` and `id` (the row's number) of `halves_of`, by `ord`.
+        turns: `ord`, `op` and `id` (the row's number) of `halves_of`, in order of `ord`.
 
     Returns:
-        Copies afterwards, and of the changes that found no row, by the conflict's name, how many of each row.
+        Copies afterwards; and, by the conflict's name, the number of changes of each row that found none.
     """
     after = dict(before)
     missing: dict[str, Counter[int]] = {}
@@ -192,14 +191,14 @@ def settle(before: Mapping[int, int], turns: pa.Table) -> tuple[dict[int, int], 
 
 
 def _born(settled: DataFrame) -> DataFrame:
-    """The rows that are more than before, each as often."""
+    """The rows with more copies than before, once for each added copy."""
     return settled.filter("net > 0").withColumn("copy", F.explode(F.expr("sequence(1, net)")))
 
 
 def _settled(settled: DataFrame, target: BagTable) -> list[DataFrame]:
-    """Take all copies of the rows that become fewer away, put back what remains of them, and add the others.
+    """Make the parts of the MERGE: delete all copies of rows that lose some, put the rest back, add new copies.
 
-    What remains comes from the target, so that its columns that are not replicated stay too.
+    The rest is read from the target, so that it keeps its columns that are not replicated.
     """
     gone = settled.filter("net < 0 AND copies > 0")
     parts = [target.deletes(gone), target.puts(_born(settled))]
@@ -214,7 +213,7 @@ def _settled(settled: DataFrame, target: BagTable) -> list[DataFrame]:
 def _traced(
     spark: SparkSession, halves: DataFrame, counted: DataFrame, target: BagTable, tally: Tally
 ) -> list[DataFrame]:
-    """The same where rows that become others take along what the target alone has of them."""
+    """As `_settled`, but a row that an UPDATE changes keeps its values in the target's own columns."""
     bag = target.bag
     numbered, before, turns = _turns(halves, counted, bag)
     traced = trace(before, turns)

@@ -1,7 +1,7 @@
-"""Tables whose rows have a key: an append where all rows are new, else a MERGE of the net effect.
+"""Commits changes of all kinds to a table with a key: a MERGE of their net effect.
 
-Conflicts are found on the way, not before it: a row that is in the way makes the commit itself fail, which Delta leaves
-out unseen when it has the batch already; what is missing shows in the numbers that MERGE returns.
+Conflicts are found by the commit itself, not before it. An existing row with the key of a new one makes the commit
+fail, unless Delta leaves it out because it has the batch already; missing rows show in the MERGE's row counts.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How many effects there are of which kind.
+    """The number of effects of each kind.
 
     Attributes:
-        unclear: Of events that do not follow from each other.
-        leaves: On rows of the target that left their key.
-        puts, deletes: On rows of the target.
-        reborn: Of `puts`: the row ended, and another one came.
-        new: Rows that begin in the batch.
-        brief: Rows that begin and end in it.
+        unclear: Their events do not follow from each other.
+        leaves: A row of the target leaves its key.
+        puts, deletes: On a row of the target.
+        reborn: Those `puts` whose row ended, after which another began.
+        new: The row begins in the batch.
+        brief: The row begins and ends in the batch.
     """
 
     unclear: int
@@ -59,10 +59,10 @@ class _Shape:
     brief: int
 
     def fits(self, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
-        """Whether the MERGE found every row that it had to find, and no other."""
+        """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
         if (merged.updated, merged.deleted, merged.inserted) != (self.puts, self.deletes, self.new):
             return False
-        # a row that is missing and one that is in the way can hide each other
+        # a missing row and an existing one, that was not expected, can cancel out in the counts
         return not overwrite or not ((self.reborn and self.new) or (self.deletes and self.brief))
 
 
@@ -86,7 +86,7 @@ def apply_keyed(
         needs_fold: A key change carries an unchanged TOAST value.
 
     Returns:
-        The conflicts that were no errors; none if the commit was there already.
+        The conflicts that did not make the commit fail; none if the table has the batch already.
     """
     if needs_fold:
         return _one_by_one(spark, changes, keyed, truncated=truncated)
@@ -129,7 +129,7 @@ def _merge(effects: DataFrame, keyed: KeyedTarget) -> merge.MergeCounts | None:
 
 
 def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tally: Tally) -> Tally:
-    """The target is empty, so what is not born in the batch has nothing to act on."""
+    """Overwrite the truncated target with the rows born in the batch; other effects have no row to act on."""
     born = effects.filter("action = 'put' AND born")
     before = table_version(spark, keyed.path) if tally.counts else 0
     overwrite_rows(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
@@ -142,13 +142,13 @@ def _any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) ->
 
 
 def _none_found(effects: DataFrame, keyed: KeyedTarget) -> Tally:
-    """The conflicts with an empty target."""
+    """Count the conflicts with an empty target."""
     nothing = effects.limit(0).select(*(F.col(f"match_{k}").alias(f"t_{k}") for k in keyed.key))
     return _conflicts(effects, nothing, keyed)
 
 
 def _conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:
-    """Hold effects against the keys that the target had before them."""
+    """Count conflicts: compare effects with the keys that the target had before them."""
     here = F.col(f"t_{keyed.key[0]}").isNotNull()
     old = ~F.col("first").isin(*BEGINS)
     number = {
@@ -170,7 +170,7 @@ def _conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tal
 
 
 def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, truncated: bool) -> Tally:
-    """Fold the changes in Python (see `moved`)."""
+    """Fold the changes in Python (see `bridge.apply.effects.fold`), and commit the effects."""
     tally = Tally()
     types = [column.type.arrow for column in keyed.columns]
     present: set[fold.Key] = set()
@@ -190,7 +190,7 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
 
 
 def _failing(spark: SparkSession, keyed: KeyedTarget, error: fold.Exists) -> DataFrame:
-    """Effects that fail with a conflict when, and only when, they are applied."""
+    """Effects that raise a conflict only when they are applied: Delta may leave the commit out."""
     types = [column.type.arrow for column in keyed.columns]
     key = {f"match_{k}": pa.array([value], types[k]) for k, value in zip(keyed.key, error.key, strict=True)}
     values = {f"new_{i}": pa.nulls(1, arrow) for i, arrow in enumerate(types)}
@@ -216,11 +216,11 @@ def merge_effects(
         columns: The replicated columns' names, by position.
         key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`.
-        raising: An expression over `s`, in the type of the key's first column, that fails; for an effect that begins
-            with a new row and finds one. None to overwrite that one.
+        raising: An expression over `s`, of the type of the key's first column, that raises; evaluated if an effect
+            that begins with a new row finds an existing one. None to overwrite the existing one.
 
     Returns:
-        What it did; None when the table has the batch already.
+        The row counts; None if the table has the batch already.
     """
     return merge.merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising))
 
@@ -233,7 +233,7 @@ def merge_statement(
     toast: Sequence[int],
     raising: str | None = None,
 ) -> str:
-    """The MERGE of `merge`. A key's columns are never NULL in a row, so `=` finds it, and NULL matches none."""
+    """The statement of `merge_effects`. Rows have no NULL in the key, so `=` finds them, and a NULL matches none."""
     condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
 
     def new(i: int) -> str:

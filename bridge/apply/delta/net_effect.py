@@ -1,24 +1,24 @@
-"""The net effect of a batch on each key: what one MERGE has to do, whatever happened in between.
+"""Computes the net effect of a batch on each key: what one MERGE has to do, whatever happened in between.
 
-Input is a DataFrame of changes in the columns of `TableChanges.changes`; output one of effects:
+The input is a DataFrame of changes in the columns of `TableChanges.changes`; the output is one of effects:
 
-    match_<k>      for each position k of the key: the row of the target the effect is on; NULL in all of them
-                   for a row that did not exist before the batch under any key
+    match_<k>      for each position k of the key: the key of the target's row that the effect is on; NULL, from `fold`
+                   only, for a new row whose key another row has left
     action         "delete" or "put"
-    born           the row came into being within the batch, so it is inserted where nothing matches; an effect
-                   that is neither born nor matched is on a row the target has not
+    born           the row came into being within the batch, so it is inserted if nothing matches; an effect that is
+                   not born and matches nothing is on a row that the target does not have
     new_<i>        the values to put
-    unchanged_<i>  keep the target's value: only for columns that had an unchanged TOAST value in the batch
-    first          the first event of the key: where it is of `BEGINS`, and the effect matches a row, that is
-                   insert_exists or update_exists; NULL where that is known to be no conflict
-    updates        how many UPDATEs, and
-    deletes        how many DELETEs are of a row that was there before the batch: missing ones, if nothing matches
-    leaves         that row left the key by a key change, so that the row at the new key is only there if it was
-    unclear        the events do not follow from each other: what they come to depends on each one's turn
+    unchanged_<i>  keep the target's value; only for columns with an unchanged TOAST value in the batch
+    first          the key's first event; if it is one of `BEGINS` and the effect matches a row, that is insert_exists
+                   or update_exists; NULL if it is known to be no conflict
+    updates        the number of UPDATEs, and
+    deletes        the number of DELETEs, of a row that existed before the batch: they are missing if nothing matches
+    leaves         a key change moved that row to another key, where it exists only if it existed here
+    unclear        the events do not follow from each other, so the result depends on each one in turn
 
-A key change is the old key's end and the new key's beginning. An unchanged TOAST value is the last value the
-batch has for the same row, else the target's. A key change that carries one moves the target's row; this, and what
-is unclear, is resolved in `moved`.
+A key change ends the old key and begins the new one. An unchanged TOAST value is the row's last value in the batch,
+else the target's. `bridge.apply.effects.fold` handles unclear events, and key changes that carry an unchanged TOAST
+value, because they move the target's row.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 INSERTED, ARRIVED, UPDATED, LEFT, DELETED = "insert", "arrive", "update", "leave", "delete"
-"""What an event is to a key; a key change is LEFT for the old one and ARRIVED for the new one."""
+"""An event of a key; a key change is LEFT for the old key and ARRIVED for the new one."""
 
 BEGINS, ENDS = (INSERTED, ARRIVED), (LEFT, DELETED)
 
 
 def events(changes: DataFrame, key: Sequence[int]) -> DataFrame:
-    """Spread changes to one event a key.
+    """Turn changes into events of one key each; a key change becomes two.
 
     Returns:
-        A DataFrame with `match_<k>` (the event's key), `ord` (bigint: order within the key), `event`, and the
-        `new_<i>` and `unchanged_<i>` of the change; the latter mean nothing where the event is of `ENDS`.
+        A DataFrame with `match_<k>` (the event's key), `ord` (bigint: order within the key), `event`, and the change's
+        `new_<i>` and `unchanged_<i>`, which have no meaning for an event of `ENDS`.
     """
     values = [F.col(name) for name in changes.columns if name.startswith(("new_", "unchanged_"))]
     has_old = F.lit(False)
@@ -59,7 +59,7 @@ def events(changes: DataFrame, key: Sequence[int]) -> DataFrame:
         moved = (F.col("op") == UPDATE) & has_old & ~same
 
     def key_of(which: Column) -> list[Column]:
-        """The old key where `which` holds, the new one elsewhere."""
+        """The old key if `which` holds, else the new one."""
         if f"old_{key[0]}" not in changes.columns:
             return [F.col(f"new_{k}").alias(f"match_{k}") for k in key]
         return [F.when(which, F.col(f"old_{k}")).otherwise(F.col(f"new_{k}")).alias(f"match_{k}") for k in key]
@@ -76,7 +76,7 @@ def events(changes: DataFrame, key: Sequence[int]) -> DataFrame:
     )
     if not any(name.startswith("old_") for name in changes.columns):
         return main
-    # The old key ends just before the new one begins, so that a row may move to a key left in the same change.
+    # The old key ends before the new one begins: a row may move to the key that the same change leaves.
     left = changes.filter(moved).select(
         *key_of(F.lit(True)), (F.col("seq") * 2).alias("ord"), F.lit(LEFT).alias("event"), *values
     )
@@ -84,7 +84,7 @@ def events(changes: DataFrame, key: Sequence[int]) -> DataFrame:
 
 
 def net_effect(changes: DataFrame, key: Sequence[int], toast: Sequence[int]) -> DataFrame:
-    """One effect a key.
+    """Compute one effect for each key.
 
     Args:
         changes: Changes in the columns of `TableChanges.changes`.
@@ -93,8 +93,8 @@ def net_effect(changes: DataFrame, key: Sequence[int], toast: Sequence[int]) -> 
             (see `bridge.apply.effects.fold`).
 
     Returns:
-        Effects (see the module). A row that both began and ended within the batch is one of "delete" that finds no
-        row, unless there is a conflict.
+        Effects (see the module). A row that began and ended within the batch has the effect "delete", which matches
+        nothing unless there is a conflict.
     """
     values = [name for name in changes.columns if name.startswith("new_")]
     keys = [f"match_{k}" for k in key]

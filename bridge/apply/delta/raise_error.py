@@ -1,6 +1,6 @@
-"""Errors that an expression raises inside a commit (Spark's `raise_error`), and how they are read back.
+"""Raises errors inside a commit by Spark's `raise_error`, and reads them back from Spark's exception.
 
-Their text is a JSON object, which is found again in whatever Spark makes of it.
+The error's text is a JSON object, which is found wherever Spark puts it in its message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CONFLICT: Final = "pgbridge_conflict"
 
 
 def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
-    """The JSON object with which an expression of ours made a commit fail; `mark` is its first key."""
+    """Read the JSON object whose first key is `mark` from an error; None if the error has none."""
     text = str(error)
     start = text.find(f'{{"{mark}":')
     if start < 0:
@@ -32,7 +32,7 @@ def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
 
 
 def conflict_of(error: BaseException) -> Conflict | None:
-    """The conflict that made a commit fail; None when it was something else."""
+    """Read the conflict that made a commit fail from the error; None for another error."""
     found = marked(error, _CONFLICT)
     try:
         if found is None:
@@ -43,12 +43,12 @@ def conflict_of(error: BaseException) -> Conflict | None:
 
 
 def raised(name: str, relation: str, columns: Sequence[tuple[str, str, pa.DataType]]) -> str:
-    """A Spark SQL expression that fails with a conflict which `conflict_of` reads back.
+    """A Spark SQL expression that raises a conflict; `conflict_of` reads it back.
 
     Args:
-        name: An expression: the conflict's name.
+        name: An expression for the conflict's name.
         relation: `namespace.name`.
-        columns: Of the key: name, an expression for its value, and its type.
+        columns: The key's columns: name, an expression for the value, and the type.
     """
     names = ", ".join(literal(column) for column, _, _ in columns)
     values = ", ".join(f"left({_text_expression(value, arrow)}, {SHOWN_CHARACTERS})" for _, value, arrow in columns)
@@ -59,12 +59,12 @@ def raised(name: str, relation: str, columns: Sequence[tuple[str, str, pa.DataTy
 
 
 def literal(text: str) -> str:
-    """A Spark SQL string literal. A dollar is written so that Spark does not take it for a variable."""
+    """A Spark SQL string literal; escapes a dollar too, because Spark would substitute a variable."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def _text_expression(value: str, arrow: pa.DataType) -> str:
-    """An expression for a value's text, as `as_text` has it."""
+    """An expression for a value's text, equal to `as_text` of the value."""
     if pa.types.is_binary(arrow):
         return f"concat('\\\\x', lower(hex({value})))"
     if pa.types.is_boolean(arrow):

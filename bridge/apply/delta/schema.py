@@ -1,4 +1,4 @@
-"""The columns of Delta tables and DataFrames: Spark's types for Arrow's, and back."""
+"""Converts schemas of Delta tables and DataFrames between Spark's and Arrow's types."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
 )
 
 _NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
-"""Characters that Parquet field names may not have; a table with one of them in a column's name uses Delta's
-column mapping."""
+"""Characters that Parquet does not allow in field names; a column's name with one of them needs Delta's column
+mapping."""
 
 
 def spark_type(arrow: pa.DataType) -> spark_types.DataType:
-    """The Spark type of a column whose values come as this Arrow type."""
+    """The Spark type for values of an Arrow type."""
     if pa.types.is_decimal(arrow):
         return spark_types.DecimalType(arrow.precision, arrow.scale)
     if pa.types.is_list(arrow):
@@ -41,7 +41,7 @@ def spark_type(arrow: pa.DataType) -> spark_types.DataType:
 
 
 def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
-    """The Arrow type of a target's column, as `spark_type`; None for what no published type becomes."""
+    """The inverse of `spark_type`; None for a Spark type that no published type becomes."""
     if isinstance(spark, spark_types.DecimalType):
         return pa.decimal128(spark.precision, spark.scale)
     if isinstance(spark, spark_types.ArrayType):
@@ -51,21 +51,21 @@ def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
 
 
 def spark_schema(fields: Iterable[tuple[str, pa.DataType]]) -> spark_types.StructType:
-    """A DataFrame's schema for named Arrow columns; every column may be NULL."""
+    """A schema of named Arrow columns, all nullable."""
     return spark_types.StructType(
         [spark_types.StructField(name, spark_type(arrow), nullable=True) for name, arrow in fields]
     )
 
 
 def target_schema_of(schema: spark_types.StructType) -> TargetSchema:
-    """The columns of a Delta table, as a target has them."""
+    """The columns of a Delta table, as `Target` has them."""
     return tuple(
         TargetField(field.name, arrow_type(field.dataType), field.dataType.simpleString()) for field in schema.fields
     )
 
 
 def table_properties(names: Sequence[str]) -> dict[str, str]:
-    """Delta table properties that these column names need."""
+    """The Delta table properties that these column names need."""
     if any(_NEEDS_COLUMN_MAPPING.intersection(name) for name in names):
         return {"delta.columnMapping.mode": "name"}
     return {}

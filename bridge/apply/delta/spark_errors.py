@@ -1,4 +1,4 @@
-"""What Spark's errors say, in a line for people."""
+"""Summarizes Spark's errors for people: the message without stack traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38
 
 
 def _root_cause(error: Py4JJavaError) -> str:
-    """What an exception of Spark's that PySpark has no class for is about: its first cause, in a task for example."""
+    """The innermost cause, for example in a task, of a Java exception that PySpark has no class for."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
@@ -20,7 +20,7 @@ def _root_cause(error: Py4JJavaError) -> str:
 
 
 def summary(error: Exception) -> str:
-    """What Spark says of an error, without its stack traces; of a Python worker's error, what was raised in it."""
+    """An error's message without stack traces; for an error of a Python worker, the message that was raised there."""
     text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):

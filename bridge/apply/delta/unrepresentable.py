@@ -1,9 +1,9 @@
-"""Values that a column's type cannot hold, of tables with row filters: only rows that pass have to be held.
+"""Handles values that a column's type cannot hold, in tables with row filters: only rows that pass need to be held.
 
-The stream's values are decoded before it is known which rows pass, so such a value is NULL in the changes, and stands
-as PostgreSQL's text beside it: in `unheld_<i>` for the new row's, in `oldunheld_<i>` for the old one's. A filter sees
-the value itself (`exact`): its verdict is PostgreSQL's. Of what has passed, `held` makes what the subscription wants:
-NULL, or an error that `unheld_of` finds again in whatever Spark makes of it.
+Values are decoded before the filters are evaluated. A value that its column cannot hold is NULL in the changes, and
+PostgreSQL's text of it is in `unheld_<i>` for the new row, in `oldunheld_<i>` for the old row. `exact` gives a filter
+the value itself, so that the filter decides as PostgreSQL does. `held` then applies the option `unrepresentable` to the
+rows that passed: NULL, or an error, which `unheld_of` reads back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bridge.apply.target.target import TargetColumn
 
 MARKS: Final = {"new": "unheld", "old": "oldunheld"}
-"""The kinds of columns that have the text, by the kind that has the value."""
+"""The prefix of the columns with the texts, by the prefix of the columns with the values."""
 
 _MARK: Final = "pgbridge_unheld"
 _SHOWN_CHARACTERS: Final = 200
@@ -47,8 +47,8 @@ class Unheld:
 
     Attributes:
         column: The column's name.
-        message: What is the matter with it.
-        hint: What can be done.
+        message: The error's message.
+        hint: The error's hint.
     """
 
     column: str
@@ -57,7 +57,7 @@ class Unheld:
 
 
 def unheld_of(error: BaseException) -> Unheld | None:
-    """The value that made a commit fail; None when it was something else."""
+    """Read the value that made a commit fail from the error; None for another error."""
     found = marked(error, _MARK)
     if found is None:
         return None
@@ -67,16 +67,16 @@ def unheld_of(error: BaseException) -> Unheld | None:
 
 
 def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -> Column:
-    """A column's value as a filter sees it: also the dates and timestamps that a target does not hold.
+    """A column's value for a filter, also if it is a date or timestamp that the column cannot hold.
 
-    Infinities are those of `rowfilter.types.literals`. Other values than dates and timestamps, and timestamps that are
-    further from 1970 than 64 bits of microseconds, raise an error as soon as they are looked at.
+    Infinities are those of `rowfilter.types.literals`. A value of another type, or a timestamp beyond 64 bits of
+    microseconds from 1970, raises an error when the filter evaluates it.
 
     Args:
         name: The column's name.
-        value: The value, NULL where it cannot be held.
-        text: PostgreSQL's text of it there, NULL elsewhere.
-        type_: Of the value.
+        value: The value; NULL if the column cannot hold it.
+        text: PostgreSQL's text of such a value; NULL for other values.
+        type_: The value's type.
     """
     failure = _raising(name, text, type_, "filter").cast(type_)
     if isinstance(type_, spark_types.DateType):
@@ -95,13 +95,13 @@ def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -
 def held(
     frame: DataFrame, columns: Sequence[TargetColumn], key: Collection[int], unrepresentable: Literal["error", "null"]
 ) -> DataFrame:
-    """Changes that have passed, without the texts: where such a value may not be NULL, computing them raises.
+    """Drop the texts from changes that have passed; evaluating the result raises if such a value may not be NULL.
 
     Args:
         frame: The changes.
-        columns: Those that they have values for.
-        key: Positions of the columns by which rows are found; empty for all.
-        unrepresentable: What becomes of such a value, but for a key's, which is an error.
+        columns: The changes' columns.
+        key: Positions of the columns that identify rows; empty if all do.
+        unrepresentable: Whether such a value is an error or NULL; in the key it is always an error.
     """
     op, old = F.col("op"), F.col("old")
     concerned = {
@@ -140,19 +140,19 @@ def _raising(name: str, text: Column, type_: spark_types.DataType, use: str) -> 
 
 
 def _part(text: Column, group: int) -> Column:
-    """One of the form's groups; NULL for a text of another form, or without it."""
+    """A group of `_FORM`; NULL if the text does not match or does not have the group."""
     return F.nullif(F.regexp_extract(text, _FORM, group), F.lit(""))
 
 
 def _days(text: Column) -> Column:
-    """A date's days (int) since 1970; 1 BC is year 0."""
+    """Days since 1970-01-01 (int); 1 BC is year 0."""
     year, month, day = (_part(text, group).cast("int") for group in (1, 2, 3))
     counted = F.when(_part(text, 8).isNull(), year).otherwise(1 - year)
     return F.unix_date(F.make_date(counted, month, day))
 
 
 def _of_day(text: Column) -> Column:
-    """A clock's microseconds; midnight where there is none."""
+    """Microseconds since midnight (bigint); 0 for a text without a time."""
     hour, minute, second = (F.coalesce(_part(text, group).cast("bigint"), F.lit(0)) for group in (4, 5, 6))
     fraction = F.coalesce(F.rpad(_part(text, 7), 6, "0").cast("bigint"), F.lit(0))
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction
