@@ -136,7 +136,7 @@ class Analysis:
         converted = self._coerced(argument, target, node.at, contexts="iae")
         if is_array(target) and node.type.modifiers:
             raise Refused("modifiers of array types are not translated", node.at)
-        return casts.with_modifiers(converted, node.type.modifiers, node.at, encoding=self._encoding)
+        return casts.with_modifiers(converted, node.type.modifiers, node.at, self._encoding)
 
     @_dispatch.register
     def _(self, node: syntax.Collate) -> Typed:

@@ -51,9 +51,7 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     return Typed(target, at, apply, (node,), strength=strength)
 
 
-def with_modifiers(
-    node: Typed, modifiers: tuple[int, ...], at: int, *, explicit: bool = True, encoding: Encoding = UTF8
-) -> Typed:
+def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, encoding: Encoding = UTF8) -> Typed:
     """Apply the modifiers of a value's type: `varchar(3)`, `numeric(5,2)`.
 
     Raises:
@@ -63,7 +61,7 @@ def with_modifiers(
         return node
     if node.type == "numeric":
         return _with_precision(node, modifiers, at)
-    if node.type in {"varchar", "bpchar"} and explicit and len(modifiers) == 1:
+    if node.type in {"varchar", "bpchar"} and len(modifiers) == 1:
         check_modifiers(encoding, node, at)
         size = modifiers[0]
         if not 1 <= size <= 10_485_760:

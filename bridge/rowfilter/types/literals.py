@@ -41,7 +41,6 @@ _UNIT_USECS: Final = {
     "w": 7 * 86_400_000_000, "d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000,
 }  # fmt: skip
 _UUID: Final = re.compile(r"\{?((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})\}?")
-_MAX_NUMERIC_EXPONENT: Final = 131_072
 
 FOREVER: Final = 2**31 - 1  # the date infinity (DATEVAL_NOEND); -FOREVER - 1 is -infinity
 END_OF_TIME: Final = 2**63 - 1  # the timestamp infinity (DT_NOEND); -END_OF_TIME - 1 is -infinity
