@@ -1,12 +1,16 @@
-"""Applies batches: one Delta commit a table, all tables of a batch in parallel, then the catalog, then the server.
+"""Applies batches: one Delta commit to each table, all tables of a batch in parallel; then records the batch.
 
-A table whose rows are found by other columns in the midst of a batch has a commit for each part of its changes.
+Exactly-once rests on the order of the steps:
 
-The order is what exactly-once rests on: the intent is recorded before the first commit, every commit is stamped
-with the batch's end, and the origin moves only when all of them are there and on disk. A batch that a crash cut short
-is formed again with the same boundaries, and Delta leaves out what it already has. A batch that failed is undone: its
-tables are as before it, so that parts of it may be applied, or skipped; so is one that was cut short and changes
-columns, which is done before its rows are committed (see `bridge.apply.delta.alter`).
+    1. the catalog records the batch's intent;
+    2. each table is committed to, with the batch's stamp; ALTER TABLE comes first. If the columns that identify rows
+       change within the batch, a table has a commit for each part of its changes;
+    3. local tables are flushed;
+    4. the catalog advances the origin and drops the intent. The server is told afterwards, by the loop.
+
+A batch that a crash cut short is formed again with the same boundaries, and Delta leaves out the commits it has. A
+batch that failed is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes
+columns (see `bridge.apply.delta.alter`).
 """
 
 from __future__ import annotations
@@ -58,20 +62,22 @@ class Applier:
     """Applies one subscription's batches, one at a time.
 
     Args:
-        spark: A session of the subscription's own (see `delta.stamped`).
-        catalog: Where intents and the origin are.
+        spark: A session of the subscription's own (see `stamped`).
+        catalog: Has the intents and the origin.
         subscription: The subscription's name.
-        origin_name: For error contexts.
-        deliver: Called with a batch's logical messages when its changes are in Delta, and before the batch is done:
-            after a crash in between they come again.
+        origin_name: The replication origin's name, for error contexts.
+        deliver: Called with a batch's logical messages after its changes are committed and before the batch is
+            recorded: after a crash in between it is called again.
         messages_path: The Delta table for logical messages; None for none.
-        lost: Called with a relation and a number of rows for which a value is NULL that the stream does not carry.
-        conflict: Whether a row that is in the way stops the batch, or is overwritten (see `apply_table`).
-        unrepresentable: What becomes of a value that its column cannot hold (see `apply_table`).
-        conflicts: Called with a table's conflicts that did not stop the batch, once it is durable, and its finish LSN.
+        lost: Called with a relation and the number of rows that got NULL for an unchanged TOAST value (see
+            `apply_table`).
+        conflict: See `apply_table`.
+        unrepresentable: See `apply_table`.
+        conflicts: Called with a table's conflicts that did not stop the batch and the batch's finish LSN, once the
+            batch is durable.
     """
 
-    def __init__(  # noqa: PLR0913 - whom it tells of what, and one policy
+    def __init__(  # noqa: PLR0913 - callbacks and options
         self,
         spark: SparkSession,
         catalog: Catalog,
@@ -104,19 +110,19 @@ class Applier:
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
         """Make the batch durable in its targets and in the catalog.
 
-        After it returns, the origin's LSN is the batch's `end_lsn`. After it raised an ApplyError, either there is no
-        intent and nothing of the batch is in the targets, or the intent stands: then the same batch has to be applied
-        again, or `undo` called.
+        After it returns, the origin's LSN is the batch's `end_lsn`. After an error, either the catalog has no intent
+        and the targets have nothing of the batch; or the intent stands, and the caller must apply the same batch again
+        or call `undo`.
 
         Args:
             batch: The batch.
-            clear_skip_lsn: The skip LSN that is no longer to be looked for, once the batch is durable.
+            clear_skip_lsn: The skip LSN to clear once the batch is durable, because it did not match.
 
         Raises:
-            ApplyError: A table could not be committed.
-            OutcomeUnknown: Spark is gone; the intent stands.
-            StateError: What Spark has written is not on disk (see `LocalTables`); the intent stands.
-            TargetBusy: Others' commits to a table came in the way of the batch's; the intent stands.
+            ApplyError: A table could not be committed to. The batch is undone, unless the message says otherwise.
+            OutcomeUnknown: The connection to Spark was lost; the intent stands.
+            StateError: A local table cannot be flushed (see `LocalTables`); the intent stands.
+            TargetBusy: Another writer's commits to a table made every attempt fail; the intent stands.
         """
         *earlier, last = batch.commit_rounds()
         self._check_room(batch, len(earlier))
@@ -150,7 +156,7 @@ class Applier:
             self._conflicts(conflicts, batch.finish_lsn)
 
     def _check_room(self, batch: Batch, parts: int) -> None:
-        """Each part of a table's changes has a version of its own for Delta, between the batch's ends."""
+        """Raise if a table has more parts than there are transaction versions between the batch's start and end."""
         if parts and parts >= batch.end_lsn - batch.start_lsn:
             tables = [changes.target.qualified_name for changes in batch.tables]
             relation = max(tables, key=tables.count)
@@ -169,10 +175,16 @@ class Applier:
         *,
         fence: bool,
     ) -> None:
-        """Commit all parts, by the Delta tables' paths; if one fails, take back what the batch has in any of `paths`.
+        """Commit to tables in parallel; if one fails, undo what the batch has committed.
 
-        The table that failed the last time goes first and alone: while it fails, nothing has to be taken back. With
-        `fence` the batch was begun before, and a commit of that time may still come.
+        The table that failed the last time goes first and alone: if it fails again, nothing has to be restored.
+
+        Args:
+            batch: The batch.
+            stamp: The stamp of these commits.
+            parts: The commits, by the Delta tables' paths.
+            paths: All tables of the batch, which an undo restores.
+            fence: An earlier attempt at the batch may still commit (see `restore.take_back`).
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
@@ -181,7 +193,8 @@ class Applier:
             wait(futures)
             if all(future.exception() is None for future in futures):
                 futures += [pool.submit(part) for path, part in parts.items() if path not in suspects]
-        futures.sort(key=lambda future: not isinstance(future.exception(), OutcomeUnknown))  # that one may still come
+        # first an OutcomeUnknown: its commit may still be made, so there must be no undo
+        futures.sort(key=lambda future: not isinstance(future.exception(), OutcomeUnknown))
         try:
             for future in futures:
                 future.result()
@@ -192,20 +205,20 @@ class Applier:
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
-        """Pass over a transaction: nothing of it is applied, and what it held is written down.
+        """Skip a transaction: write its changes to files and apply nothing.
 
-        After it returns, the origin's LSN is the transaction's end, and there is no skip LSN any more.
+        After it returns, the origin's LSN is the transaction's end, and the skip LSN is cleared.
 
         Args:
-            batch: The transaction alone; its changes may not have been decoded.
+            batch: The transaction alone; it may be one whose changes could not be decoded.
             skip_lsn: Its finish LSN.
             folder: Where skipped transactions are kept.
 
         Returns:
-            Where its changes are now.
+            The folder with its changes.
 
         Raises:
-            StateError: They cannot be written down; the transaction is not skipped.
+            StateError: The files cannot be written; the transaction is not skipped.
         """
         path = skipped.write(batch, folder, self._subscription)
         faults.reach("skipped_written")
@@ -258,7 +271,7 @@ class Applier:
             lost: list[int] = []
 
             def apply() -> None:
-                lost.clear()  # of a try that another writer's commit came in the way of
+                lost.clear()  # of an attempt that a concurrent commit made fail
                 apply_table(
                     self._spark,
                     changes,
@@ -281,7 +294,7 @@ class Applier:
                 conflict = conflict_of(error)
                 if conflict is None:
                     raise
-                if batch.xid is not None:  # found again and again while a batch is divided, but counted once
+                if batch.xid is not None:  # a batch that is divided meets it several times; count it once
                     stats.count_conflicts(self._catalog, self._subscription, {conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error

@@ -1,14 +1,15 @@
-"""Keeps what a skipped transaction held: a folder by its finish LSN, a Parquet file for each table.
+"""Writes what a skipped transaction held: a folder named after its finish LSN, with a Parquet file for each table.
 
-A table's file has the columns `seq` (position in the transaction), `op` (INSERT, UPDATE, DELETE), `old` and `new`:
-structs of the table's columns, NULL where the message has no such tuple (of an old tuple there is what identifies a
-row), and `unchanged`: the names of columns whose new value is an unchanged TOAST value, which the stream does not
-carry. Where rows are found by other columns from somewhere on, what follows is in `<table>.2.parquet`, and so on.
-Tables that were truncated are in `truncated.txt`; their files hold what came after that. Rows and columns that a
-publication's definition would have left out are here all the same. Values that a table's column cannot hold are NULL,
-and where there are any, `unheld` and `oldunheld` are structs of their texts. Where the transaction could not be
-decoded, its messages are in `messages.parquet` as they came (`message`, binary: as in the documentation's "Logical
-Replication Message Formats").
+A table's file has the columns `seq` (position in the transaction), `op` (INSERT, UPDATE, DELETE), `old` and `new`
+(structs of the table's columns; NULL if the message does not have that tuple; an old tuple may have only the columns
+that identify a row), and `unchanged` (names of columns whose new value is an unchanged TOAST value, which the stream
+does not carry). If the columns that identify rows change within the transaction, the changes after that are in
+`<table>.2.parquet`, and so on. `truncated.txt` names tables that were truncated; their files have the later changes.
+
+Rows and columns that a publication's definition leaves out are included. A value that its column cannot hold is NULL;
+if there are any, `unheld` and `oldunheld` are structs of their texts. If the transaction could not be decoded,
+`messages.parquet` has its messages as received (`message`, binary: see "Logical Replication Message Formats" in
+PostgreSQL's documentation).
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _ROWS_AT_ONCE = 200_000
 
 
 def folder_of(state_folder: Path, subscription: str, finish_lsn: str) -> Path:
-    """Where a skipped transaction lies; a slash would make two folders of the LSN."""
+    """The folder of a skipped transaction; the LSN's slash becomes a hyphen."""
     return state_folder / finish_lsn.replace("/", "-") / subscription
 
 
 def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
-    """Write down a transaction's changes; what is there of an earlier attempt is replaced.
+    """Write a transaction's changes to files, replacing those of an earlier attempt.
 
     Args:
         batch: The transaction alone.
@@ -53,10 +54,10 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
         subscription: The subscription's name.
 
     Returns:
-        The transaction's folder; all in it is durable.
+        The transaction's folder, whose files are durable.
 
     Raises:
-        StateError: It cannot be written.
+        StateError: The file system reports an error.
     """
     path = folder_of(state_folder, subscription, str(batch.finish_lsn))
     try:
@@ -77,7 +78,7 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
 
 
 def _unused(folder: Path, name: str) -> Path:
-    """A table's next file."""
+    """The path of a table's next file."""
     number, path = 1, folder / f"{name}.parquet"
     while path.exists():
         number += 1
@@ -99,7 +100,7 @@ def _write_table(changes: TableChanges, path: Path) -> None:
 
 
 def _parts(changes: TableChanges) -> Iterator[pa.Table]:
-    """The changes in order; those that are staged a part at a time, because memory would not hold all."""
+    """The changes in order; staged ones in parts, because memory may not hold all."""
     if not isinstance(changes.changes, Staged):
         yield changes.changes
         return
@@ -112,7 +113,7 @@ def _parts(changes: TableChanges) -> Iterator[pa.Table]:
 
 
 def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Changes (`TableChanges.changes`) under the columns' names, in the columns that the module describes."""
+    """Convert `TableChanges.changes` to the columns that the module describes."""
     columns = {name: _array(changes[name]) for name in changes.column_names}
     unchanged: list[list[str]] = [[] for _ in range(len(changes))]
     for i, name in enumerate(names):
@@ -144,7 +145,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _write_messages(batch: Batch, path: Path) -> None:
-    """The row messages as they came, without what the walsender put before them."""
+    """Write the row messages as received, without the walsender's header."""
     with pq.ParquetWriter(path, _MESSAGES) as writer:
         for block in decode_blocks(batch.items):
             found = block.rows.without_prefix(HEADER_BYTES).messages()
@@ -152,6 +153,6 @@ def _write_messages(batch: Batch, path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the files and their places durable."""
+    """Fsync the files and the folders that name them."""
     for path in (*folder.iterdir(), folder, folder.parent, folder.parent.parent):
         fsync(path)
