@@ -14,7 +14,7 @@ from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
 from bridge.subscriber import SubscriptionWorker
-from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_limit import CopyLimit
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 
@@ -65,7 +65,7 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._again_s: dict[str, float] = {}
-        self._turns = CopyTurns(config.copies_at_once)
+        self._copy_limit = CopyLimit(config.copies_at_once)
         self._deaths: list[float] = []
         self._done = False
 
@@ -217,7 +217,7 @@ class Daemon:
                 forked,
                 catalog,
                 until_caught_up=self._until_caught_up,
-                turns=self._turns,
+                copy_limit=self._copy_limit,
             )
             self._workers[name] = worker
             worker.thread.start()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Subscription
-    from bridge.sync.copy_limit import CopyTurns
+    from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from bridge.track.refresh import RefreshRow
@@ -64,7 +64,7 @@ class SubscriptionWorker:
         spark: A session of its own.
         catalog: The process's catalog.
         until_caught_up: End once everything the publisher had flushed at the start is durable.
-        turns: Of the process's copies; None for no limit.
+        copy_limit: Limits the copies of the whole process; None for no limit.
 
     Attributes:
         error: Why the worker ended, if it failed.
@@ -79,9 +79,9 @@ class SubscriptionWorker:
         catalog: Catalog,
         *,
         until_caught_up: bool = False,
-        turns: CopyTurns | None = None,
+        copy_limit: CopyLimit | None = None,
     ) -> None:
-        self._turns = turns
+        self._copy_limit = copy_limit
         self.subscription = subscription
         self.error: BaseException | None = None
         self.gave_up = False
@@ -225,7 +225,7 @@ class SubscriptionWorker:
                 self._catalog,
                 self._log,
                 stopping=self._stop.is_set,
-                turns=self._turns,
+                copy_limit=self._copy_limit,
             )
             if asked:
                 self._sync = None  # of one that has ended
@@ -329,7 +329,7 @@ class SubscriptionWorker:
                 session.fork(self._spark),
                 self._catalog,
                 give_up_after=patience,
-                turns=self._turns,
+                copy_limit=self._copy_limit,
             )
             self._sync.thread.start()
 

@@ -1,7 +1,7 @@
-"""Ranges of ctid: how a large table's copy is divided, so that several connections read it under one snapshot.
+"""Divides a large table into ranges of blocks, which several connections copy under one snapshot.
 
-PostgreSQL reads a range of blocks without the rest of the table (a TID range scan, from version 14 on). While the
-table is not rewritten, and it is not while somebody has a lock on it, a row stays where it is.
+PostgreSQL reads a range of blocks without reading the rest of the table (a TID range scan, from version 14 on). A row
+keeps its ctid as long as the table is not rewritten, for which `bridge.sync.table_lock` cares.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RANGE_BYTES = 128 << 20
-"""Of the table as stored: some seconds of work, and a Parquet file of the size that Delta aims at."""
+"""Size of a range on the server's disk: some seconds of work, and a Parquet file of the size that Delta aims at."""
 
 _MOST_RANGES = 4096
-_LEAST_BLOCKS = 64  # of one relation: fewer are not worth planning a statement over all partitions
+_LEAST_BLOCKS = 64  # of the largest relation: less is not worth a statement over all partitions
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRange:
-    """Blocks of a relation, of each leaf if it is a partitioned one.
+    """A range of blocks of a table; for a partitioned table, the same range of each partition.
 
     Attributes:
         first: The first block's number.
-        end: The number of the first block behind them; None when they go on to the end.
+        end: The number of the first block after the range; None for no end.
     """
 
     first: int = 0
@@ -35,30 +35,32 @@ class BlockRange:
 
     @property
     def conditions(self) -> list[str]:
-        """What the ctid of a row in these blocks is, in SQL; nothing where it is any row's."""
+        """SQL conditions on the ctid of a row in the range; none if the range is the whole table."""
         lower = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
         return lower if self.end is None else [*lower, f"ctid < '({self.end},0)'::tid"]
 
 
 def block_ranges(blocks: Sequence[int], block_bytes: int) -> list[BlockRange]:
-    """Divide relations that are read by one statement into ranges of about RANGE_BYTES.
+    """Divide a table into ranges of about RANGE_BYTES.
 
-    A partitioned table is read by its own name, as PostgreSQL's subscriber does, which takes no privilege on the
-    partitions; a range then is of all of its partitions, so that small and large ones divide into even parts.
+    A partitioned table is read by its own name, as PostgreSQL's subscriber reads it, so that no privileges on the
+    partitions are needed. A range then covers the same block numbers of all partitions, and is chosen so that all
+    ranges have about the same total size.
 
     Args:
-        blocks: How many each relation has. More may have been added meanwhile: the last range has no end.
+        blocks: The number of blocks of the table, or of each of its partitions. The last range has no end, because
+            blocks may be added later.
         block_bytes: The size of a block.
 
     Returns:
-        Ranges one after another, together everything.
+        Adjacent ranges that together cover the table.
     """
     total = sum(blocks)
     largest = max(blocks, default=0)
     count = min(-(-total * block_bytes // RANGE_BYTES), largest // _LEAST_BLOCKS, _MOST_RANGES)
     if count <= 1:
         return [BlockRange()]
-    # below the n-th block of each relation lie so many of all: straight lines from one relation's end to the next's
+    # below[i]: blocks of all relations with a number less than ends[i]; linear in between
     ends = np.unique([0, *blocks])
     below = np.minimum.outer(ends, np.array(blocks)).sum(axis=1)
     inner = np.interp(np.arange(1, count) * total / count, below, ends).astype(np.int64)

@@ -1,7 +1,7 @@
-"""How many tables are copied at a time, by all subscriptions of a process together.
+"""Limits how many tables are copied at a time, by all subscriptions of a process together.
 
-Each copy holds connections to its server, tasks of Spark and Python workers for them: that must not grow with the
-number of subscriptions. PostgreSQL bounds it by max_logical_replication_workers.
+Each copy holds connections to its server, Spark tasks and their Python workers; without a limit they would grow with
+the number of subscriptions. PostgreSQL's limit is max_logical_replication_workers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _LOOK_INTERVAL_S = 0.5
 
 
-class CopyTurns:
-    """So many turns at a time, given in the order in which they were asked for.
+class CopyLimit:
+    """Lets at most `limit` copies run at a time, first come, first served.
 
-    A subscription asks for no more than `max_sync_workers` at a time: one with many tables does not keep others out.
+    A subscription asks for at most `max_sync_workers` turns at a time, so one with many tables does not block others.
 
     Args:
-        limit: How many; None for no limit.
+        limit: The number of copies; None for no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -36,10 +36,10 @@ class CopyTurns:
 
     @contextmanager
     def turn(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Wait for a turn, and have it for as long as the block takes.
+        """Wait for a turn, and keep it for the duration of the `with` block.
 
         Raises:
-            SyncError: `stopping` said so meanwhile.
+            SyncError: `stopping` returned True during the wait.
         """
         mine = object()
         with self._changed:

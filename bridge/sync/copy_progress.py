@@ -1,6 +1,6 @@
-"""How far the copies under way are: asked of the server, which knows what it has sent to whom.
+"""The progress of copies under way, from the server's pg_stat_progress_copy.
 
-The readers run on Spark's executors; pg_stat_progress_copy has each of their COPY statements while it runs.
+The readers run on Spark's executors, so the server is asked: it knows how much each COPY statement has sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RATE_S = 30.0
 
 
 class Sent(NamedTuple):
-    """What one COPY has sent."""
+    """How much one COPY statement has sent."""
 
     rows: int
     bytes: int
@@ -41,25 +41,25 @@ _NOTHING = Sent(0, 0)
 
 
 class CopyProgress:
-    """Adds up what a table's COPY statements send, as seen from time to time.
+    """Adds up how much a table's COPY statements have sent, from samples.
 
-    What a statement sent after it was last seen is not known: half of what it sent in the last interval is a guess
-    that is right on average.
+    How much a statement sent between its last sample and its end is unknown. The estimate is half of what it sent
+    before its last sample, in one interval: on average this is right.
     """
 
     def __init__(self, namespace: str, name: str, size: CopySize, now_s: float) -> None:
         self._namespace, self._name, self._size = namespace, name, size
         self._ended = Sent(0, 0)
-        self._running: dict[int, tuple[Sent, Sent]] = {}  # by pid: when last seen, and since the time before
+        self._running: dict[int, tuple[Sent, Sent]] = {}  # by pid: total, and since the previous sample
         self._seen: deque[tuple[float, int]] = deque([(now_s, 0)])
 
     def see(self, running: Mapping[int, Sent], now_s: float) -> None:
-        """What the statements that run now have sent, by their processes' ids."""
+        """Take a sample: how much each running statement has sent, by the server process's id."""
         rows, size = self._ended
         now: dict[int, tuple[Sent, Sent]] = {}
         for pid, sent in running.items():
             before = self._running.get(pid, (_NOTHING, _NOTHING))[0]
-            if sent.rows >= before.rows:  # otherwise another process has got the id
+            if sent.rows >= before.rows:  # otherwise the id belongs to a new process
                 now[pid] = sent, Sent(sent.rows - before.rows, sent.bytes - before.bytes)
         for pid in self._running.keys() - now.keys():
             last, lately = self._running[pid]
@@ -78,7 +78,7 @@ class CopyProgress:
 
     @property
     def row(self) -> CopyRow:
-        """As it is shown."""
+        """The progress, for the catalog."""
         rows, size = self._sent
         row_bytes = size / rows if rows else self._size.row_bytes
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -95,15 +95,15 @@ class CopyProgress:
 
 
 class CopyMonitor:
-    """A thread that looks how far the copies of a subscription are, and writes it to the catalog and the log.
+    """A thread that samples the progress of a subscription's copies, for `pgbridge status` and the log.
+
+    It never makes a copy fail: if the server does not answer, the progress stays as it was.
 
     Args:
         conninfo: The publisher.
-        subscription: Its name.
-        catalog: Where `status` finds it; nothing is left there at the end.
-        log: Gets an event for each copy now and then.
-
-    It never fails a copy: where the server does not answer, the numbers stand still.
+        subscription: The subscription's name.
+        catalog: Gets the progress every second; it is deleted there at the end.
+        log: Gets the progress of each copy every 10 seconds.
     """
 
     def __init__(self, conninfo: str, subscription: str, catalog: Catalog, log: FilteringBoundLogger) -> None:
@@ -127,7 +127,7 @@ class CopyMonitor:
 
     @contextmanager
     def watching(self, application_name: str, namespace: str, name: str, size: CopySize) -> Iterator[None]:
-        """While a table is copied by connections of that name."""
+        """Sample the copy of a table during the `with` block, by connections with this application_name."""
         now_s = time.monotonic()
         with self._lock:
             self._copies[application_name] = CopyProgress(namespace, name, size, now_s)
@@ -145,7 +145,7 @@ class CopyMonitor:
                     while not self._stop.wait(_POLL_S):
                         self._look(publisher)
             except BridgeError as error:
-                self._log.debug("the progress of copies is not known", error=str(error))
+                self._log.debug("the progress of copies is unknown", error=str(error))
                 self._stop.wait(_POLL_S)
 
     def _look(self, publisher: Publisher) -> None:
@@ -164,9 +164,9 @@ class CopyMonitor:
         for name, row in rows.items():
             if now_s - self._logged_s[name] >= _LOGGED_S:
                 self._logged_s[name] = now_s
-                self._tell(row)
+                self._log_progress(row)
 
-    def _tell(self, row: CopyRow) -> None:
+    def _log_progress(self, row: CopyRow) -> None:
         self._log.info(
             "table copy progress",
             relation=row.qualified_name,

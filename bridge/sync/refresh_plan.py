@@ -1,4 +1,6 @@
-"""What REFRESH PUBLICATION comes to: which tables are added, stop, or are copied afresh. Pure.
+"""Decides which tables a refresh adds, removes, or copies again. Pure.
+
+`bridge.sync.refresh` carries the plan out.
 
 Source: `AlterSubscription_refresh` in PostgreSQL's subscriptioncmds.c.
 """
@@ -18,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tables by (namespace, name), sorted; none is in two of them.
+    """Tables by (namespace, name), sorted. No table is in two of the first five.
 
     Attributes:
-        copied: They are published and not subscribed yet: copied, then joined to the stream.
-        uncopied: The same, to follow the stream at once with what their Delta tables hold.
-        removed: They are subscribed and no longer published.
-        resynced: They are subscribed, and copied afresh.
-        unknown: They were to be copied afresh, and are not both subscribed and published.
-        subscribed: The subscription's tables when all this is done.
+        copied: New tables that are copied before they follow the stream.
+        uncopied: New tables that follow the stream at once, with the rows that their Delta tables have.
+        removed: Subscribed tables that are no longer published.
+        resynced: Subscribed tables that are copied again.
+        unknown: Tables that were to be copied again, but are not subscribed, or not published.
+        subscribed: The subscription's tables after the refresh.
     """
 
     copied: tuple[Name, ...] = ()
@@ -38,18 +40,18 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """There is nothing to do."""
+        """Whether there is nothing to do."""
         return not (self.copied or self.uncopied or self.removed or self.resynced)
 
 
 def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: Collection[Name]) -> Plan:
-    """What requests come to, all together.
+    """Combine requests into one plan.
 
     Args:
-        asked: In order. Of several for the publications as a whole the last one says whether added tables are copied;
-            one that is to be copied afresh as well is.
-        published: What the publications, or the definitions, publish now.
-        subscribed: The subscription's tables, those that are being brought in among them.
+        asked: The requests, in order. The last request for all publications says whether new tables are copied; a new
+            table that another request wants copied again is copied in any case.
+        published: The tables that the publications, or the definitions, publish now.
+        subscribed: The subscription's tables, those of its tablesync worker included.
     """
     whole = [row for row in asked if row.table is None]
     added = sorted(set(published) - set(subscribed)) if whole else []

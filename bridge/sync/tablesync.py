@@ -30,7 +30,7 @@ from bridge.apply.target.target import Target, TargetColumn, table_path, target_
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import read_table
-from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.table_lock import TableLock
 from bridge.track.rows import RelRow
@@ -76,9 +76,9 @@ class TableSync:
         log: FilteringBoundLogger,
         *,
         stopping: Callable[[], bool] = lambda: False,
-        turns: CopyTurns | None = None,
+        copy_limit: CopyLimit | None = None,
     ) -> None:
-        self._turns = turns or CopyTurns()
+        self._copy_limit = copy_limit or CopyLimit()
         self._spark = spark
         self._subscription = subscription
         self._catalog = catalog
@@ -168,7 +168,7 @@ class TableSync:
     def _copy_in_turn(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
     ) -> None:
-        with self._turns.turn(self._stopping):
+        with self._copy_limit.turn(self._stopping):
             self._copy_table(rel, table, publisher, snapshot, monitor)
 
     def _copy_table(

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.publication.published_table import PublishedTable
-    from bridge.sync.copy_limit import CopyTurns
+    from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
@@ -79,7 +79,7 @@ class TableSyncWorker:
         spark: A session of the worker's own.
         catalog: The process's catalog.
         give_up_after: Failures in a row after which it ends: the server's, and all others; None for never.
-        turns: Of the process's copies; None for no limit.
+        copy_limit: Limits the copies of the whole process; None for no limit.
 
     Attributes:
         within_reach: The tables are where the subscription's origin is, or nearly.
@@ -94,9 +94,9 @@ class TableSyncWorker:
         catalog: Catalog,
         *,
         give_up_after: tuple[int, int] | None = None,
-        turns: CopyTurns | None = None,
+        copy_limit: CopyLimit | None = None,
     ) -> None:
-        self._turns = turns
+        self._copy_limit = copy_limit
         self._main = subscription
         self._subscription = subscription.model_copy(
             update={
@@ -226,7 +226,7 @@ class TableSyncWorker:
                 self._catalog,
                 self._log,
                 stopping=self._stop.is_set,
-                turns=self._turns,
+                copy_limit=self._copy_limit,
             )
             error = self._copy(sync, publisher, tables, missing=sorted(wanted - tables.keys()))
             if error is not None:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from bridge.config import Subscription
 from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
-from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_limit import CopyLimit
 from bridge.track import database
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
@@ -488,11 +488,11 @@ def python_workers(jvm):
 def test_many_subscriptions(spark, publisher, pipeline):
     """Twenty at once on one server: the Python workers that they have are those of the copies that have a turn."""
     publisher.execute(SETUP + "; INSERT INTO t SELECT g, 'x' FROM generate_series(1, 1000) g")
-    turns, jvm, peak = CopyTurns(2), spark.sparkContext._gateway.proc.pid, 0
+    copy_limit, jvm, peak = CopyLimit(2), spark.sparkContext._gateway.proc.pid, 0
     bridges = [pipeline(slot_name=f"{publisher.name}_{number}") for number in range(20)]
     workers = [bridge.worker() for bridge in bridges]
     for worker in workers:
-        worker._turns = turns
+        worker._copy_limit = copy_limit
         worker.thread.start()
     while any(worker.thread.is_alive() for worker in workers):
         forking, working = python_workers(jvm)

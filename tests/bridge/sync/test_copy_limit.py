@@ -8,27 +8,27 @@ import time
 import pytest
 
 from bridge.errors import SyncError
-from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_limit import CopyLimit
 
 
 class Copies:
     """Threads that take a turn each, and end it when told; `order` has their names as they came to it."""
 
-    def __init__(self, turns: CopyTurns) -> None:
-        self.turns = turns
+    def __init__(self, limit: CopyLimit) -> None:
+        self.limit = limit
         self.order: list[str] = []
         self.may_end = {name: threading.Event() for name in "abcdef"}
         self.threads: list[threading.Thread] = []
 
     def start(self, name: str) -> None:
-        before = len(self.turns._waiting) + self.turns._under_way
+        before = len(self.limit._waiting) + self.limit._under_way
         thread = threading.Thread(target=self._copy, args=(name,))
         self.threads.append(thread)
         thread.start()
-        wait_until(lambda: len(self.turns._waiting) + self.turns._under_way == before + 1)
+        wait_until(lambda: len(self.limit._waiting) + self.limit._under_way == before + 1)
 
     def _copy(self, name: str) -> None:
-        with self.turns.turn():
+        with self.limit.turn():
             self.order.append(name)
             self.may_end[name].wait(30)
 
@@ -47,21 +47,21 @@ def wait_until(condition):
 
 
 def test_in_the_order_in_which_they_came():
-    copies = Copies(CopyTurns(2))
+    copies = Copies(CopyLimit(2))
     for name in "abcdef":
         copies.start(name)
     wait_until(lambda: len(copies.order) == 2)
     copies.may_end["b"].set()
     wait_until(lambda: len(copies.order) == 3)
     assert copies.order == ["a", "b", "c"]
-    assert copies.turns._under_way == 2
+    assert copies.limit._under_way == 2
     copies.end()
     assert sorted(copies.order) == list("abcdef")
-    assert copies.turns._under_way == 0
+    assert copies.limit._under_way == 0
 
 
 def test_without_a_limit():
-    copies = Copies(CopyTurns())
+    copies = Copies(CopyLimit())
     for name in "abcdef":
         copies.start(name)
     wait_until(lambda: len(copies.order) == 6)
@@ -69,7 +69,7 @@ def test_without_a_limit():
 
 
 def test_who_is_to_stop_leaves_the_line():
-    turns = CopyTurns(1)
+    turns = CopyLimit(1)
     with turns.turn(), pytest.raises(SyncError, match="stopped while it waited"), turns.turn(lambda: True):
         pass
     with turns.turn(lambda: True):
@@ -77,7 +77,7 @@ def test_who_is_to_stop_leaves_the_line():
 
 
 def test_a_copy_that_fails_gives_its_turn_back():
-    turns = CopyTurns(1)
+    turns = CopyLimit(1)
     with pytest.raises(ValueError, match="no"), turns.turn():
         raise ValueError("no")
     with turns.turn():

@@ -15,7 +15,7 @@ from bridge.config import Subscription
 from bridge.errors import BridgeError, TargetError
 from bridge.receive.slot import Snapshot
 from bridge.sync import block_ranges, copy, tablesync
-from bridge.sync.copy_limit import CopyTurns
+from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.tablesync import TableSync
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import RelRow
@@ -247,7 +247,7 @@ def test_copies_take_turns(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TableSync, "_copy_table", copy_table)
     monkeypatch.setattr(tablesync, "CopyMonitor", lambda *_: nullcontext())
-    turns, names, together = CopyTurns(2), ("a", "b", "c"), threading.Barrier(3)
+    turns, names, together = CopyLimit(2), ("a", "b", "c"), threading.Barrier(3)
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
 
         def copy_all(name):
@@ -255,7 +255,7 @@ def test_copies_take_turns(tmp_path, monkeypatch):
             rels = [RelRow("public", f"t{number}", "i", Lsn(0), f"{name}/t{number}") for number in range(4)]
             catalog.create_origin(name, Lsn(1), "once", rels)
             subscription = Subscription(name=name, connection="", publications=("pub",), warehouse="lake")
-            sync = TableSync(None, subscription, catalog, log.get(), turns=turns)  # type: ignore[arg-type]
+            sync = TableSync(None, subscription, catalog, log.get(), copy_limit=turns)  # type: ignore[arg-type]
             tables = {(rel.namespace, rel.name): None for rel in rels}
             together.wait()
             sync.copy(tables, None, Snapshot("snapshot", Lsn(1)))  # type: ignore[arg-type]
