@@ -5,7 +5,6 @@ Tables that come later are brought in by `bridge.sync.tablesync_worker` meanwhil
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import faults, log, remedies, session
+from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import (
     ApplyError,
     BridgeError,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from bridge.track.rows import RelRow
     from protocol.lsn import Lsn
 
-_FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 1.0
 _GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
 """Failures in a row without any progress, after which `run --until-caught-up` reports the subscription as failed: a
@@ -149,8 +148,7 @@ class SubscriptionWorker:
         error = state.outcome.exception() if state.outcome else None
         if not getattr(error, "retry", True):
             return self.subscription.retry_max_s
-        pause_s = min(self.subscription.retry_max_s, _FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
-        return pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that subscriptions do not knock in step
+        return jittered_s(backoff_s(self._failures, self.subscription.retry_max_s))
 
     def _failed(self, error: BaseException) -> bool:
         """Record an error; whether to try again."""

@@ -1,1 +1,1 @@
-"""The initial copy, and a subscription's start."""
+"""A subscription's start, the initial copy, and tables that are added later, as PostgreSQL's tablesync.c does them."""

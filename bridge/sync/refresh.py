@@ -1,4 +1,7 @@
-"""Takes up what `pgbridge refresh` has asked for: tables join, stop, or go to be copied afresh."""
+"""Carries out the requests of `pgbridge refresh`, between two streams of the subscription.
+
+`bridge.commands.refresh` records them, `bridge.sync.refresh_plan` decides, `bridge.track.refresh` is the catalog.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Refresh:
-    """Makes requests the tables' states. Copies nothing: that is `bridge.sync.tablesync_worker`'s.
+    """Changes the tables' states as requested; `bridge.sync.tablesync_worker` copies those that need it.
 
     Args:
         subscription: The subscription's name.
         catalog: Its catalog.
-        sync: Makes and checks Delta tables.
+        sync: Creates and checks Delta tables.
         log: The subscription's logger.
     """
 
@@ -42,14 +45,14 @@ class Refresh:
     def take_up(
         self, asked: Sequence[RefreshRow], tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
     ) -> None:
-        """Do what was asked for. Neither of the subscription's streams may run, nor have a batch under way.
+        """Carry out requests. None of the subscription's streams may run or have an unfinished batch.
 
-        A table that cannot be taken is left out, with an error of the log: all others go on.
+        A table that cannot be added is logged as an error, and the others are added still.
 
         Args:
             asked: The requests, at least one.
-            tables: What is published, read after the requests were.
-            publisher: For the types of tables that are not copied.
+            tables: The published tables, read after the requests.
+            publisher: Gives the types of tables that are not copied.
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
         planned = plan(asked, tables, rels)
@@ -58,18 +61,18 @@ class Refresh:
         new = (self._new(tables[name], publisher) for name in planned.uncopied)
         follow = [rel for rel in new if rel is not None]
         for name in planned.resynced:
-            # As if a copy had been cut short: its rows stay until one commit replaces them all.
+            # as after a copy that was cut short: the rows stay until one commit replaces them
             bring_in.append(RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
             self._log.info("table is copied afresh", relation=rels[name].qualified_name)
         for name in planned.removed:
             rel = rels[name]
             self._log.warning(
-                "table is no longer published: it stops, and its Delta table stays",
+                "table is removed: it is no longer published; its Delta table stays",
                 relation=rel.qualified_name,
                 path=rel.path,
             )
         for name in planned.unknown:
-            self._log.warning("a table that is not subscribed cannot be copied afresh", relation=".".join(name))
+            self._log.warning("table cannot be copied afresh: it is not subscribed", relation=".".join(name))
         refresh.take_up(
             self._catalog, self._name, asked[-1].number, bring_in=bring_in, follow=follow, remove=planned.removed
         )
@@ -79,7 +82,7 @@ class Refresh:
         return self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
 
     def _new(self, table: PublishedTable, publisher: Publisher | None = None) -> RelRow | None:
-        """The row of a table that is added; with a publisher, of one that is not copied. None for one left out."""
+        """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error."""
         try:
             found = self._sync.new_rels([table])
             if not found:

@@ -1,4 +1,4 @@
-"""A subscription's start: an origin, a slot that fits it, and every table copied."""
+"""A subscription's start: checks the server, creates or checks the slot, and copies the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Start:
-    """Brings a subscription to where it can stream. Can be cut short anywhere, and goes on from there."""
+    """Brings a subscription to where its stream can begin. It may be cut short anywhere; the next start goes on."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class Start:
         self._log = log
 
     def run(self) -> dict[tuple[str, str], BridgeError]:
-        """Make or check the slot, and copy what is to be copied.
+        """Create or check the slot, and copy the tables that need it.
 
         Returns:
-            Why tables are not copied; the others are.
+            The errors of tables that could not be copied; all others are copied.
 
         Raises:
-            PublisherError: The server, or the slot, is not the one the state belongs to, or refuses; or the server
-                lacks an option.
-            TargetError: A target belongs to another subscription.
-            SyncError: `stopping` said so.
+            PublisherError: The server or the slot is not the one that the state directory knows, the server refuses, or
+                it lacks an option.
+            TargetError: Another subscription writes to a Delta table.
+            SyncError: `stopping` returned True.
         """
-        # before there is a slot: one that nobody streams from holds WAL
+        # checked before a slot is created: a slot that nobody streams from retains WAL
         pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)
-        name_without_identity(self._publisher, self._subscription.publications, self._log)
+        warn_without_identity(self._publisher, self._subscription.publications, self._log)
         name = self._subscription.name
         with ReplicationConnection(
             self._subscription.connection, application_name=name, stopping=self._stopping
@@ -74,13 +74,13 @@ class Start:
             snapshot = None
             if self._catalog.remote_lsn(name) is None:
                 set_timeline(self._catalog, name, None if self._publisher.in_recovery() else server.timeline)
-                snapshot = self._first(replication, server.system_identifier)
+                snapshot = self._create_origin(replication, server.system_identifier)
             else:
                 self._check(replication, server)
             if any(self._sync.needs_copy(rel) for rel in self._catalog.rels(name)):
                 if snapshot is None or snapshot.name is None:
-                    # The slot's own snapshot is gone: a temporary one's comes with an LSN of its own, from which
-                    # on its tables follow the stream.
+                    # The slot's own snapshot is gone. A temporary slot gives another one, at a later LSN, from which
+                    # on the tables follow the stream.
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                 errors = self._sync.copy(self._published, self._publisher, snapshot)
                 if not (errors and self._stopping()):
@@ -89,14 +89,14 @@ class Start:
             return {}
 
     def _check(self, replication: ReplicationConnection, server: ServerIdentity) -> None:
-        """The state is there: server, history and slot must be those it was made with."""
+        """Check that the server, its history and the slot are those that the catalog knows."""
         name = self._subscription.name
         row, remote_lsn = self._catalog.subscription(name), self._catalog.remote_lsn(name)
         if row is not None and row.system_identifier != server.system_identifier:
             raise PublisherError(
-                f"the publisher is another server: its system identifier is {server.system_identifier}, "
-                f"the subscription's state is of {row.system_identifier}",
-                hint="check the connection string; a new server needs a new state_dir and warehouse",
+                f"the publisher is another server: it has system identifier {server.system_identifier}, "
+                f"the subscription began with {row.system_identifier}",
+                hint="check the connection string; another server needs another state_dir and warehouse",
             )
         if remote_lsn is not None:
             known = timeline(self._catalog, name)
@@ -109,7 +109,7 @@ class Start:
             )
             if found != known:
                 set_timeline(self._catalog, name, found)
-                self._log.info("the publisher's timeline is another", timeline=found, before=known)
+                self._log.info("the publisher has switched to another timeline", timeline=found, before=known)
         self._check_slot(self._publisher.slot(self._subscription.slot_name), remote_lsn)
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
@@ -117,13 +117,13 @@ class Start:
         lsn = check_slot(slot_name, status, database=self._publisher.database, durable_lsn=durable_lsn)
         if status is not None and status.two_phase and not self._subscription.two_phase:
             self._log.warning(
-                "prepared transactions are received at PREPARE TRANSACTION although two_phase = false: the slot has it",
+                "two_phase = false has no effect: the slot sends prepared transactions at PREPARE TRANSACTION",
                 slot_name=slot_name,
             )
         return lsn
 
-    def _first(self, replication: ReplicationConnection, system_identifier: str) -> Snapshot:
-        """The slot is made, or with `create_slot = false` taken as it stands; the origin begins there."""
+    def _create_origin(self, replication: ReplicationConnection, system_identifier: str) -> Snapshot:
+        """Create the slot, or take the existing one with `create_slot = false`, and create the origin at its LSN."""
         name, slot_name = self._subscription.name, self._subscription.slot_name
         row = self._catalog.subscription(name)
         known = {(rel.namespace, rel.name) for rel in self._catalog.rels(name)}
@@ -137,12 +137,12 @@ class Start:
             if status is not None and made != (slot_name, "creating", system_identifier):
                 raise PublisherError(
                     f'replication slot "{slot_name}" already exists on the publisher, '
-                    "and this state directory does not know it",
-                    hint="set create_slot = false to go on from where it stands, or slot_name to another name; or, "
+                    "and this state directory did not create it",
+                    hint="set create_slot = false to use it from where it stands, or choose another slot_name; or, "
                     f"if nothing needs it, run on the server: SELECT pg_drop_replication_slot('{slot_name}');",
                 )
             if status is not None:
-                replication.drop_slot(slot_name)  # made by us just before a crash, and never streamed from
+                replication.drop_slot(slot_name)  # created just before a crash, and never streamed from
             self._set_slot("creating", system_identifier)
             snapshot = replication.create_slot(
                 slot_name,
@@ -151,7 +151,7 @@ class Start:
             )
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
-        # where tables are brought in anew, an earlier try's commit that is still on its way must know that it is late
+        # kept for another try with the same tables, so that a late commit of the earlier try is ignored by its stamp
         incarnation = (row.incarnation if row is not None else None) or uuid.uuid4().hex[:12]
         self._catalog.create_origin(name, snapshot.consistent_point, incarnation, rels)
         return snapshot
@@ -165,24 +165,24 @@ class Start:
         )
 
 
-def name_without_identity(publisher: Publisher, publications: Sequence[str], log: FilteringBoundLogger) -> None:
-    """Warn of tables whose UPDATEs and DELETEs are published, and refused by the server for want of an identity.
+def warn_without_identity(publisher: Publisher, publications: Sequence[str], log: FilteringBoundLogger) -> None:
+    """Warn of published tables whose UPDATEs and DELETEs the server refuses, for want of a replica identity.
 
-    No error: it takes INSERTs of them (`CheckCmdReplicaIdentity`), and they are replicated.
+    This is no error: the server accepts INSERTs (`CheckCmdReplicaIdentity`), and they are replicated.
     """
     found = read_publications(publisher, publications)
     changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
     for table in publisher.tables(changing) if changing else ():
         if table.relkind == "r" and table.cut_identity:
             log.warning(
-                "the server refuses UPDATE and DELETE of a table that publishes them by a column list without its key",
+                "the server refuses UPDATE and DELETE of a published table: the column list lacks columns of its key",
                 relation=table.qualified_name,
-                hint=f"the column list needs all of {', '.join(sorted(table.cut_identity))}",
+                hint=f"add to the column list: {', '.join(sorted(table.cut_identity))}",
             )
         elif table.relkind == "r" and table.columns and not table.has_identity:
             name = f"{quoted_name(table.namespace)}.{quoted_name(table.name)}"
             log.warning(
-                "the server refuses UPDATE and DELETE of a table that publishes them without a replica identity",
+                "the server refuses UPDATE and DELETE of a published table: it has no replica identity",
                 relation=table.qualified_name,
                 hint=f"ALTER TABLE {name} ADD PRIMARY KEY (…); or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )

@@ -1,8 +1,15 @@
-"""The initial copy: from published tables to Delta tables, under the snapshot of a slot.
+"""The initial copy: published tables become Delta tables, under the snapshot of a slot.
 
-Table states are PostgreSQL's (pg_subscription_rel): i nothing done yet, d being copied, f copied, s copied and
-following the stream from its snapshot's LSN, r ready: the stream has passed that LSN. A table in d whose copy was
-cut short is copied again from the start; its Delta table is empty until one commit fills it.
+Table states are those of pg_subscription_rel (tablesync.c):
+
+    i  init           nothing is done yet
+    d  datasync       the table is being copied
+    f  finishedcopy   it is copied, up to its snapshot's LSN
+    s  syncdone       it follows the stream from that LSN on
+    r  ready          the stream has passed that LSN
+
+The states syncwait and catchup are not in the catalog: see `bridge.sync.tablesync_worker`. A copy that is cut short
+starts again from the beginning; the Delta table stays as it was until one commit replaces its rows.
 """
 
 from __future__ import annotations
@@ -49,23 +56,31 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
     from protocol.values.types import TypeInfo
 
 FOLLOWS_STREAM = frozenset("sr")
 
 
 def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
-    """A table to be copied is not published, or not under its name; in tablesync.c's words."""
+    """Return tablesync.c's error for a table to be copied that is not published under its name."""
     return PublisherError(
         f'table "{".".join(table)}" not found on publisher',
-        hint=f"if it is not to be published any more, run: {remedies.refresh(subscription)}",
+        hint=f"to remove it from the subscription, run: {remedies.refresh(subscription)}",
     )
 
 
 class TableSync:
-    """Brings a subscription's tables to where they follow the stream.
+    """Creates, copies and opens the Delta tables of a subscription.
 
-    `stopping` is asked before each copy, and while one waits for its turn, or for a lock that somebody else holds.
+    Args:
+        spark: The subscription's Spark session.
+        subscription: The subscription.
+        catalog: The process's catalog.
+        log: The worker's logger.
+        stopping: Called before each copy, and while one waits for its turn or for a lock on its table; if it returns
+            True, there are no more copies.
+        copy_limit: Limits the copies of the whole process; None for no limit.
     """
 
     def __init__(
@@ -87,10 +102,10 @@ class TableSync:
         self._local = LocalTables()
 
     def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
-        """The rows of tables that the subscription has just taken up; those that Delta cannot hold are left out.
+        """Return catalog rows for new tables, without tables that Delta cannot hold.
 
         Raises:
-            TargetError: A target belongs to another subscription.
+            TargetError: Another subscription writes to a Delta table.
         """
         rels = []
         for table in tables:
@@ -106,26 +121,28 @@ class TableSync:
         return rels
 
     def needs_copy(self, rel: RelRow) -> bool:
-        """Whether a table's rows are still to be copied."""
+        """Whether the table is not copied yet, and is to be."""
         return rel.state == "d" or (rel.state == "i" and self._subscription.copy_data)
 
     def check_copied_to(self, rel: RelRow) -> None:
-        """Refuse to replace rows that are not the subscription's, unless it is to adopt the table.
+        """Check that the copy of a new table replaces no rows that others have written, unless `adopt` allows it.
 
         Raises:
-            TargetError: There are such rows, or what lies there is not a Delta table.
+            TargetError: There are such rows, or files that are not a Delta table.
         """
         if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
             return
         if not self._spark.read.format("delta").load(rel.path).isEmpty():
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
-                hint="move it away, set adopt = true to have its rows replaced by the copy, "
-                "or set copy_data = false to go on from what it holds",
+                hint="move the Delta table away, set adopt = true to have the copy replace its rows, "
+                "or set copy_data = false to keep them and not to copy",
             )
 
     def uncopied(self, rel: RelRow, table: PublishedTable, publisher: Publisher) -> RelRow:
-        """Let a table follow the stream from now on, with what its Delta table holds; that is made if there is none.
+        """Return the catalog row of a table that follows the stream at once, without a copy.
+
+        Its Delta table keeps its rows; it is created if it does not exist.
 
         Raises:
             TargetError: The Delta table does not fit.
@@ -136,14 +153,14 @@ class TableSync:
     def copy(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
     ) -> dict[tuple[str, str], BridgeError]:
-        """Copy every table that needs it, under one snapshot, `max_sync_workers` at a time, as they get their turns.
+        """Copy every table that needs it, under one snapshot, `max_sync_workers` tables at a time.
 
-        After it, a table that was copied has the snapshot's consistent point as its LSN. One that fails keeps back no
-        other.
+        A copied table gets the snapshot's consistent point as its LSN. If a table fails, the others are copied still.
 
         Returns:
-            Why tables are not copied: a PublisherError where the server could not be read, a SyncError where a copy was
-            cut short, a TargetError where a target is there already with rows in it, or cannot hold the table.
+            The errors, by table: a PublisherError if the server could not be read, a SyncError if the copy was cut
+            short, a TargetBusy if other writers were in the way, a TargetError if the Delta table already has rows or
+            cannot hold the table.
         """
         name, conninfo = self._subscription.name, self._subscription.connection
         with (
@@ -186,19 +203,15 @@ class TableSync:
         except TargetError:
             if rel.state != "d":
                 raise
-            # its rows are the subscription's and are all replaced: its columns may be, too
+            # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         if existed:
             self.check_copied_to(rel)
         name, started_s = self._subscription.name, time.monotonic()
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
-        # Stamped, so that a copy which a killed daemon's Spark is still finishing cannot land on top of this one.
-        row = self._catalog.subscription(name)
-        app_id = f"{row.txn_app_id}/copy" if row else ""
-        stamp = CommitStamp(app_id, snapshot.consistent_point, snapshot.consistent_point)
         conninfo = self._subscription.connection
-        # 63 bytes are shown; PostgreSQL's own is pg_<subid>_sync_<relid>_<system identifier>
+        # at most 63 bytes; PostgreSQL's is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
         with (
             TableLock(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as lock,
@@ -220,7 +233,7 @@ class TableSync:
                     overwrite_rows,
                     rows,
                     rel.path,
-                    stamp,
+                    self._stamp(snapshot.consistent_point),
                     columns_too=columns is None,
                     rows_per_file=lock.rows_per_file,
                 )
@@ -236,10 +249,15 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
+    def _stamp(self, lsn: Lsn) -> CommitStamp:
+        """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
+        row = self._catalog.subscription(self._subscription.name)
+        return CommitStamp(f"{row.txn_app_id}/copy" if row else "", lsn, lsn)
+
     def _target(
         self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo]
     ) -> tuple[Target, tuple[TargetColumn, ...]]:
-        """The table's Delta table, made if it is not there, and checked; its columns that are published."""
+        """Return the table's Delta table, created if it does not exist, and those of its columns that are published."""
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
@@ -252,7 +270,7 @@ class TableSync:
             try:
                 create_table(self._spark, rel.path, spark_schema(fields))
             except (PySparkException, Py4JJavaError) as error:
-                raise SyncError(f'cannot make the Delta table of "{rel.qualified_name}": {summary(error)}') from error
+                raise SyncError(f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}') from error
             self._local.flush([rel.path])
         target = Target(rel.namespace, rel.name, rel.path, schema)
         return target, target.check(columns)
@@ -260,19 +278,18 @@ class TableSync:
     def follow(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
     ) -> dict[tuple[str, str], Subscribed]:
-        """Let every copied table follow the stream.
+        """Return the tables that follow the stream, by (namespace, name): all but those that need a copy.
 
-        Returns:
-            By (namespace, name), the tables that follow it, with their targets made and opened.
+        Their Delta tables are created if they are new, and their states in the catalog become s or r.
 
         Raises:
-            TargetError: A target has vanished, is no Delta table, or lacks a column.
+            TargetError: A Delta table does not exist any more, is not a Delta table, or lacks a column.
         """
         subscribed: dict[tuple[str, str], Subscribed] = {}
         remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
         for rel in self._catalog.rels(self._subscription.name):
-            # the stream may still have the name of one that is renamed by now
+            # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if self.needs_copy(rel):
                 continue
@@ -293,11 +310,11 @@ class TableSync:
         return subscribed
 
     def _existing(self, rel: RelRow) -> Target:
-        """The Delta table of a table that was copied: making it anew would lose its rows without a word."""
+        """Return the Delta table of a copied table. If it is gone, creating it again would lose its rows silently."""
         schema = read_target_schema(self._spark, rel.path)
         if schema is None:
             raise TargetError(
-                f'the Delta table of "{rel.qualified_name}" at {rel.path} has vanished',
-                hint="bring it back (from a backup, or a mount that is missing), or start the subscription afresh",
+                f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
+                hint="restore it from a backup, mount its file system, or start the subscription afresh",
             )
         return Target(rel.namespace, rel.name, rel.path, schema)

@@ -1,25 +1,27 @@
-"""Brings in tables that come later, beside the subscription's stream, which goes on for all others meanwhile.
+"""Brings added tables up to the subscription's stream, which meanwhile goes on for all other tables.
 
-The way is PostgreSQL's (tablesync.c): a slot of their own; a copy under the snapshot that the slot exported; that
-slot's stream from there on, applied to these tables alone, until they are where the subscription's stream is; then
-that takes them over. Nothing is kept between the two streams: what the copy has not, its own slot sends, however long
-the copy takes, and a crash leaves nothing but a slot and an origin to go on from. (Keeping the tables' changes of the
-one stream until the copy is done would save the second decoding of WAL on the server. But a copy of hours would fill
-state_dir with changes already confirmed to the server, the only ones of their kind, whose loss costs all tables.)
+The steps are those of PostgreSQL's tablesync workers (tablesync.c): create a slot; copy the tables under the snapshot
+that it exports; apply the slot's stream to these tables alone, until they are where the subscription's stream is
+(catchup); hand them over to it (syncdone).
 
-Unlike PostgreSQL's, one worker brings in all tables of a refresh: one slot (its making waits for every transaction
-that is open) and one decoding of WAL, not one for each table. What is asked for meanwhile waits for its end, or for
-its failure. And the subscription's stream does not stand still while the tables catch up, only once they are within
-reach of it: for the last batch.
+A slot of its own means that nothing has to be kept between the two streams. The slot sends all changes after the copy,
+however long the copy took, and after a crash the slot and its origin are enough to go on. The alternative is to keep
+the tables' changes of the subscription's stream until the copy is done. It would save decoding WAL twice on the server,
+but a copy of hours would fill state_dir with changes that are confirmed to the server already: a loss would cost all
+tables.
 
-The worker runs as a subscription of the catalog's (see `bridge.track.refresh`), so that its slot, copies, batches and
-their recovery are those of every subscription. Hand-over: the subscription's worker ends its stream between two
-batches, at its origin's LSN; this one goes on to there and ends; one transaction gives it the tables; it streams on.
+Two things differ from PostgreSQL. One worker serves all tables of a refresh, because creating a slot waits for all open
+transactions, and each slot decodes all WAL; later requests wait until it ends or fails. And the subscription's stream
+does not wait while the tables catch up, but only for the last batch, when they are within reach.
+
+In the catalog the worker is a subscription of its own (see `bridge.track.refresh`), so that its slot, copies, batches
+and recovery work like every subscription's. The hand-over: the subscription's worker ends its stream between two
+batches; this worker applies its own stream up to the same LSN and ends; one transaction of the catalog moves the
+tables; the subscription's stream begins again.
 """
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
 import time
@@ -27,6 +29,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
 from bridge.pipeline import spool_folder, stream
 from bridge.published import Published
@@ -53,15 +56,15 @@ if TYPE_CHECKING:
 
 _COPIED = frozenset("fsr")
 _NAME_BYTES = 63  # NAMEDATALEN - 1
-_FIRST_PAUSE_S = 0.5
 _LOOK_INTERVAL_S = 0.2
-_LAST_STRETCH_S = 30.0
-"""A subscription under load is always a batch ahead. Who came in this time to where it was comes in about as much to
-where it is; it waits for that, as PostgreSQL's apply worker does (`wait_for_relation_state_change`)."""
+_WITHIN_REACH_S = 30.0
+"""A subscription under load is always a batch ahead. If reaching its previous position took t seconds, reaching its
+present one takes about t more; for so long it may wait, as PostgreSQL's apply worker does
+(`wait_for_relation_state_change`)."""
 
 
 def slot_name(subscription: Subscription) -> str:
-    """The slot's name; that of the subscription's own slot is in it, which is the server's only one."""
+    """Return the slot's name. It has the name of the subscription's slot in it, which is unique on the server."""
     name = f"pgbridge_{subscription.slot_name}_sync"
     if len(name) <= _NAME_BYTES:
         return name
@@ -69,22 +72,22 @@ def slot_name(subscription: Subscription) -> str:
 
 
 class TableSyncWorker:
-    """A thread that copies tables and brings them up to the subscription's stream; one at a time a subscription.
+    """A thread that copies tables and brings them up to the subscription's stream. A subscription has one at a time.
 
-    It ends when they can be handed over, when there are none, when it is stopped, or when something was asked for
-    that a failure of its own may depend on.
+    It ends when the tables can be handed over, when there are no tables, when it is stopped, or when a new request may
+    remove the reason of its failure.
 
     Args:
         subscription: The subscription that gets the tables.
         spark: A session of the worker's own.
         catalog: The process's catalog.
-        give_up_after: Failures in a row after which it ends: the server's, and all others; None for never.
+        give_up_after: How many failures in a row end it: of the server, and of other kinds; None for any number.
         copy_limit: Limits the copies of the whole process; None for no limit.
 
     Attributes:
-        within_reach: The tables are where the subscription's origin is, or nearly.
-        error: Its last failure, as long as nothing became durable since.
-        gave_up: It ended because of that.
+        within_reach: Set when the tables are at the subscription's origin, or close to it.
+        error: Its last failure; None once something became durable after it.
+        gave_up: Whether it ended because of failures.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class TableSyncWorker:
                 "slot_name": slot_name(subscription),
                 "create_slot": True,
                 "copy_data": True,
-                "two_phase": False,  # prepared transactions come at their COMMIT PREPARED: none has to be handed over
+                "two_phase": False,  # with False no prepared transaction has to be handed over
                 "messages": "off",  # the subscription's stream has them
             }
         )
@@ -117,7 +120,7 @@ class TableSyncWorker:
         self._main_status = WorkerStatus(catalog, subscription.name, self._log)
         self._stop = threading.Event()
         self._target_lsn: Lsn | None = None
-        self._aim: tuple[Lsn, float] | None = None  # where the subscription was, and when
+        self._aim: tuple[Lsn, float] | None = None  # the subscription's LSN when last looked at, and the time
         self._failures = 0
         self._streams = False
         self._fallback = StreamingFallback()
@@ -128,23 +131,26 @@ class TableSyncWorker:
 
     @staticmethod
     def needed(catalog: Catalog, subscription: str) -> bool:
-        """Whether there is something to bring in, or left to clear away."""
+        """Whether there are tables for the worker, or a slot that it has to drop."""
         return catalog.subscription(refresh.sync_name(subscription)) is not None
 
     def stop(self) -> None:
-        """End after the batch under way; a copy under way is cut short, and starts again."""
+        """End after the current batch. A copy is cut short, and starts again at the next start."""
         self._stop.set()
         if not self._streams:
             session.interrupt(self._spark)
 
     def end_at(self, lsn: Lsn, giving_up: threading.Event) -> None:
-        """Have it come to where the subscription's stream has stopped, and end. Returns early if it cannot."""
+        """Wait until the tables are at the LSN where the subscription's stream has ended, and the worker ends.
+
+        Returns early if it fails, or if `giving_up` is set.
+        """
         self._target_lsn = lsn
         while self.thread.is_alive() and self.within_reach.is_set() and not giving_up.is_set():
             self.thread.join(_LOOK_INTERVAL_S)
         self._target_lsn = None
 
-    # --- a life ---------------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stop.is_set() and self._main_status.enabled():
@@ -163,12 +169,10 @@ class TableSyncWorker:
                 return
 
     def _pause(self) -> bool:
-        """Wait before the next try; False when somebody has asked for something that may help."""
+        """Wait before the next attempt; False if a new request may remove the reason of the failure."""
         retry = getattr(self.error, "retry", True)
-        pause_s = self._main.retry_max_s
-        if retry:
-            pause_s = min(pause_s, _FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
-        end_s = time.monotonic() + pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that not all knock in step
+        longest_s = self._main.retry_max_s
+        end_s = time.monotonic() + jittered_s(backoff_s(self._failures, longest_s) if retry else longest_s)
         while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
             self._status.write()
             if self._asked():
@@ -178,13 +182,13 @@ class TableSyncWorker:
     def _asked(self) -> bool:
         try:
             return bool(refresh.asked(self._catalog, self._main.name))
-        except StateError:  # not known now: it is looked for again
+        except StateError:  # unknown now, and read again
             return False
 
     def _failed(self, error: Exception) -> bool:
-        """Take note of an error; whether to try again."""
+        """Record an error; return whether to try again."""
         if session.lost(error) is not None:
-            return False  # the daemon starts another JVM, and the subscription another one of us
+            return False  # the daemon starts another JVM, and then another worker
         self._failures += 1
         self.error = error
         self._record(error)
@@ -197,7 +201,9 @@ class TableSyncWorker:
     def _record(self, error: Exception) -> None:
         self._status.record_error(error, counter=None)
         unexpected = not isinstance(error, BridgeError)
-        self._log.error("tables cannot be brought in", error=str(error), failures=self._failures, exc_info=unexpected)
+        self._log.error(
+            "added tables cannot be synchronized", error=str(error), failures=self._failures, exc_info=unexpected
+        )
         if isinstance(error, PublisherError | StateError | TargetBusy):
             return
         try:
@@ -209,7 +215,7 @@ class TableSyncWorker:
             self._log.error("an error cannot be counted", error=str(unwritten))
 
     def _attempt(self) -> None:
-        """From connecting to where the tables can be handed over."""
+        """Connect, copy, catch up; return when the tables can be handed over."""
         with (
             Publisher(self._subscription.connection, application_name=self._name) as publisher,
             FilterServer(self._subscription) as filter_server,
@@ -232,7 +238,7 @@ class TableSyncWorker:
             if error is not None:
                 if not self._any_copied():
                     raise error
-                self._record(error)  # who hands over the others tries again with this one
+                self._record(error)  # the worker after the hand-over tries these again
             again = True
             while again:
                 subscribed = sync.follow(tables, publisher)
@@ -258,7 +264,7 @@ class TableSyncWorker:
         tables: Mapping[tuple[str, str], PublishedTable],
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
-        """Copy what is not copied yet; returns why that is not all, which does not keep back the others."""
+        """Copy the tables that need it; return the first error, if not all could be copied."""
         if tables:
             start = Start(
                 self._subscription, self._catalog, publisher, sync, tables, self._log, stopping=self._stop.is_set
@@ -271,13 +277,13 @@ class TableSyncWorker:
         return any(rel.state in _COPIED for rel in self._catalog.rels(self._name))
 
     def _clear(self, publisher: Publisher) -> None:
-        """Drop a slot that has done its work, or from which one cannot go on."""
+        """Drop a slot that is not needed any more, or whose stream cannot be continued."""
         slot = self._subscription.slot_name
         status = publisher.slot(slot)
         row = self._catalog.subscription(self._name)
         remote_lsn = self._catalog.remote_lsn(self._name)
-        if not self._catalog.rels(self._name):  # a refresh took back what was to come
-            if row is None or row.slot_state is None:  # there is no slot, or it is not ours
+        if not self._catalog.rels(self._name):  # a later refresh removed the tables again
+            if row is None or row.slot_state is None:  # there is no slot, or another one of the same name
                 refresh.slot_dropped(self._catalog, self._main.name)
                 return
             refresh.begin_anew(self._catalog, self._main.name)
@@ -286,9 +292,7 @@ class TableSyncWorker:
             try:
                 check_slot(slot, status, database=publisher.database, durable_lsn=remote_lsn)
             except PublisherError as error:
-                self._log.warning(
-                    "a slot is lost: the tables that it brought in are copied again", reason=error.message
-                )
+                self._log.warning("the slot of added tables is lost: they are copied again", reason=error.message)
                 anew = True
             if anew:
                 refresh.begin_anew(self._catalog, self._main.name)
@@ -308,11 +312,11 @@ class TableSyncWorker:
 
     @property
     def wants_keepalive(self) -> bool:
-        """The subscription may be waiting."""
+        """Always: the subscription may be waiting."""
         return True
 
     def should_continue(self, progress: Progress) -> bool:
-        """Until the subscription's stream has stopped, and the tables are where it has."""
+        """Go on until the subscription's stream has ended and the tables are at the same LSN."""
         if self._stop.is_set():
             return False
         if (target_lsn := self._target_lsn) is not None:
@@ -320,7 +324,7 @@ class TableSyncWorker:
         remote_lsn = self._catalog.remote_lsn(self._main.name)
         if remote_lsn is not None and (self._aim is None or progress.durable_lsn >= self._aim[0]):
             now_s = time.monotonic()
-            if progress.durable_lsn >= remote_lsn or (self._aim and now_s - self._aim[1] <= _LAST_STRETCH_S):
+            if progress.durable_lsn >= remote_lsn or (self._aim and now_s - self._aim[1] <= _WITHIN_REACH_S):
                 self.within_reach.set()
             self._aim = remote_lsn, now_s
         return True

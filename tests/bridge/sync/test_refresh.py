@@ -63,7 +63,7 @@ def test_added_and_removed(begun):
     assert states(bridge) == [{"here": "r"}, {"new": "i"}]
     assert [event["event"] for event in events] == [
         "table cannot be added",
-        "table is no longer published: it stops, and its Delta table stays",
+        "table is removed: it is no longer published; its Delta table stays",
     ]
     assert "has rows already" in events[0]["error"]
     assert "adopt = true" in events[0]["error"]
@@ -94,7 +94,7 @@ def test_copied_afresh(begun):
     events = taken(bridge, ("public", "here"), ("public", "unknown"))
     assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
     (event,) = events
-    assert event["event"] == "a table that is not subscribed cannot be copied afresh"
+    assert event["event"] == "table cannot be copied afresh: it is not subscribed"
     assert event["relation"] == "public.unknown"
     here = bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))[0]
     bridge.catalog.put_rel(

@@ -17,7 +17,7 @@ from bridge.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError, SlotMoved, WentBack
 from bridge.receive.publisher import Publisher
-from bridge.sync.start import Start, name_without_identity
+from bridge.sync.start import Start, warn_without_identity
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.timeline import set_timeline, timeline
 from protocol.lsn import Lsn
@@ -70,13 +70,13 @@ def test_tables_without_an_identity_are_named_with_what_to_run(publisher):
         CREATE PUBLICATION insert_only FOR TABLE inserts WITH (publish = insert);
     """)
     with Publisher(publisher.conninfo, application_name="test") as server, capture_logs() as logs:
-        name_without_identity(server, ["insert_only"], structlog.get_logger())
+        warn_without_identity(server, ["insert_only"], structlog.get_logger())
         assert logs == []
-        name_without_identity(server, ["pub", "insert_only"], structlog.get_logger())
+        warn_without_identity(server, ["pub", "insert_only"], structlog.get_logger())
     assert [log["relation"] for log in logs] == ["public.Bare", "public.cut", "public.index_is_gone", "public.nothing"]
     assert {log["log_level"] for log in logs} == {"warning"}
     assert 'ALTER TABLE "public"."Bare" REPLICA IDENTITY FULL;' in logs[0]["hint"]
-    assert logs[1]["hint"] == "the column list needs all of a, b"
+    assert logs[1]["hint"] == "add to the column list: a, b"
 
 
 def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):

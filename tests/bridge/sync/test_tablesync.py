@@ -192,7 +192,7 @@ def test_a_vanished_target_is_not_made_anew(publisher, pipeline):
     import shutil
 
     shutil.rmtree(bridge.path("t"))
-    with pytest.raises(TargetError, match='the Delta table of "public.t" at .* has vanished'):
+    with pytest.raises(TargetError, match='the Delta table of "public.t" at .* does not exist any more'):
         bridge.catch_up()
 
 
