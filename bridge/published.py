@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge import remedies
-from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.batch.routes import ReappliedRoutes, Routes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications
@@ -129,4 +129,4 @@ class Published:
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
         filters = EntryFilters(self.types, server, routing.relations.encoding)
-        return DefinedRoutes(subscribed, routing, filters, look, subscription=name, replaced=replaced)
+        return ReappliedRoutes(subscribed, routing, filters, look, subscription=name, replaced=replaced)

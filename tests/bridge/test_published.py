@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge import log
-from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.batch.routes import ReappliedRoutes, Routes
 from bridge.config import Subscription
 from bridge.errors import ConfigError
 from bridge.published import Published
@@ -53,7 +53,7 @@ def test_definitions(read):
     published, events = read("broad", "CREATE PUBLICATION p FOR TABLE t WHERE (id > 0)")
     assert (list(published.tables), published.binary_readable) == ([("public", "t")], False)
     assert events == ["values are transferred as text: some types cannot be read in binary form"]
-    assert type(published.routes({}, unused)) is DefinedRoutes
+    assert type(published.routes({}, unused)) is ReappliedRoutes
 
 
 def test_definitions_by_which_an_update_will_stop_it(read):

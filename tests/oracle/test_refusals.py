@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.apply.batch.routes import DefinedRoutes
+from bridge.apply.batch.routes import ReappliedRoutes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.errors import BridgeError
 from bridge.publication.definitions import parse
@@ -131,7 +131,7 @@ def refused_here(server: Publisher, text: str) -> str:
 
         def start() -> None:
             routing = Routing(parse(text, "f.sql"), read_relations(publisher))
-            DefinedRoutes({}, routing, EntryFilters(types, None, routing.relations.encoding), lambda: routing)
+            ReappliedRoutes({}, routing, EntryFilters(types, None, routing.relations.encoding), lambda: routing)
 
         with pytest.raises(BridgeError) as error:
             start()

@@ -162,7 +162,7 @@ class Batcher:
                     self._relations.update(message)
         self._defined.clear()
         if again:
-            self._routes.announced_again()
+            self._routes.reread_catalog()
 
     def _limit_memory(self, collectors: Collection[ChangeCollector], stage: Stage) -> None:
         if sum(collector.memory_bytes for collector in collectors) > self._memory_bytes:
@@ -186,7 +186,7 @@ class Batcher:
                 self._relations.update(message)
                 self._defined.pop(message.relation_id, None)
                 if known:
-                    self._routes.announced_again()
+                    self._routes.reread_catalog()
             else:
                 self._truncate(decoding, message, transaction)
         self._decode(decoding, begin, len(decoding.block.rows))
@@ -294,7 +294,7 @@ class Batcher:
         tags = decoding.messages.tags[indices]
         if (tags == INSERT).all():
             return
-        refusals = self._routes.refusals(relation, self._relations.find)
+        refusals = self._routes.identity_refusals(relation, self._relations.find)
         by_command = {command: refusal for refusal in reversed(refusals) for command in refusal.commands}
         refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
         if refused.any():
@@ -312,19 +312,19 @@ class Batcher:
             ApplyError: The relation is a subscribed table that has another name now.
             TargetError: Its changes cannot be applied exactly.
         """
-        renamed = self._routes.renamed(relation)
+        renamed = self._routes.renamed_table(relation)
         if renamed is not None:
             counting = decoding.since(indices, renamed.lsn)
             if len(counting):
                 raise decoding.failed(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
             return None, counting
-        subscribed = self._routes.find(relation)
+        subscribed = self._routes.route(relation)
         if subscribed is None:
             self._ignored(".".join(name_of(relation)))
             return None, indices
         counting = decoding.since(indices, subscribed.lsn)
         if len(counting):
-            self._routes.taken(relation)
+            self._routes.remember_relid(relation)
         return subscribed, counting
 
     def _define(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> _Defined:
@@ -365,7 +365,7 @@ class Batcher:
         try:
             relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
             for relation in relations:
-                renamed = self._routes.renamed(relation)
+                renamed = self._routes.renamed_table(relation)
                 if renamed is not None and transaction.commit_lsn >= renamed.lsn:
                     raise renamed.error
             emptied = self._routes.truncated(relations)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from protocol.messages import Relation
 
 
-class Renamed(NamedTuple):
+class RenamedTable(NamedTuple):
     """A table of ours that has another name in the stream.
 
     Attributes:
@@ -67,31 +67,31 @@ class Routes:
         self._replaced = replaced
         self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
-    def find(self, relation: Relation) -> Subscribed | None:
+    def route(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go; None when they go nowhere.
 
         Raises:
             TargetError: They cannot be taken rightly.
         """
-        if self._cut_identities is not None and self._lost_of_key(relation):
+        if self._cut_identities is not None and self._key_shrank(relation):
             cut = self._cut_identities()
             self.subscribed = {
                 name: replace(found, cut_identity=cut.get(name, frozenset())) for name, found in self.subscribed.items()
             }
         return self.subscribed.get(name_of(relation))
 
-    def _lost_of_key(self, relation: Relation) -> bool:
+    def _key_shrank(self, relation: Relation) -> bool:
         """The key has fewer columns than it had: it is another one, or they are not published any more."""
         key = frozenset(column.name for column in relation.columns if column.is_key)
         before = self._keys.get(relation.relation_id, key)
         self._keys[relation.relation_id] = key
         return key < before
 
-    def renamed(self, relation: Relation) -> Renamed | None:
+    def renamed_table(self, relation: Relation) -> RenamedTable | None:
         """Whether a relation is a table of ours that has another name now: a native subscriber stops there."""
-        return self._other_than(relation.relation_id, name_of(relation))
+        return self._renamed_from(relation.relation_id, name_of(relation))
 
-    def _other_than(self, relid: int, name: tuple[str, str]) -> Renamed | None:
+    def _renamed_from(self, relid: int, name: tuple[str, str]) -> RenamedTable | None:
         ours = self.names.get(relid, name)
         if ours == name or ours not in self.subscribed:
             return None
@@ -106,10 +106,10 @@ class Routes:
                 f"{remedies.refresh(self._subscription)}; or give it its old name back, and run: "
                 f"{remedies.resync(self._subscription, old)}"
             )
-        return Renamed(self.subscribed[ours].lsn, TargetError(message, hint=hint))
+        return RenamedTable(self.subscribed[ours].lsn, TargetError(message, hint=hint))
 
-    def taken(self, relation: Relation) -> None:
-        """A relation's changes go where `find` has said: take note of its relid, which may be another than before."""
+    def remember_relid(self, relation: Relation) -> None:
+        """A relation's changes go where `route` has said: take note of its relid, which may be another than before."""
         name = name_of(relation)
         if relation.relation_id in self.names or name not in self.subscribed:
             return
@@ -122,23 +122,25 @@ class Routes:
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties, as far as that is published."""
-        return [found for relation in relations if (found := self.find(relation)) is not None]
+        return [found for relation in relations if (found := self.route(relation)) is not None]
 
-    def refusals(self, relation: Relation, announced_as: Callable[[int], Relation | None]) -> Sequence[Refusal]:
+    def identity_refusals(
+        self, relation: Relation, definition_of: Callable[[int], Relation | None]
+    ) -> Sequence[Refusal]:
         """UPDATEs and DELETEs of a relation that cannot be taken rightly, by the replica identity they came with.
 
         Args:
             relation: As the stream has it.
-            announced_as: Gives the latest definition that the stream has of an oid.
+            definition_of: Gives the latest definition that the stream has of an oid.
         """
-        del relation, announced_as
+        del relation, definition_of
         return ()
 
-    def announced_again(self) -> None:
+    def reread_catalog(self) -> None:
         """The server has sent a definition that it had sent before: something about the table has changed."""
 
 
-class DefinedRoutes(Routes):
+class ReappliedRoutes(Routes):
     """Definitions re-applied to the stream: action, root, row filter and column list of each relation.
 
     Args:
@@ -172,44 +174,44 @@ class DefinedRoutes(Routes):
 
     def _use(self, routing: Routing) -> None:
         self._routing = routing
-        self._found: dict[int, tuple[Relation, Subscribed | None]] = {}
-        self._renamed: dict[int, tuple[Relation, Renamed | None]] = {}
+        self._routed: dict[int, tuple[Relation, Subscribed | None]] = {}
+        self._renamed: dict[int, tuple[Relation, RenamedTable | None]] = {}
 
-    def find(self, relation: Relation) -> Subscribed | None:
+    def route(self, relation: Relation) -> Subscribed | None:
         """Where a relation's changes go, and as what; None when they go nowhere.
 
         Raises:
             TargetError: The definitions do not go with how the stream has the table.
         """
-        by, found = self._found.get(relation.relation_id, (None, None))
+        by, found = self._routed.get(relation.relation_id, (None, None))
         if by != relation:
             try:
-                found = self._find(relation)
+                found = self._route(relation)
             except PublicationError as error:
                 raise TargetError(str(error)) from error
-            self._found[relation.relation_id] = relation, found
+            self._routed[relation.relation_id] = relation, found
         return found
 
-    def renamed(self, relation: Relation) -> Renamed | None:
-        """As `Routes.renamed`; of a root, whose own name the stream does not have, by the catalog's."""
+    def renamed_table(self, relation: Relation) -> RenamedTable | None:
+        """As `Routes.renamed_table`; of a root, whose own name the stream does not have, by the catalog's."""
         by, renamed = self._renamed.get(relation.relation_id, (None, None))
         if by != relation:
             renamed = self._find_renamed(relation)  # may look at the catalog again
             self._renamed[relation.relation_id] = relation, renamed
         return renamed
 
-    def _find_renamed(self, relation: Relation) -> Renamed | None:
+    def _find_renamed(self, relation: Relation) -> RenamedTable | None:
         known = self._known(relation)
         try:
             entry = self._routing.route(known)
-        except PublicationError:  # which `find` is to tell of
+        except PublicationError:  # which `route` is to tell of
             return None
         above = (known, *self._routing.relations.ancestors(known)) if entry is None else (entry.target,)
         names = (
             (table.relid, name_of(relation) if table.relid == relation.relation_id else (table.namespace, table.name))
             for table in above
         )
-        return next((found for name in names if (found := self._other_than(*name)) is not None), None)
+        return next((found for name in names if (found := self._renamed_from(*name)) is not None), None)
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """Which targets one TRUNCATE message empties."""
@@ -220,12 +222,14 @@ class DefinedRoutes(Routes):
             if entry is None:
                 continue
             own = announced.get((entry.target.namespace, entry.target.name))
-            found = self.find(own) if own is not None else self._published_by(entry)
+            found = self.route(own) if own is not None else self._as_published(entry)
             if found is not None:
                 emptied.append(found)
         return emptied
 
-    def refusals(self, relation: Relation, announced_as: Callable[[int], Relation | None]) -> Sequence[Refusal]:
+    def identity_refusals(
+        self, relation: Relation, definition_of: Callable[[int], Relation | None]
+    ) -> Sequence[Refusal]:
         """What the server would refuse, were the definitions its own publications.
 
         A stream that has partitions under their root's name does not tell of which of them a change is: each that
@@ -234,12 +238,12 @@ class DefinedRoutes(Routes):
         known = self._known(relation)
         found: list[Refusal] = []
         for leaf in self._routing.relations.leaves(known) or (known,):
-            message = relation if leaf is known else announced_as(leaf.relid)
+            message = relation if leaf is known else definition_of(leaf.relid)
             if message is not None:
                 found += refusals_of(self._routing, with_replica_identity(leaf, message), self._filters.columns_of)
         return found
 
-    def announced_again(self) -> None:
+    def reread_catalog(self) -> None:
         """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
         self._use(self._refresh())
 
@@ -247,7 +251,7 @@ class DefinedRoutes(Routes):
         """The table as the catalog has it; one that is newer than what is known, or was dropped, is looked for."""
         for again in (False, True):
             if again:
-                self.announced_again()
+                self.reread_catalog()
             found = self._routing.find(relation.relation_id, *name_of(relation))
             if found is not None:
                 return found
@@ -255,20 +259,20 @@ class DefinedRoutes(Routes):
         self._use(self._routing.including(gone))
         return gone
 
-    def _find(self, relation: Relation) -> Subscribed | None:
+    def _route(self, relation: Relation) -> Subscribed | None:
         known = self._known(relation)  # may look at the catalog again
         entry = self._routing.route(known)
         if entry is None:
             return None
-        found = self._published_by(entry)
+        found = self._as_published(entry)
         if found is None:
             return None
         filters = found.filters or found.server_filters
         looked_at = filters.columns if filters else frozenset()
-        columns = _published(entry, [column.name for column in relation.columns], looked_at)
+        columns = _published_columns(entry, [column.name for column in relation.columns], looked_at)
         return replace(found, columns=columns)
 
-    def _published_by(self, entry: Entry) -> Subscribed | None:
+    def _as_published(self, entry: Entry) -> Subscribed | None:
         """An entry's target as the entry publishes it; None where it does not follow the stream."""
         target = entry.target
         # by its oid, for a stream that lags: the catalog may have another name by now
@@ -285,7 +289,7 @@ class DefinedRoutes(Routes):
         )
 
 
-def _published(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
+def _published_columns(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
     """Names of the published columns of a relation as the stream has it, where its catalog may have others by now.
 
     Raises:

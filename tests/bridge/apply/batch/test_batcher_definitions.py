@@ -132,7 +132,7 @@ def test_a_key_that_changes_takes_along_what_only_the_target_has():
 class OfPartitions(Routes):
     """By definitions that publish partitions as their root."""
 
-    def find(self, relation):
+    def route(self, relation):
         assert relation.name == "t_1"
         return self.subscribed["public", "t"]
 

@@ -48,8 +48,8 @@ def test_changes_without_any_identity_are_refused_with_what_to_run():
 class Refusing(Routes):
     """By definitions that do not go with the identity that a relation has in the stream."""
 
-    def refusals(self, relation, announced_as):
-        assert announced_as(relation.relation_id) == relation
+    def identity_refusals(self, relation, definition_of):
+        assert definition_of(relation.relation_id) == relation
         if relation.replica_identity == "f":
             return ()
         return (Refusal("p", "f.sql:1:1: ", "t", "public.t", ("UPDATE",), "Column used …"),)

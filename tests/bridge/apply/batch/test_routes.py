@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.apply.batch.routes import DefinedRoutes, Routes
+from bridge.apply.batch.routes import ReappliedRoutes, Routes
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.target.target import Target
@@ -52,7 +52,7 @@ def relation(server, name: str) -> Relation:
     return Relation(rows[0][0], "public", name, "d", columns)
 
 
-def routes(server, text: str, *names: str) -> tuple[DefinedRoutes, list[int]]:
+def routes(server, text: str, *names: str) -> tuple[ReappliedRoutes, list[int]]:
     """Routes by definitions, and a list that grows with each look at the catalog."""
     publications = parse(text, "x.sql")
     looks: list[int] = []
@@ -63,7 +63,7 @@ def routes(server, text: str, *names: str) -> tuple[DefinedRoutes, list[int]]:
             return Routing(publications, read_relations(publisher), missing_ok=True)
 
     routing = look()
-    made = DefinedRoutes(subscribed(*names), routing, EntryFilters(types, None, routing.relations.encoding), look)
+    made = ReappliedRoutes(subscribed(*names), routing, EntryFilters(types, None, routing.relations.encoding), look)
     looks.clear()
     return made, looks
 
@@ -74,9 +74,9 @@ def test_by_name():
     t, unknown, system = (
         Relation(n, ns, name, "d", ()) for n, (ns, name) in enumerate((("public", "t"), ("public", "u"), ("", "c")))
     )
-    assert here.find(t) is here.subscribed["public", "t"]
-    assert here.find(unknown) is None
-    assert here.find(system) is here.subscribed["pg_catalog", "c"]
+    assert here.route(t) is here.subscribed["public", "t"]
+    assert here.route(unknown) is None
+    assert here.route(system) is here.subscribed["pg_catalog", "c"]
     assert here.truncated([unknown, t]) == [here.subscribed["public", "t"]]
 
 
@@ -93,7 +93,7 @@ def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
     made = Routes({("public", "t"): Subscribed(target, Lsn(7), ())}, look)
     seen = []
     for columns in ((a, b), (a,), (a,), (a, b)):
-        found = made.find(Relation(1, "public", "t", "d", columns))
+        found = made.route(Relation(1, "public", "t", "d", columns))
         assert found is not None
         seen.append((sorted(found.cut_identity), len(looks)))
     assert seen == [([], 0), *[(["a", "b"], 1)] * 3]
@@ -107,7 +107,7 @@ def test_definitions_restrict(server):
         "t",
         "other",
     )
-    found = made.find(relation(server, "t"))
+    found = made.route(relation(server, "t"))
     assert found is not None
     assert found.actions == {"insert", "delete"}
     assert found.columns == frozenset({"id", "note"})
@@ -115,7 +115,7 @@ def test_definitions_restrict(server):
     assert (found.filters.insert is not None, found.filters.update) == (True, None)
     assert found.filters.columns == {"id"}
     assert (found.target, found.lsn) == (made.subscribed["public", "t"].target, Lsn(7))
-    assert made.find(relation(server, "other")) is None
+    assert made.route(relation(server, "other")) is None
     assert made.truncated([relation(server, "t")]) == []
     assert looks == []
 
@@ -123,7 +123,7 @@ def test_definitions_restrict(server):
 def test_a_partition_goes_to_its_root(server):
     text = "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)"
     made, _ = routes(server, text, "root")
-    found = made.find(relation(server, "leaf"))
+    found = made.route(relation(server, "leaf"))
     assert found is not None
     assert found.target.name == "root"
     assert [s.target.name for s in made.truncated([relation(server, "root"), relation(server, "leaf")])] == ["root"]
@@ -140,12 +140,12 @@ def test_a_table_that_was_renamed(server):
         made.names = {before[name].relation_id: ("public", name) for name in ("t", "root")}
         return made
 
-    assert of(everything).renamed(before["leaf"]) is None
+    assert of(everything).renamed_table(before["leaf"]) is None
     server.execute("CREATE SCHEMA s; ALTER TABLE t RENAME TO new; ALTER TABLE root SET SCHEMA s")
     made = of(everything)
-    found = made.find(before["t"])
+    found = made.route(before["t"])
     assert found is not None
-    assert (found.target.name, made.renamed(before["t"])) == ("t", None)
+    assert (found.target.name, made.renamed_table(before["t"])) == ("t", None)
     for text in (everything, "CREATE PUBLICATION p FOR TABLE other"):  # that the definitions lack it is no answer
         made = of(text)
         for message, name in (
@@ -153,7 +153,7 @@ def test_a_table_that_was_renamed(server):
             (before["leaf"], "s.root"),
             (replace(before["root"], namespace="s"), "s.root"),
         ):
-            renamed = made.renamed(message)
+            renamed = made.renamed_table(message)
             assert renamed is not None
             assert renamed.error.message == f'logical replication target relation "{name}" does not exist'
             assert renamed.lsn == Lsn(7)
@@ -167,15 +167,15 @@ def test_what_is_truncated_goes_on_as_published(server):
     )
     made, _ = routes(server, text, "t", "root")
     table, leaf = relation(server, "t"), relation(server, "leaf")
-    assert made.truncated([table]) == [made.find(table)]
-    assert made.truncated([leaf]) == [made.find(leaf)]
+    assert made.truncated([table]) == [made.route(table)]
+    assert made.truncated([leaf]) == [made.route(leaf)]
 
 
 def test_a_partition_that_comes_later_is_looked_for_once(server):
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)", "root")
     server.execute("CREATE TABLE later PARTITION OF root FOR VALUES FROM (10) TO (20)")
     for _ in range(2):
-        found = made.find(relation(server, "later"))
+        found = made.route(relation(server, "later"))
         assert found is not None
         assert found.target.name == "root"
     assert len(looks) == 1
@@ -184,7 +184,7 @@ def test_a_partition_that_comes_later_is_looked_for_once(server):
 def test_what_was_dropped_is_taken_for_what_its_message_says(server):
     """It is in no publication any more; the stream goes on."""
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
-    assert made.find(Relation(4_000_000, "public", "dropped", "d", (Column("id", 23, -1, is_key=True),))) is None
+    assert made.route(Relation(4_000_000, "public", "dropped", "d", (Column("id", 23, -1, is_key=True),))) is None
     assert len(looks) == 1
 
 
@@ -193,10 +193,10 @@ def test_a_column_that_the_stream_does_not_carry(server):
     fewer = Relation(known.relation_id, "public", "t", "d", known.columns[:2])
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t (id, note)", "t")
     with pytest.raises(TargetError, match='does not carry column "note"'):
-        made.find(fewer)
+        made.route(fewer)
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (note = 'a') WITH (publish = 'insert')", "t")
     with pytest.raises(TargetError, match='does not carry column "note" of table "public.t", which a row filter'):
-        made.find(fewer)
+        made.route(fewer)
 
 
 def test_without_a_column_list_columns_are_the_streams(server):
@@ -205,7 +205,7 @@ def test_without_a_column_list_columns_are_the_streams(server):
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
     known = relation(server, "t")
     for columns in (known.columns[:2], known.columns, (*known.columns, Column("later", 23, -1, is_key=False))):
-        found = made.find(Relation(known.relation_id, "public", "t", "d", columns))
+        found = made.route(Relation(known.relation_id, "public", "t", "d", columns))
         assert found is not None
         assert found.columns == frozenset(column.name for column in columns) - {"doubled"}
 
@@ -222,7 +222,7 @@ def test_what_the_identity_does_not_carry(server):
     known = relation(server, "t")
 
     def refused(message: Relation) -> list[str]:
-        return [refusal.message("DELETE") for refusal in made.refusals(message, lambda _: None)]
+        return [refusal.message("DELETE") for refusal in made.identity_refusals(message, lambda _: None)]
 
     def expected(name: str) -> list[str]:
         detail = "Column used in the publication WHERE expression is not part of the replica identity."
@@ -232,7 +232,7 @@ def test_what_the_identity_does_not_carry(server):
     assert refused(known) == expected("t")
     assert refused(by_n) == refused(full) == []
     server.execute("ALTER TABLE t REPLICA IDENTITY FULL")
-    made.announced_again()
+    made.reread_catalog()
     assert refused(known) == expected("t")
     assert refused(full) == []
     assert looks == [0]
@@ -247,14 +247,14 @@ def test_partitions_under_their_roots_name_have_identities_of_their_own(server):
 
     def refused(message: Relation, *announced: Relation) -> list[str]:
         known = {one.relation_id: one for one in announced}
-        return [refusal.table for refusal in made.refusals(message, known.get)]
+        return [refusal.table for refusal in made.identity_refusals(message, known.get)]
 
     assert refused(root, root, identified(leaf, "f")) == []
     assert refused(identified(root, "f"), root, leaf) == ["leaf"]
     assert refused(root, root) == []
     assert refused(leaf) == ["leaf"]
     server.execute("ALTER TABLE root DETACH PARTITION leaf")
-    made.announced_again()
+    made.reread_catalog()
     assert refused(root) == ["root"]
 
 

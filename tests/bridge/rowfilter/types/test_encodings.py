@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bridge.apply.batch.routes import DefinedRoutes
+from bridge.apply.batch.routes import ReappliedRoutes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.stage import as_frame
 from bridge.publication.definitions import parse
@@ -144,7 +144,7 @@ def test_definitions_on_such_a_database_are_refused_at_start(publisher, database
         with Server(conninfo, application_name="test") as server:
             found = Routing(parse(text, "f.sql"), read_relations(server))
             filters = EntryFilters(lambda wanted: [resolve(*one) for one in wanted], None, found.relations.encoding)
-            DefinedRoutes({}, found, filters, lambda: found)
+            ReappliedRoutes({}, found, filters, lambda: found)
 
     routes("length(t) = 1 AND octet_length(x) = 1")
     with pytest.raises(RowFilterError, match="octet_length counts bytes in the database's encoding, LATIN1"):
