@@ -184,7 +184,7 @@ class Applier:
             stamp: The stamp of these commits.
             parts: The commits, by the Delta tables' paths.
             paths: All tables of the batch, which an undo restores.
-            fence: An earlier attempt at the batch may still commit (see `restore.take_back`).
+            fence: An earlier attempt at the batch may still commit (see `restore.restore_tables`).
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}

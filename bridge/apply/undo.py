@@ -57,7 +57,7 @@ class BatchUndo:
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
-            fence: An earlier attempt may still commit to them (see `restore.take_back`).
+            fence: An earlier attempt may still commit to them (see `restore.restore_tables`).
 
         Raises:
             TargetBusy: Another writer's commits kept a table from being restored.
@@ -75,17 +75,17 @@ class BatchUndo:
             paths += [self._messages_path] if self._messages_path else []
         own_messages = None
         if self._messages_path is not None and self._messages_path in paths:
-            own_messages = messages.Own(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
+            own_messages = messages.BatchRows(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         row = self._catalog.subscription(self._subscription)
         assert row is not None  # noqa: S101 - a batch has a subscription
-        restore.take_back(
+        restore.restore_tables(
             self._spark,
             [path for path in paths if path != self._messages_path],
             row.batch_app_id,
             intent.end_lsn,
-            taken_back=lambda: faults.reach("table_restored"),
+            on_restored=lambda: faults.reach("table_restored"),
             own_messages=own_messages,
             log=self._log,
             fence=fence,

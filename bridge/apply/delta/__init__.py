@@ -11,9 +11,9 @@ The contract of this sink, on which the applier relies:
     all or none   A function commits to one table by one Delta commit, or not at all; only `alter_table` makes several.
                   After TargetBusy (`commit_retry`) that table has nothing of the commit. Any other error, of Spark or
                   of the connection to it, does not say whether the commit was made: the table's `history` does.
-    undoable      Until the next batch begins, `restore.take_back` restores each table, with its columns, to the version
-                  before the batch's first commit, which it finds in the table's `history`. It refuses (TargetError) if
-                  another writer has changed rows since.
+    undoable      Until the next batch begins, `restore.restore_tables` restores each table, with its columns, to the
+                  version before the batch's first commit, which it finds in the table's `history`. It refuses
+                  (TargetError) if another writer has changed rows since.
 
 Functions raise Spark's own errors (PySparkException, Py4JError) except where they say otherwise.
 `bridge.apply.error_context` makes an ApplyError of them, or OutcomeUnknown if the connection to Spark was lost. A

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import append_new, append_rows, new_keys
 from bridge.apply.delta.bag import Bag
-from bridge.apply.delta.filter_changes import filtered
+from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
 from bridge.apply.delta.merge_by_key import apply_keyed
@@ -100,7 +100,7 @@ def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], Non
     positions = {column.name: i for i, column in enumerate(changes.columns)}
     types = {c.name: published_type(c.type) for c in changes.columns}
     wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
-    passed = filtered(frame, changes.filters, positions, wider)
+    passed = filter_changes(frame, changes.filters, positions, wider)
     if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
         lost(rows)
     return passed.drop("lost")

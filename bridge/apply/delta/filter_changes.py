@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.row_filters import RowFilter, RowFilters
 
 
-def filtered(
+def filter_changes(
     changes: DataFrame,
     filters: RowFilters,
     positions: Mapping[str, int],

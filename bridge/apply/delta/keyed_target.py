@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.raise_error import raised
+from bridge.apply.delta.raise_error import raise_conflict
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.target.target import quoted
 
@@ -59,4 +59,4 @@ class KeyedTarget:
         """An expression, of the type of the key's first column, that raises a conflict with the key as its values."""
         columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
         type_ = spark_type(self.columns[self.key[0]].type.arrow).simpleString()
-        return f"CAST({raised(name, self.relation, columns)} AS {type_})"
+        return f"CAST({raise_conflict(name, self.relation, columns)} AS {type_})"

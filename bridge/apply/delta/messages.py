@@ -144,7 +144,7 @@ def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class BatchRows:
     """Selects a batch's rows of one subscription: messages whose transaction, or which themselves, end in its range.
 
     Attributes:
@@ -175,7 +175,7 @@ class Own:
         )
 
 
-def delete(spark: SparkSession, own: Own) -> bool:
+def delete(spark: SparkSession, own: BatchRows) -> bool:
     """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit."""
     if schema_of(spark, own.path) is None:
         return False

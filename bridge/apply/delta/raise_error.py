@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CONFLICT: Final = "pgbridge_conflict"
 
 
-def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
+def error_object(error: BaseException, mark: str) -> dict[str, Any] | None:
     """Read the JSON object whose first key is `mark` from an error; None if the error has none."""
     text = str(error)
     start = text.find(f'{{"{mark}":')
@@ -33,7 +33,7 @@ def marked(error: BaseException, mark: str) -> dict[str, Any] | None:
 
 def conflict_of(error: BaseException) -> Conflict | None:
     """Read the conflict that made a commit fail from the error; None for another error."""
-    found = marked(error, _CONFLICT)
+    found = error_object(error, _CONFLICT)
     try:
         if found is None:
             return None
@@ -42,7 +42,7 @@ def conflict_of(error: BaseException) -> Conflict | None:
         return None
 
 
-def raised(name: str, relation: str, columns: Sequence[tuple[str, str, pa.DataType]]) -> str:
+def raise_conflict(name: str, relation: str, columns: Sequence[tuple[str, str, pa.DataType]]) -> str:
     """A Spark SQL expression that raises a conflict; `conflict_of` reads it back.
 
     Args:

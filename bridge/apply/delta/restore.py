@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 
-def take_back(
+def restore_tables(
     spark: SparkSession,
     paths: Iterable[str],
     app_id: str,
     end_lsn: Lsn,
     *,
-    taken_back: Callable[[], None],
-    own_messages: messages.Own | None = None,
+    on_restored: Callable[[], None],
+    own_messages: messages.BatchRows | None = None,
     fence: bool = False,
     log: FilteringBoundLogger | None = None,
 ) -> None:
@@ -50,7 +50,7 @@ def take_back(
         paths: Delta tables; one that does not exist is ignored.
         app_id: Delta's application id of the batch.
         end_lsn: The batch's end.
-        taken_back: Called after each restored table.
+        on_restored: Called after each restored table.
         own_messages: The batch's rows in the table of logical messages, if it may have some there.
         fence: The batch is of a process that was killed, or of an attempt that Spark did not answer: Spark may still
             be committing. An empty commit with the batch's stamp keeps such a commit out: Delta refuses it.
@@ -72,11 +72,11 @@ def take_back(
         version = History(path, lambda latest: _commits(spark, path, latest)).first_of(app_id, end_lsn)
         if version is not None:
             spark.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {version - 1}").collect()
-            taken_back()
+            on_restored()
 
-    def delete(own: messages.Own) -> None:
+    def delete(own: messages.BatchRows) -> None:
         if messages.delete(spark, own):
-            taken_back()
+            on_restored()
 
     def part(path: str, what: Callable[[], None]) -> None:
         keep_out(path)

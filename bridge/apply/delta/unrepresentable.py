@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
-from bridge.apply.delta.raise_error import marked
+from bridge.apply.delta.raise_error import error_object
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.apply.target.target import unrepresentable_hint
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
@@ -58,7 +58,7 @@ class Unheld:
 
 def unheld_of(error: BaseException) -> Unheld | None:
     """Read the value that made a commit fail from the error; None for another error."""
-    found = marked(error, _MARK)
+    found = error_object(error, _MARK)
     if found is None:
         return None
     value = UnrepresentableValue(found[_MARK], found["value"], found["reason"])

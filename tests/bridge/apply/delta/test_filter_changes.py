@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.delta.filter_changes import filtered
+from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 
@@ -52,7 +52,7 @@ def result(spark, filters: RowFilters, *changes: dict[str, Any]) -> list[tuple[A
         | {"old_0": pa.int32(), "old_1": pa.int32(), "unchanged_2": pa.bool_()}
     )
     rows = [{"seq": seq, **item} for seq, item in enumerate(changes)]
-    frame = filtered(as_frame(spark, pa.Table.from_pylist(rows, schema=schema)), filters, POSITIONS)
+    frame = filter_changes(as_frame(spark, pa.Table.from_pylist(rows, schema=schema)), filters, POSITIONS)
     return [
         (r["seq"], r["op"], (r["new_0"], r["new_1"], r["new_2"]), r["unchanged_2"], r["lost"])
         for r in frame.orderBy("seq").toArrow().to_pylist()
@@ -167,7 +167,7 @@ def test_what_cannot_be_held_goes_along(spark):
         {"seq": 1, **row, "old_1": 5},
         {"seq": 2, **row, "old_1": 15, "oldunheld_2": "infinity"},
     ]
-    found = filtered(as_frame(spark, pa.Table.from_pylist(rows, schema=schema)), EVERY, POSITIONS)
+    found = filter_changes(as_frame(spark, pa.Table.from_pylist(rows, schema=schema)), EVERY, POSITIONS)
     assert found.orderBy("seq").select("op", "unheld_2", "unchanged_2", "lost").collect() == [
         (INSERT, "infinity", False, False),
         (INSERT, None, False, True),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.apply.delta.raise_error import conflict_of, literal, raised
+from bridge.apply.delta.raise_error import conflict_of, literal, raise_conflict
 from bridge.apply.effects.conflicts import UPDATE_EXISTS, Conflict
 
 NASTY = 'a\'b"c\\d\\n\n\t{"pgbridge_conflict": 1} <errorMessage> ${x} $1 %s `é\u2028 😀'
@@ -23,7 +23,7 @@ def test_a_raised_conflict_is_read_back(spark):
     ]
     frame = spark.createDataFrame([(NASTY, b"\x00\xff", True)], "note string, raw binary, flag boolean")
     with pytest.raises(PySparkException) as caught:
-        frame.selectExpr(raised(f"'{UPDATE_EXISTS}'", relation, columns)).collect()
+        frame.selectExpr(raise_conflict(f"'{UPDATE_EXISTS}'", relation, columns)).collect()
     assert conflict_of(caught.value) == Conflict(
         relation, UPDATE_EXISTS, (column, "raw", "flag", "long"), (NASTY, "\\x00ff", "t", "é" * 200)
     )
