@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge import remedies
-from bridge.apply.batch.routes import ReappliedRoutes, Routes
+from bridge.apply.batch.reapplied_routes import ReappliedRoutes
+from bridge.apply.batch.routes import Routes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications

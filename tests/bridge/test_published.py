@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge import log
-from bridge.apply.batch.routes import ReappliedRoutes, Routes
+from bridge.apply.batch.reapplied_routes import ReappliedRoutes
+from bridge.apply.batch.routes import Routes
 from bridge.config import Subscription
 from bridge.errors import ConfigError
 from bridge.published import Published

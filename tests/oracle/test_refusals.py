@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.apply.batch.routes import ReappliedRoutes
+from bridge.apply.batch.reapplied_routes import ReappliedRoutes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.errors import BridgeError
 from bridge.publication.definitions import parse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bridge.apply.batch.routes import ReappliedRoutes
+from bridge.apply.batch.reapplied_routes import ReappliedRoutes
 from bridge.apply.delta.entry_filters import EntryFilters
 from bridge.apply.delta.stage import as_frame
 from bridge.publication.definitions import parse

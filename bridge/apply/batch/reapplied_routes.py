@@ -1,0 +1,193 @@
+"""To which target a relation of the stream goes, and as what: re-applied definitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bridge.apply.batch.routes import Routes, name_of
+from bridge.apply.batch.row_filters import RowFilters
+from bridge.apply.batch.server_filters import ServerFilters
+from bridge.errors import PublicationError, TargetError
+from bridge.publication.replica_identity import refusals_of
+from bridge.publication.tables import from_relation_message, with_replica_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bridge.apply.batch.routes import RenamedTable
+    from bridge.apply.batch.row_filters import FilterMaker
+    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.publication.entry import Entry
+    from bridge.publication.replica_identity import Refusal
+    from bridge.publication.routing import Routing
+    from bridge.publication.tables import CatalogRelation
+    from protocol.messages import Relation
+
+
+class ReappliedRoutes(Routes):
+    """Definitions re-applied to the stream: action, root, row filter and column list of each relation.
+
+    Args:
+        subscribed: The targets that follow the stream, by (namespace, name).
+        routing: The definitions on the server's tables.
+        filters: Makes the row filters of what the definitions publish.
+        refresh: Gives the routing on the tables as they are now.
+        subscription: As in `Routes`.
+        replaced: As in `Routes`.
+
+    Raises:
+        ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
+    """
+
+    def __init__(
+        self,
+        subscribed: Mapping[tuple[str, str], Subscribed],
+        routing: Routing,
+        filters: FilterMaker,
+        refresh: Callable[[], Routing],
+        *,
+        subscription: str = "",
+        replaced: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        super().__init__(subscribed, subscription=subscription, replaced=replaced)
+        self._filters = filters
+        self._refresh = refresh
+        self._use(routing)
+        for entry in routing.targets.values():
+            self._filters.of(entry)
+
+    def _use(self, routing: Routing) -> None:
+        self._routing = routing
+        self._routed: dict[int, tuple[Relation, Subscribed | None]] = {}
+        self._renamed: dict[int, tuple[Relation, RenamedTable | None]] = {}
+
+    def route(self, relation: Relation) -> Subscribed | None:
+        """Where a relation's changes go, and as what; None when they go nowhere.
+
+        Raises:
+            TargetError: The definitions do not go with how the stream has the table.
+        """
+        by, found = self._routed.get(relation.relation_id, (None, None))
+        if by != relation:
+            try:
+                found = self._route(relation)
+            except PublicationError as error:
+                raise TargetError(str(error)) from error
+            self._routed[relation.relation_id] = relation, found
+        return found
+
+    def renamed_table(self, relation: Relation) -> RenamedTable | None:
+        """As `Routes.renamed_table`; of a root, whose own name the stream does not have, by the catalog's."""
+        by, renamed = self._renamed.get(relation.relation_id, (None, None))
+        if by != relation:
+            renamed = self._find_renamed(relation)  # may look at the catalog again
+            self._renamed[relation.relation_id] = relation, renamed
+        return renamed
+
+    def _find_renamed(self, relation: Relation) -> RenamedTable | None:
+        known = self._known(relation)
+        try:
+            entry = self._routing.route(known)
+        except PublicationError:  # which `route` is to tell of
+            return None
+        above = (known, *self._routing.relations.ancestors(known)) if entry is None else (entry.target,)
+        names = (
+            (table.relid, name_of(relation) if table.relid == relation.relation_id else (table.namespace, table.name))
+            for table in above
+        )
+        return next((found for name in names if (found := self._renamed_from(*name)) is not None), None)
+
+    def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
+        """Which targets one TRUNCATE message empties."""
+        known = [self._known(relation) for relation in relations]  # may look at the catalog again
+        announced = {name_of(relation): relation for relation in relations}
+        emptied: list[Subscribed] = []
+        for entry in (self._routing.entry(target) for target in self._routing.truncated(known)):
+            if entry is None:
+                continue
+            own = announced.get((entry.target.namespace, entry.target.name))
+            found = self.route(own) if own is not None else self._as_published(entry)
+            if found is not None:
+                emptied.append(found)
+        return emptied
+
+    def identity_refusals(
+        self, relation: Relation, definition_of: Callable[[int], Relation | None]
+    ) -> Sequence[Refusal]:
+        """What the server would refuse, were the definitions its own publications.
+
+        A stream that has partitions under their root's name does not tell of which of them a change is: each that
+        it has announced counts.
+        """
+        known = self._known(relation)
+        found: list[Refusal] = []
+        for leaf in self._routing.relations.leaves(known) or (known,):
+            message = relation if leaf is known else definition_of(leaf.relid)
+            if message is not None:
+                found += refusals_of(self._routing, with_replica_identity(leaf, message), self._filters.columns_of)
+        return found
+
+    def reread_catalog(self) -> None:
+        """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
+        self._use(self._refresh())
+
+    def _known(self, relation: Relation) -> CatalogRelation:
+        """The table as the catalog has it; one that is newer than what is known, or was dropped, is looked for."""
+        for again in (False, True):
+            if again:
+                self.reread_catalog()
+            found = self._routing.find(relation.relation_id, *name_of(relation))
+            if found is not None:
+                return found
+        gone = from_relation_message(relation)
+        self._use(self._routing.including(gone))
+        return gone
+
+    def _route(self, relation: Relation) -> Subscribed | None:
+        known = self._known(relation)  # may look at the catalog again
+        entry = self._routing.route(known)
+        if entry is None:
+            return None
+        found = self._as_published(entry)
+        if found is None:
+            return None
+        filters = found.filters or found.server_filters
+        looked_at = filters.columns if filters else frozenset()
+        columns = _published_columns(entry, [column.name for column in relation.columns], looked_at)
+        return replace(found, columns=columns)
+
+    def _as_published(self, entry: Entry) -> Subscribed | None:
+        """An entry's target as the entry publishes it; None where it does not follow the stream."""
+        target = entry.target
+        # by its oid, for a stream that lags: the catalog may have another name by now
+        subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
+        if subscribed is None:
+            return None
+        filters = self._filters.of(entry)
+        return replace(
+            subscribed,
+            actions=frozenset(entry.actions),
+            columns=frozenset(entry.column_names),
+            filters=filters if isinstance(filters, RowFilters) else None,
+            server_filters=filters if isinstance(filters, ServerFilters) else None,
+        )
+
+
+def _published_columns(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
+    """Names of the published columns of a relation as the stream has it, where its catalog may have others by now.
+
+    Raises:
+        PublicationError: A column of the column list is not there.
+        TargetError: One that the row filters look at is not there.
+    """
+    if gone := sorted(looked_at.difference(names)):
+        raise TargetError(
+            f'the stream does not carry column "{gone[0]}" of table "{entry.source.qualified_name}", '
+            "which a row filter looks at",
+        )
+    if entry.listed:
+        entry.projection(names)  # raises: one is not there
+        return frozenset(entry.column_names)
+    left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
+    return frozenset(names).difference(left_out)
