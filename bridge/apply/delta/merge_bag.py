@@ -24,9 +24,9 @@ from bridge.apply.delta.bag import Bag, BagTable
 from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
+from bridge.apply.effects.bag_moves import trace
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.apply.effects.traced import trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.apply.delta.merge_bag import settle
+from bridge.apply.effects.bag_moves import trace
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
-from bridge.apply.effects.traced import trace
 
 
 def turns(*changes: tuple[int, int, int]) -> pa.Table:
