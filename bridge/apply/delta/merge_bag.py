@@ -24,7 +24,7 @@ from bridge.apply.delta.bag import Bag, BagTable
 from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.effects.bag_moves import trace
+from bridge.apply.effects.bag_moves import bag_moves
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
 
@@ -216,16 +216,16 @@ def _traced(
     """As `_settled`, but a row that an UPDATE changes keeps its values in the target's own columns."""
     bag = target.bag
     numbered, before, turns = _turns(halves, counted, bag)
-    traced = trace(before, turns)
-    _count(traced.missing, numbered, bag, tally)
-    left = traced.left
-    touched = sorted({row for (row, _), now in left.items() if now != row})
+    moves = bag_moves(before, turns)
+    _count(moves.missing, numbered, bag, tally)
+    moved_to = moves.moved
+    touched = sorted({row for (row, _), now in moved_to.items() if now != row})
     keys = [f"k_{i}" for i in bag.places]
     values = [f"v_{i}" for i in bag.places]
-    stay = _numbers(spark, id=touched, stay=[traced.stay[row] for row in touched])
-    rows, nth = [row for row, _ in left], [copy for _, copy in left]
-    moved = _numbers(spark, id=rows, copy=nth, now=list(left.values()))
-    born = _numbers(spark, id=list(traced.born), net=list(traced.born.values()))
+    stay = _numbers(spark, id=touched, stay=[moves.staying[row] for row in touched])
+    rows, nth = [row for row, _ in moved_to], [copy for _, copy in moved_to]
+    moved = _numbers(spark, id=rows, copy=nth, now=list(moved_to.values()))
+    born = _numbers(spark, id=list(moves.inserted), net=list(moves.inserted.values()))
     gone = numbered.join(F.broadcast(stay), "id")
     copies = target.copies(gone.select(*keys, "id", "stay")).join(moved, ["id", "copy"], "left")
     kept = copies.withColumn("row", F.when(F.col("copy") <= F.col("stay"), F.col("id")).otherwise(F.col("now")))

@@ -1,6 +1,8 @@
-"""Which row of a bag became which, change by change: for columns that only the target has, which stay with their row.
+"""Where each copy of a bag's rows goes, change by change.
 
-A row of a bag is known by its values alone; of equal rows a change takes any, as PostgreSQL's subscriber does.
+A bag is a table without a key: its rows are told apart by their values only, and equal rows are copies of each other.
+A change takes any of the equal copies, as PostgreSQL's subscriber does. Only targets with columns of their own need
+these moves: the values in such a column stay with their copy.
 """
 
 from __future__ import annotations
@@ -19,48 +21,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """Where copies of rows are after the changes; rows are numbers.
+class BagMoves:
+    """Where copies are after the changes. A row is a number; a copy is (row, number from 1).
 
     Attributes:
-        stay: Copies that are where they were, by row: those from 1 to this.
-        left: The other copies that the target had, by (row, copy): the row that they are now; None for none.
-        born: Copies that came, by the row that they are now.
-        missing: Of the changes that found no row, by the conflict's name, how many of each row.
+        staying: How many copies of each row stay as they are: those with the lowest numbers.
+        moved: The row that each of the target's other copies has become; None if it was deleted.
+        inserted: How many copies of each row come from INSERTs.
+        missing: How many changes of each row did not find it, by the conflict's name.
     """
 
-    stay: dict[int, int]
-    left: dict[tuple[int, int], int | None]
-    born: Counter[int]
+    staying: dict[int, int]
+    moved: dict[tuple[int, int], int | None]
+    inserted: Counter[int]
     missing: dict[str, Counter[int]]
 
 
-def trace(before: Mapping[int, int], turns: pa.Table) -> Traced:
-    """Make changes in their turn.
+def bag_moves(copies: Mapping[int, int], halves: pa.Table) -> BagMoves:
+    """Follow the copies through the changes.
 
     Args:
-        before: Copies of each row, by the row's number.
-        turns: `ord`, `op` and `id` (the row's number) of `bag.halves_of`, by `ord`.
+        copies: How many copies the target has of each row.
+        halves: `ord`, `op` and `id` (the row's number) of `bag.halves_of`, in order of `ord`.
     """
-    stay = dict(before)
-    left: dict[tuple[int, int], int | None] = {}
-    came: dict[int, list[tuple[int, int] | None]] = {}  # None: one that was not there before
+    staying = dict(copies)
+    moved: dict[tuple[int, int], int | None] = {}
+    arrived: dict[int, list[tuple[int, int] | None]] = {}  # by row; None: a copy from an INSERT
     missing: dict[str, Counter[int]] = {}
     taken: tuple[int, int] | None = None
     void = -1
-    for turn, op, row in zip(*(turns[name].to_pylist() for name in ("ord", "op", "id")), strict=True):
-        if turn % 2:
-            if turn != void:
-                came.setdefault(row, []).append(taken if op == UPDATE else None)
-        elif came.get(row):
-            taken = came[row].pop()
-        elif stay[row]:
-            taken = row, stay[row]
-            left[taken] = None
-            stay[row] -= 1
+    for half, op, row in zip(*(halves[name].to_pylist() for name in ("ord", "op", "id")), strict=True):
+        if half % 2:  # the new row
+            if half != void:
+                arrived.setdefault(row, []).append(taken if op == UPDATE else None)
+        elif arrived.get(row):
+            taken = arrived[row].pop()
+        elif staying[row]:
+            taken = row, staying[row]
+            moved[taken] = None
+            staying[row] -= 1
         else:
             missing.setdefault(UPDATE_MISSING if op == UPDATE else DELETE_MISSING, Counter())[row] += 1
-            void = turn + 1
-    left.update((copy, row) for row, copies in came.items() for copy in copies if copy is not None)
-    born = Counter({row: copies.count(None) for row, copies in came.items() if None in copies})
-    return Traced(stay, left, born, missing)
+            void = half + 1
+    moved.update((copy, row) for row, found in arrived.items() for copy in found if copy is not None)
+    inserted = Counter({row: found.count(None) for row, found in arrived.items() if None in found})
+    return BagMoves(staying, moved, inserted, missing)

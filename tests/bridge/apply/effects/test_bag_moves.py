@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.apply.delta.merge_bag import settle
-from bridge.apply.effects.bag_moves import trace
+from bridge.apply.effects.bag_moves import bag_moves
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 
 
-def turns(*changes: tuple[int, int, int]) -> pa.Table:
+def halves(*changes: tuple[int, int, int]) -> pa.Table:
     """Changes (op, old row, new row) in their halves."""
     found: dict[str, list[int]] = {"ord": [], "op": [], "id": []}
     for seq, (op, old, new) in enumerate(changes):
@@ -26,16 +26,16 @@ def turns(*changes: tuple[int, int, int]) -> pa.Table:
 
 
 def test_a_row_that_becomes_another_is_followed():
-    traced = trace({1: 2, 2: 0, 3: 0}, turns((UPDATE, 1, 2), (UPDATE, 2, 3), (INSERT, 0, 2), (DELETE, 1, 0)))
-    assert traced.stay == {1: 0, 2: 0, 3: 0}
-    assert traced.left == {(1, 2): 3, (1, 1): None}
-    assert (traced.born, traced.missing) == ({2: 1}, {})
+    moves = bag_moves({1: 2, 2: 0, 3: 0}, halves((UPDATE, 1, 2), (UPDATE, 2, 3), (INSERT, 0, 2), (DELETE, 1, 0)))
+    assert moves.staying == {1: 0, 2: 0, 3: 0}
+    assert moves.moved == {(1, 2): 3, (1, 1): None}
+    assert (moves.inserted, moves.missing) == ({2: 1}, {})
 
 
 def test_an_update_of_a_missing_row_makes_none():
-    traced = trace({1: 0, 2: 0}, turns((UPDATE, 1, 2), (UPDATE, 2, 1)))
-    assert (traced.left, traced.born) == ({}, {})
-    assert traced.missing == {"update_missing": {1: 1, 2: 1}}
+    moves = bag_moves({1: 0, 2: 0}, halves((UPDATE, 1, 2), (UPDATE, 2, 1)))
+    assert (moves.moved, moves.inserted) == ({}, {})
+    assert moves.missing == {"update_missing": {1: 1, 2: 1}}
 
 
 @given(
@@ -43,13 +43,13 @@ def test_an_update_of_a_missing_row_makes_none():
     changes=st.lists(st.tuples(st.sampled_from([INSERT, UPDATE, DELETE]), st.integers(0, 4), st.integers(0, 4))),
 )
 def test_every_copy_is_somewhere_once_and_counts_are_those_without_following(before, changes):
-    made = turns(*changes)
-    traced = trace(before, made)
+    made = halves(*changes)
+    moves = bag_moves(before, made)
     copies = {(row, copy) for row, count in before.items() for copy in range(1, count + 1)}
-    staying = {(row, copy) for row, count in traced.stay.items() for copy in range(1, count + 1)}
-    assert staying | traced.left.keys() == copies
-    assert not staying & traced.left.keys()
-    after = Counter(row for row, _ in staying) + Counter(row for row in traced.left.values() if row is not None)
+    staying = {(row, copy) for row, count in moves.staying.items() for copy in range(1, count + 1)}
+    assert staying | moves.moved.keys() == copies
+    assert not staying & moves.moved.keys()
+    after = Counter(row for row, _ in staying) + Counter(row for row in moves.moved.values() if row is not None)
     settled, missing = settle(before, made)
-    assert after + traced.born == Counter({row: count for row, count in settled.items() if count})
-    assert traced.missing == missing
+    assert after + moves.inserted == Counter({row: count for row, count in settled.items() if count})
+    assert moves.missing == missing
