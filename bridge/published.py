@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bridge import remedies
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
 from bridge.apply.batch.routes import Routes
-from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import missing_message
@@ -129,5 +129,5 @@ class Published:
 
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
-        filters = EntryFilters(self.types, server, routing.relations.encoding)
-        return ReappliedRoutes(subscribed, routing, filters, look, subscription=name, replaced=replaced)
+        compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding)
+        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced)

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
-from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.errors import BridgeError
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
@@ -131,7 +131,7 @@ def refused_here(server: Publisher, text: str) -> str:
 
         def start() -> None:
             routing = Routing(parse(text, "f.sql"), read_relations(publisher))
-            ReappliedRoutes({}, routing, EntryFilters(types, None, routing.relations.encoding), lambda: routing)
+            ReappliedRoutes({}, routing, EntryFilterCompiler(types, None, routing.relations.encoding), lambda: routing)
 
         with pytest.raises(BridgeError) as error:
             start()

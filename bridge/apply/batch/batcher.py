@@ -18,7 +18,7 @@ from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.decoding import Decoding
 from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.routes import name_of
-from bridge.apply.batch.server_filters import as_what_they_become
+from bridge.apply.batch.server_filters import with_new_operations
 from bridge.apply.batch.subscribed import Subscribed, key_of
 from bridge.apply.batch.table_changes import inserts_only
 from bridge.apply.batch.unchanged_toast import from_old_tuples
@@ -280,7 +280,7 @@ class Batcher:
         olds = old_positions(columns, relation, subscribed, collector.key) if changed else ()
         changes = as_changes(from_old_tuples(table), seq, olds, kept)
         if becomes is not None:
-            changes, lost = as_what_they_become(changes, becomes)
+            changes, lost = with_new_operations(changes, becomes)
             collector.lost += lost
         try:
             collector.add(changes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bridge.apply.batch.routes import RenamedTable
-    from bridge.apply.batch.row_filters import FilterMaker
+    from bridge.apply.batch.row_filters import FilterCompiler
     from bridge.apply.batch.subscribed import Subscribed
     from bridge.publication.entry import Entry
     from bridge.publication.replica_identity import Refusal
@@ -31,7 +31,7 @@ class ReappliedRoutes(Routes):
     Args:
         subscribed: The targets that follow the stream, by (namespace, name).
         routing: The definitions on the server's tables.
-        filters: Makes the row filters of what the definitions publish.
+        filter_compiler: Compiles the row filters of the definitions.
         refresh: Gives the routing on the tables as they are now.
         subscription: As in `Routes`.
         replaced: As in `Routes`.
@@ -44,18 +44,18 @@ class ReappliedRoutes(Routes):
         self,
         subscribed: Mapping[tuple[str, str], Subscribed],
         routing: Routing,
-        filters: FilterMaker,
+        filter_compiler: FilterCompiler,
         refresh: Callable[[], Routing],
         *,
         subscription: str = "",
         replaced: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         super().__init__(subscribed, subscription=subscription, replaced=replaced)
-        self._filters = filters
+        self._filter_compiler = filter_compiler
         self._refresh = refresh
         self._use(routing)
         for entry in routing.targets.values():
-            self._filters.of(entry)
+            self._filter_compiler.compile(entry)
 
     def _use(self, routing: Routing) -> None:
         self._routing = routing
@@ -125,7 +125,9 @@ class ReappliedRoutes(Routes):
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else definition_of(leaf.relid)
             if message is not None:
-                found += refusals_of(self._routing, with_replica_identity(leaf, message), self._filters.columns_of)
+                found += refusals_of(
+                    self._routing, with_replica_identity(leaf, message), self._filter_compiler.columns_of
+                )
         return found
 
     def reread_catalog(self) -> None:
@@ -164,7 +166,7 @@ class ReappliedRoutes(Routes):
         subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
-        filters = self._filters.of(entry)
+        filters = self._filter_compiler.compile(entry)
         return replace(
             subscribed,
             actions=frozenset(entry.actions),

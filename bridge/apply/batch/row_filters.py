@@ -42,10 +42,10 @@ class RowFilters:
         return any(f is not None for f in (self.insert, self.update, self.delete))
 
 
-class FilterMaker(Protocol):
+class FilterCompiler(Protocol):
     """Makes the row filters of an entry of the publications."""
 
-    def of(self, entry: Entry) -> RowFilters | ServerFilters:
+    def compile(self, entry: Entry) -> RowFilters | ServerFilters:
         """The filters of an entry, by action.
 
         Raises:

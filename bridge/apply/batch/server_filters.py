@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from protocol.values.value_array import Bools, Bytes, Ints
 
 
-class Verdicts(Protocol):
+class VerdictSource(Protocol):
     """Who computes filters."""
 
     def verdicts(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
@@ -49,7 +49,7 @@ class _Image(NamedTuple):
 class ServerFilters:
     """A table's filters by action, and who computes them; None where all rows pass."""
 
-    server: Verdicts
+    server: VerdictSource
     insert: ServerFilter | None = None
     update: ServerFilter | None = None
     delete: ServerFilter | None = None
@@ -144,7 +144,7 @@ def _whole(new: Tuple, old: Tuple | None) -> Tuple:
     return tuple(before if value.kind is ValueKind.UNCHANGED_TOAST else value for value, before in pairs)
 
 
-def as_what_they_become(changes: pa.Table, becomes: Bytes) -> tuple[pa.Table, int]:
+def with_new_operations(changes: pa.Table, becomes: Bytes) -> tuple[pa.Table, int]:
     """Changes with their new operations.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.server_filters import ServerFilters, Verdicts
+from bridge.apply.batch.server_filters import ServerFilters, VerdictSource
 from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter
 from bridge.rowfilter.on_server import server_filter
@@ -48,7 +48,7 @@ class AnyOf:
         return first
 
 
-class FilterServer(Verdicts, Protocol):
+class FilterServer(VerdictSource, Protocol):
     """A PostgreSQL server that computes row filters which are not translated."""
 
     def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
@@ -59,7 +59,7 @@ class FilterServer(Verdicts, Protocol):
         """
 
 
-class EntryFilters:
+class EntryFilterCompiler:
     """Makes the filters of entries.
 
     Args:
@@ -74,7 +74,7 @@ class EntryFilters:
         self._encoding = encoding
         self._used_columns: dict[str, frozenset[str]] = {}  # by the expression, of filters that the server computes
 
-    def of(self, entry: Entry) -> RowFilters | ServerFilters:
+    def compile(self, entry: Entry) -> RowFilters | ServerFilters:
         """Return an entry's filters, by action.
 
         Raises:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
-from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.errors import TargetError
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
@@ -56,7 +56,9 @@ def routes(server, text: str, *names: str) -> tuple[ReappliedRoutes, list[int]]:
             return Routing(publications, read_relations(publisher), missing_ok=True)
 
     routing = look()
-    made = ReappliedRoutes(subscribed(*names), routing, EntryFilters(types, None, routing.relations.encoding), look)
+    made = ReappliedRoutes(
+        subscribed(*names), routing, EntryFilterCompiler(types, None, routing.relations.encoding), look
+    )
     looks.clear()
     return made, looks
 

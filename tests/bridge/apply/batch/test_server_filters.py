@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch.server_filters import ServerFilters, as_what_they_become
+from bridge.apply.batch.server_filters import ServerFilters, with_new_operations
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from protocol.columns import RowMessages
@@ -99,7 +99,7 @@ def test_changes_as_what_they_become():
             "unchanged_1": [True, True, False, True],
         }
     )
-    found, lost = as_what_they_become(changes, np.array([INSERT, DELETE, INSERT, UPDATE], np.uint8))
+    found, lost = with_new_operations(changes, np.array([INSERT, DELETE, INSERT, UPDATE], np.uint8))
     assert lost == 1
     assert found["op"].to_pylist() == [INSERT, DELETE, INSERT, UPDATE]
     assert found["old"].to_pylist() == [NO_OLD, KEY_TUPLE, NO_OLD, NO_OLD]

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
-from bridge.apply.delta.entry_filters import AnyOf, EntryFilters
+from bridge.apply.delta.entry_filters import AnyOf, EntryFilterCompiler
 from bridge.config import Subscription
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
@@ -37,7 +37,7 @@ def types(wanted):
 def test_any_of_several_filters(spark, entry_of):
     """NULL in one does not hide that another is true."""
     text = "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5); CREATE PUBLICATION q FOR TABLE t WHERE (id = 1)"
-    found = EntryFilters(types, None).of(entry_of(text))
+    found = EntryFilterCompiler(types, None).compile(entry_of(text))
     assert isinstance(found, RowFilters)
     either = found.insert
     assert isinstance(either, AnyOf)
@@ -59,7 +59,7 @@ def test_any_of_several_filters(spark, entry_of):
 def test_what_is_not_translated_is_refused_with_the_way_out(entry_of, expression, hint):
     entry = entry_of(f"CREATE PUBLICATION p FOR TABLE t WHERE ({expression})")
     with pytest.raises(RowFilterError) as caught:
-        EntryFilters(types, None).of(entry)
+        EntryFilterCompiler(types, None).compile(entry)
     assert caught.value.hint == hint
 
 
@@ -79,12 +79,12 @@ def test_case_by_the_builtin_provider(postgresql_server, publisher, locale, tran
     text = "CREATE PUBLICATION p FOR TABLE t WHERE (lower(note) = 'a') WITH (publish = 'insert')"
     with Server(postgresql_server.conninfo(name), application_name="test") as server:
         (entry,) = Routing(parse(text, "f.sql"), read_relations(server)).targets.values()
-    filters = EntryFilters(types, None)
+    compiler = EntryFilterCompiler(types, None)
     if translated:
-        assert isinstance(filters.of(entry), RowFilters)
+        assert isinstance(compiler.compile(entry), RowFilters)
     else:
         with pytest.raises(RowFilterError, match="only the server knows"):
-            filters.of(entry)
+            compiler.compile(entry)
 
 
 def test_what_is_not_translated_is_the_servers(publisher, entry_of):
@@ -102,12 +102,12 @@ def test_what_is_not_translated_is_the_servers(publisher, entry_of):
         untranslatable_filters="server",
     )
     with FilterServer(subscription) as server:
-        filters = EntryFilters(types, server)
-        assert isinstance(filters.of(entry_of(text, "other")), RowFilters)
-        found = filters.of(entry_of(text))
+        compiler = EntryFilterCompiler(types, server)
+        assert isinstance(compiler.compile(entry_of(text, "other")), RowFilters)
+        found = compiler.compile(entry_of(text))
         with pytest.raises(RowFilterError, match=r"mutable functions are not allowed"):
-            filters.of(entry_of("CREATE PUBLICATION p FOR TABLE t WHERE (now() > '2020-01-01')"))
+            compiler.compile(entry_of("CREATE PUBLICATION p FOR TABLE t WHERE (now() > '2020-01-01')"))
     assert isinstance(found, ServerFilters)
     assert found.columns == {"id"}
     assert found.update == found.insert == found.delete
-    assert filters.columns_of(of_server) == {"id"}
+    assert compiler.columns_of(of_server) == {"id"}

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
-from bridge.apply.delta.entry_filters import EntryFilters
+from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.apply.delta.stage import as_frame
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
@@ -143,8 +143,10 @@ def test_definitions_on_such_a_database_are_refused_at_start(publisher, database
         text = f"CREATE PUBLICATION p FOR TABLE rows WHERE ({row_filter}) WITH (publish = 'insert')"
         with Server(conninfo, application_name="test") as server:
             found = Routing(parse(text, "f.sql"), read_relations(server))
-            filters = EntryFilters(lambda wanted: [resolve(*one) for one in wanted], None, found.relations.encoding)
-            ReappliedRoutes({}, found, filters, lambda: found)
+            compiler = EntryFilterCompiler(
+                lambda wanted: [resolve(*one) for one in wanted], None, found.relations.encoding
+            )
+            ReappliedRoutes({}, found, compiler, lambda: found)
 
     routes("length(t) = 1 AND octet_length(x) = 1")
     with pytest.raises(RowFilterError, match="octet_length counts bytes in the database's encoding, LATIN1"):
