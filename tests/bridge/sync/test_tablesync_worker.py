@@ -15,7 +15,7 @@ from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
-from tests.bridge.test_subscriber import end, running, wait_until
+from tests.bridge.subscribed import end, running, wait_until
 
 SETUP = """
     CREATE TABLE t (id int PRIMARY KEY, note text); CREATE TABLE later (id int PRIMARY KEY, note text);

@@ -1,0 +1,147 @@
+"""The subscription's side of added tables: requests for them, the worker that copies them, and their hand-over.
+
+`bridge.sync.tablesync_worker` copies added tables and brings them up to the subscription's stream. Here that worker is
+started and stopped, and its tables are taken over between two streams of the subscription.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge import faults, session
+from bridge.errors import PublisherError, TargetBusy
+from bridge.sync.tablesync_worker import TableSyncWorker
+from bridge.track import refresh
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.config import Subscription
+    from bridge.errors import BridgeError
+    from bridge.sync.copy_limit import CopyLimit
+    from bridge.track.catalog import Catalog
+    from bridge.track.refresh import RefreshRow
+    from bridge.track.rows import RelRow
+
+_LOOK_INTERVAL_S = 1.0
+
+
+class AddedTables:
+    """Tables that are added to a subscription while it runs. Used by the thread of the subscription's worker alone.
+
+    Args:
+        subscription: The subscription.
+        spark: The subscription's Spark session; each tablesync worker gets a fork of it.
+        catalog: The process's catalog.
+        log: The subscription's logger.
+        give_up_after: See `TableSyncWorker`.
+        copy_limit: Limits the copies of the whole process; None for no limit.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        spark: SparkSession,
+        catalog: Catalog,
+        log: FilteringBoundLogger,
+        *,
+        give_up_after: tuple[int, int] | None = None,
+        copy_limit: CopyLimit | None = None,
+    ) -> None:
+        self._subscription = subscription
+        self._name = subscription.name
+        self._spark = spark
+        self._catalog = catalog
+        self._log = log
+        self._give_up_after = give_up_after
+        self._copy_limit = copy_limit
+        self._worker: TableSyncWorker | None = None
+
+    @property
+    def syncing(self) -> bool:
+        """Whether there is a tablesync worker, running or ended, whose tables are not taken over yet."""
+        return self._worker is not None
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether tables are still to be taken over: there is a worker, and it did not give up."""
+        return self._worker is not None and not self._worker.gave_up
+
+    @property
+    def error(self) -> Exception | None:
+        """The error after which the worker gave up."""
+        return self._worker.error if self._worker is not None and self._worker.gave_up else None
+
+    @property
+    def _running(self) -> bool:
+        return self._worker is not None and self._worker.thread.is_alive()
+
+    def requests(self) -> list[RefreshRow]:
+        """Return the requests to carry out now: none while a tablesync worker runs, or a batch is unfinished."""
+        begun = self._catalog.remote_lsn(self._name) is not None and self._catalog.batch(self._name) is None
+        return refresh.asked(self._catalog, self._name) if begun and not self._running else []
+
+    def forget_worker(self) -> None:
+        """Forget a worker that has ended, before requests are carried out: `take_over` starts another one."""
+        self._worker = None
+
+    def take_over(self, stopping: threading.Event) -> None:
+        """Take over tables that are up to the origin, and start a worker for others. No stream may run meanwhile.
+
+        Args:
+            stopping: Ends the wait for a worker's last batch.
+        """
+        worker, remote_lsn = self._worker, self._catalog.remote_lsn(self._name)
+        if worker is not None and remote_lsn is not None and worker.within_reach.is_set():
+            worker.end_at(remote_lsn, stopping)
+        if self._running or (worker is not None and worker.gave_up):
+            return
+        joined = refresh.hand_over(self._catalog, self._name)
+        for rel in joined:
+            self._log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
+        if joined:
+            faults.reach("handed_over")
+        self._worker = None
+        if TableSyncWorker.needed(self._catalog, self._name):
+            self._worker = TableSyncWorker(
+                self._subscription,
+                session.fork(self._spark),
+                self._catalog,
+                give_up_after=self._give_up_after,
+                copy_limit=self._copy_limit,
+            )
+            self._worker.thread.start()
+
+    def set_apart(self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event) -> None:
+        """Leave tables that could not be copied to a tablesync worker, which tries again beside the stream of others.
+
+        Args:
+            errors: Why each of them could not be copied.
+            stopping: As for `take_over`.
+        """
+        refresh.take_up(self._catalog, self._name, 0, bring_in=list(errors), follow=(), remove=())
+        for rel, error in errors.items():
+            sync_name = refresh.sync_name(self._name)
+            self._catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
+            if not isinstance(error, PublisherError | TargetBusy):
+                refresh.count_sync_error(self._catalog, self._name)
+        self.take_over(stopping)
+
+    def stream_should_end(self) -> bool:
+        """Whether the subscription's stream should end between two batches, to begin again with other tables."""
+        if not self._running and not TableSyncWorker.needed(self._catalog, self._name):
+            self._worker = None
+        if self._worker is not None and not self._worker.gave_up:
+            return self._worker.within_reach.is_set() or not self._running
+        return bool(refresh.asked(self._catalog, self._name))
+
+    def stop(self) -> None:
+        """Stop the worker, and wait for its end."""
+        worker = self._worker
+        while worker is not None and worker.thread.is_alive():
+            worker.stop()  # repeatedly, because it may have begun another copy
+            worker.thread.join(_LOOK_INTERVAL_S)

@@ -1,0 +1,154 @@
+"""When a tablesync worker is started, when its tables are taken over, and when the subscription's stream ends for them.
+
+What such a worker does is tested with it; all together in tests/oracle.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge import log
+from bridge.config import Subscription
+from bridge.errors import PublisherError, SyncError
+from bridge.sync import added_tables
+from bridge.sync.added_tables import AddedTables
+from bridge.track import refresh
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.rows import BatchIntent, RelRow
+from protocol.lsn import Lsn
+
+FOLLOWS = RelRow("public", "a", "r", Lsn(0x100), "/lake/public/a")
+NEW = RelRow("public", "b", "d", Lsn(0), "/lake/public/b")
+
+
+class Worker:
+    """Stands for a tablesync worker: alive until it is told to end."""
+
+    made: list[Worker]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.alive = False
+        self.within_reach = threading.Event()
+        self.gave_up = False
+        self.error: Exception | None = None
+        self.thread: Any = SimpleNamespace(
+            start=lambda: setattr(self, "alive", True), is_alive=lambda: self.alive, join=lambda _: None
+        )
+        self.made.append(self)
+
+    @staticmethod
+    def needed(catalog: Catalog, subscription: str) -> bool:
+        return catalog.subscription(refresh.sync_name(subscription)) is not None
+
+    def end_at(self, _lsn: Lsn, _giving_up: threading.Event) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """The workers that were made."""
+    monkeypatch.setattr(Worker, "made", [], raising=False)
+    monkeypatch.setattr(added_tables, "TableSyncWorker", Worker)
+    monkeypatch.setattr("bridge.session.fork", lambda spark: spark)
+    return Worker.made
+
+
+@pytest.fixture
+def shop(tmp_path, workers):
+    """(catalog, added tables) of the subscription `shop`, whose origin is at 0/100."""
+    subscription = Subscription(name="shop", connection="", publications=("p",), warehouse="/lake")
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("shop", enabled=True)
+        catalog.create_origin("shop", Lsn(0x100), "abc", [FOLLOWS])
+        spark: Any = None
+        yield catalog, AddedTables(subscription, spark, catalog, log.get())
+
+
+def synchronized(catalog, lsn):
+    """The tablesync worker has copied its tables and applied their changes up to an LSN."""
+    name = refresh.sync_name("shop")
+    catalog.create_origin(name, lsn, "def", [])
+    catalog.put_rel(name, RelRow("public", "b", "s", lsn, NEW.path))
+
+
+def test_without_added_tables_nothing_happens(shop, workers):
+    _, added = shop
+    added.take_over(threading.Event())
+    assert workers == []
+    assert (added.syncing, added.outstanding, added.stream_should_end()) == (False, False, False)
+    added.stop()
+
+
+def test_a_worker_is_started_once(shop, workers):
+    catalog, added = shop
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    for _ in range(2):
+        added.take_over(threading.Event())
+    (worker,) = workers
+    assert worker.alive
+    assert added.syncing
+    assert added.outstanding
+    assert not added.stream_should_end()
+    added.stop()
+    assert not worker.alive
+
+
+def test_tables_within_reach_are_taken_over_between_two_streams(shop, workers):
+    catalog, added = shop
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    added.take_over(threading.Event())
+    synchronized(catalog, Lsn(0x120))
+    workers[0].within_reach.set()
+    assert added.stream_should_end()
+    added.take_over(threading.Event())
+    assert {rel.name: rel.state for rel in catalog.rels("shop")} == {"a": "r", "b": "s"}
+    assert not workers[0].alive
+
+
+def test_requests_wait_for_a_worker_and_for_a_batch(shop, workers):
+    catalog, added = shop
+    refresh.ask(catalog, "shop", [None], copy_data=True)
+    assert len(added.requests()) == 1
+    assert added.stream_should_end()
+    catalog.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x120)))
+    assert added.requests() == []
+    catalog.finish_batch("shop", Lsn(0x120))
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    added.take_over(threading.Event())
+    assert added.requests() == []
+    workers[0].stop()
+    assert len(added.requests()) == 1
+
+
+def test_a_worker_that_gave_up_has_no_successor(shop, workers):
+    """`run --until-caught-up` then reports its error."""
+    catalog, added = shop
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    added.take_over(threading.Event())
+    workers[0].gave_up, workers[0].error, workers[0].alive = True, SyncError("no room"), False
+    added.take_over(threading.Event())
+    assert len(workers) == 1
+    assert str(added.error) == "no room"
+    assert added.syncing
+    assert not added.outstanding
+
+
+@pytest.mark.parametrize(("error", "count"), [(SyncError("no room"), 1), (PublisherError("gone"), 0)])
+def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, count):
+    """An error of the server is not the subscription's, so it is not counted."""
+    catalog, added = shop
+    catalog.put_rel("shop", NEW)
+    added.set_apart({NEW: error}, threading.Event())
+    assert [rel.name for rel in catalog.rels("shop")] == ["a"]
+    assert [rel.name for rel in catalog.rels(refresh.sync_name("shop"))] == ["b"]
+    assert catalog.last_error(refresh.sync_name("shop")).message == str(error)
+    assert catalog.subscription("shop").sync_error_count == count
+    assert len(workers) == 1
