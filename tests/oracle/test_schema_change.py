@@ -17,7 +17,7 @@ from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.effects.operations import INSERT, UPDATE
-from bridge.apply.evolution.plan import AddColumn, RenameColumn
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target.target import Target, target_schema
 from bridge.errors import ApplyError

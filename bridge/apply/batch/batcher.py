@@ -348,7 +348,7 @@ class Batcher:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
                 found = self._tracker.plan(relation, types, target, wanted=published, key=key)
                 columns = found.columns
-                collector.alter(found.changes)
+                collector.alter(found.alterations)
             defined = self._defined[relation.relation_id] = _Defined(columns, types)
         collector.subscribed = self._opened(subscribed)
         return defined

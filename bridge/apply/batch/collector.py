@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bridge.apply.batch.renaming import renamed, renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
-from bridge.apply.evolution.plan import AddColumn, WidenColumn
+from bridge.apply.evolution.alterations import AddColumn, WidenColumn
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import ColumnType, Kind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.renaming import Renaming
     from bridge.apply.batch.subscribed import Subscribed
-    from bridge.apply.evolution.plan import Change
+    from bridge.apply.evolution.alterations import Alteration
 
 
 class Stage(Protocol):
@@ -59,7 +59,7 @@ class _Piece:
     key_changes: bool = False
     fills: tuple[tuple[str, pa.Scalar], ...] = ()
 
-    def altered(self, change: Change) -> _Piece:
+    def altered(self, change: Alteration) -> _Piece:
         """The same piece after a change of the target's columns."""
         if isinstance(change, AddColumn):
             return self if change.value is None else replace(self, fills=(*self.fills, (change.name, change.value)))
@@ -154,7 +154,7 @@ class ChangeCollector:
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[int, ...] = ()
     truncated: bool = False
-    alterations: tuple[Change, ...] = ()
+    alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     _parts: list[_Part] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class ChangeCollector:
             )
         self._parts.append(_Part([piece], self.key, changed, last_seq))
 
-    def alter(self, changes: Sequence[Change]) -> None:
+    def alter(self, changes: Sequence[Alteration]) -> None:
         """Note changes of the target's columns, and bring the earlier changes along."""
         self.alterations += tuple(changes)
         for part in self._parts if changes else ():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.apply.batch.row_filters import RowFilters
-    from bridge.apply.evolution.plan import Change
+    from bridge.apply.evolution.alterations import Alteration
     from bridge.apply.target.target import Target, TargetColumn
 
 
@@ -66,7 +66,7 @@ class TableChanges:
     truncated: bool = False
     filters: RowFilters | None = None
     published: frozenset[str] | None = None
-    alterations: tuple[Change, ...] = ()
+    alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ from bridge import faults
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn, fills
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.evolution.plan import Change
+    from bridge.apply.evolution.alterations import Alteration
 
 _COLUMN_MAPPING = {"delta.columnMapping.mode": "name"}
 _TYPE_WIDENING = {"delta.enableTypeWidening": "true"}
@@ -35,7 +35,7 @@ _TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
 def alter_table(
-    spark: SparkSession, path: str, changes: Sequence[Change], log: FilteringBoundLogger | None = None
+    spark: SparkSession, path: str, changes: Sequence[Alteration], log: FilteringBoundLogger | None = None
 ) -> None:
     """Change a table's columns, within `stamped` with a stamp that `alters`.
 
@@ -65,7 +65,7 @@ def alter_table(
         faults.reach("column_filled")
 
 
-def needed_properties(changes: Sequence[Change]) -> dict[str, str]:
+def needed_properties(changes: Sequence[Alteration]) -> dict[str, str]:
     """The table properties that these changes need."""
     added = [change.name for change in changes if isinstance(change, AddColumn)]
     properties = table_properties(added)
@@ -78,7 +78,7 @@ def needed_properties(changes: Sequence[Change]) -> dict[str, str]:
     return properties
 
 
-def statements(path: str, changes: Sequence[Change]) -> Iterator[str]:
+def statements(path: str, changes: Sequence[Alteration]) -> Iterator[str]:
     """The changes as statements, in order; one ADD COLUMNS for columns added in a row."""
     table = f"ALTER TABLE delta.{quoted(path)}"
     added: list[str] = []

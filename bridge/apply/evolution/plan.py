@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field
@@ -32,42 +33,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bridge.apply.evolution.alterations import Alteration
     from bridge.apply.evolution.attrmap import Alignment, Match
     from bridge.publication.tables import Attribute
     from protocol.messages import Column
     from protocol.values.types import ColumnType
-
-
-@dataclass(frozen=True, slots=True)
-class AddColumn:
-    """A new column.
-
-    Attributes:
-        value: What the rows that exist have in it; None for NULL.
-    """
-
-    name: str
-    type: pa.DataType
-    value: pa.Scalar | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
-    """Another name; nothing is rewritten."""
-
-    name: str
-    new_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class WidenColumn:
-    """A wider type; nothing is rewritten."""
-
-    name: str
-    type: pa.DataType
-
-
-Change = AddColumn | RenameColumn | WidenColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +46,15 @@ class Plan:
 
     Attributes:
         columns: Of the message, in its order, with their types in the target.
-        schema: The target's columns after the changes.
-        changes: To be made in this order.
+        schema: The target's columns after the alterations.
+        alterations: To be made in this order.
         known: What is known of the published table's columns from now on.
         warnings: What the target will not have as the server has it, a sentence each.
     """
 
     columns: tuple[TargetColumn, ...]
     schema: TargetSchema
-    changes: tuple[Change, ...]
+    alterations: tuple[Alteration, ...]
     known: tuple[ColumnRow, ...]
     warnings: tuple[str, ...] = ()
 
@@ -133,7 +103,7 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
     draft.rename()
     types = [draft.place(match, type_) for match, type_ in zip(found.matches, definition.types, strict=True)]
     columns = (TargetColumn(column.name, type_) for column, type_ in zip(definition.columns, types, strict=True))
-    return Plan(tuple(columns), draft.schema(), tuple(draft.changes), draft.known(), tuple(draft.warnings))
+    return Plan(tuple(columns), draft.schema(), tuple(draft.alterations), draft.known(), tuple(draft.warnings))
 
 
 def _aligned(definition: Definition, schema: TargetSchema) -> Alignment:
@@ -169,7 +139,7 @@ class _Draft:
         for match in self._matches:
             if match.known is not None and match.attnum in self._returned:
                 self._gone.append(without_number(match.known, [row.attnum for row in self._gone]))
-        self.changes: list[Change] = []
+        self.alterations: list[Alteration] = []
         self.warnings: list[str] = []
 
     def _returns_elsewhere(self, match: Match) -> bool:
@@ -216,7 +186,7 @@ class _Draft:
         renamed = [field._replace(name=new_name) if field.name == name else field for field in fields]
         self._fields = {field.name: field for field in renamed}
         self._gone = [replace(row, name=new_name) if row.name == name else row for row in self._gone]
-        self.changes.append(RenameColumn(name, new_name))
+        self.alterations.append(RenameColumn(name, new_name))
 
     def _set_aside(self, name: str) -> None:
         """Make room for a column of this name, if what has it is one that the server has no more.
@@ -292,7 +262,7 @@ class _Draft:
                 f"but the published values are {sql_type(type_.arrow)}"
             )
         self._fields[name] = target_field(name, common)
-        self.changes.append(WidenColumn(name, common))
+        self.alterations.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
@@ -320,7 +290,7 @@ class _Draft:
                 "left out of the publication for a while or seen late by a stream that lags, values are missing"
             )
         self._fields[name] = target_field(name, type_.arrow)
-        self.changes.append(AddColumn(name, type_.arrow, value))
+        self.alterations.append(AddColumn(name, type_.arrow, value))
         return type_
 
     def _warn_of_nulls(self, name: str, why: str) -> None:
@@ -345,16 +315,3 @@ class _Draft:
             state: Literal["live", "hidden"] = "live" if self._definition.wants(column.name) else "hidden"
             rows[match.attnum] = ColumnRow(match.attnum, column.name, column.type_oid, column.typmod, state)
         return tuple(rows[attnum] for attnum in sorted(rows))
-
-
-def fills(changes: Sequence[Change]) -> dict[str, pa.Scalar]:
-    """The constants that rows from before these changes have, by the columns' last names and in their last types."""
-    found: dict[str, pa.Scalar] = {}
-    for change in changes:
-        if isinstance(change, AddColumn) and change.value is not None:
-            found[change.name] = change.value
-        elif isinstance(change, RenameColumn) and change.name in found:
-            found[change.new_name] = found.pop(change.name)
-        elif isinstance(change, WidenColumn) and change.name in found:
-            found[change.name] = found[change.name].cast(change.type)
-    return found

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
-from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.errors import ApplyError
 from bridge.publication.tables import Attribute

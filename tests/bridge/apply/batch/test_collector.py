@@ -13,7 +13,7 @@ from bridge.apply.batch import table_changes as c
 from bridge.apply.batch.renaming import renamed
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.apply.evolution.plan import AddColumn, RenameColumn, WidenColumn
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import TargetError
 from protocol.lsn import INVALID

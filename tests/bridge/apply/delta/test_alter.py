@@ -10,7 +10,7 @@ from bridge.apply.delta.alter import alter_table, needed_properties, statements
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.delta_table import create_table
 from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.evolution.plan import AddColumn, Change, RenameColumn, WidenColumn
+from bridge.apply.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
 
@@ -20,7 +20,7 @@ NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
 def test_statements():
-    changes: list[Change] = [
+    changes: list[Alteration] = [
         AddColumn("a b", pa.int32()),
         AddColumn("c`d", pa.list_(pa.decimal128(10, 2))),
         RenameColumn("x", "y.z"),
@@ -59,7 +59,7 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
     before = session.createDataFrame([(1, "x", 1)], "id int, a string, d int")
     create_table(session, path, before.schema)
     append_rows(before, path)
-    changes: list[Change] = [
+    changes: list[Alteration] = [
         RenameColumn("a", "A"),
         WidenColumn("id", pa.int64()),
         AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution.plan import AddColumn, Change, Definition, RenameColumn, WidenColumn, fills, plan
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
+from bridge.apply.evolution.plan import Definition, plan
 from bridge.apply.evolution.tracker import value_of
 from bridge.apply.target.target import TargetSchema, target_field, target_schema
 from bridge.errors import TargetError
@@ -56,13 +57,13 @@ def after(schema: TargetSchema, changes) -> TargetSchema:
     return tuple(fields.values())
 
 
-def changes(*arguments, **options):
-    return planned(*arguments, **options).changes
+def alterations(*arguments, **options):
+    return planned(*arguments, **options).alterations
 
 
 def test_nothing_to_do():
     found = planned(known("id", "a"), message("id", "a"), catalog("id", "a"))
-    assert (found.changes, found.warnings) == ((), ())
+    assert (found.alterations, found.warnings) == ((), ())
     assert found.known == tuple(known("id", "a"))
     assert [column.name for column in found.columns] == ["id", "a"]
 
@@ -70,10 +71,10 @@ def test_nothing_to_do():
 def test_a_column_with_a_constant_default():
     now = [*catalog("id"), Attribute(2, "c", INT, -1, has_missing=True, missing="7")]
     found = planned(known("id"), message("id", "c"), now)
-    assert found.changes == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
+    assert found.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
     assert found.warnings == ()
     assert [field.name for field in found.schema] == ["id", "c"]
-    assert fills(found.changes) == {"c": pa.scalar(7, pa.int32())}
+    assert fills(found.alterations) == {"c": pa.scalar(7, pa.int32())}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_column_with_a_constant_default():
 )
 def test_a_column_whose_rows_have_null(now, warned):
     found = planned(known("id"), message("id", "c"), [*catalog("id"), now])
-    assert found.changes == (AddColumn("c", pa.int32()),)
+    assert found.alterations == (AddColumn("c", pa.int32()),)
     assert bool(found.warnings) == warned
     if warned:
         assert 'rows that exist have NULL in the new column "c"' in found.warnings[0]
@@ -97,7 +98,7 @@ def test_a_column_whose_rows_have_null(now, warned):
 def test_a_column_that_was_not_published_before_has_values_that_never_came():
     was = known("id", "{a}", "b")
     found = planned(was, message("id", "a", "b"), [replace(c, has_missing=True, missing="1") for c in catalog(*"iab")])
-    assert found.changes == (AddColumn("a", pa.int32()),)
+    assert found.alterations == (AddColumn("a", pa.int32()),)
     assert "not published before" in found.warnings[0]
 
 
@@ -109,25 +110,25 @@ def test_a_key_of_values_that_are_not_known_is_refused():
 
 def test_a_column_that_is_dropped_stays():
     found = planned(known("id", "a", "b"), message("id", "b"), catalog("id", None, "b"))
-    assert (found.changes, found.warnings) == ((), ())
+    assert (found.alterations, found.warnings) == ((), ())
     assert [field.name for field in found.schema] == ["id", "a", "b"]
     assert [row.state for row in found.known] == ["live", "gone", "live"]
 
 
 def test_renames():
-    assert changes(known("id", "a"), message("id", "b"), catalog("id", "b")) == (RenameColumn("a", "b"),)
+    assert alterations(known("id", "a"), message("id", "b"), catalog("id", "b")) == (RenameColumn("a", "b"),)
     # one takes the name that another leaves
-    assert changes(known("id", "a", "b"), message("id", "b", "c"), catalog("id", "b", "c")) == (
+    assert alterations(known("id", "a", "b"), message("id", "b", "c"), catalog("id", "b", "c")) == (
         RenameColumn("b", "c"),
         RenameColumn("a", "b"),
     )
     # a ring
     found = planned(known("id", "a", "b"), message("id", "b", "a"), catalog("id", "b", "a"))
-    assert len(found.changes) == 3
+    assert len(found.alterations) == 3
     assert [field.name for field in found.schema] == ["id", "b", "a"]
     # in other letters, which Delta takes for the same name
     found = planned(known("id", "a"), message("id", "A"), catalog("id", "A"))
-    assert len(found.changes) == 2
+    assert len(found.alterations) == 2
     assert [field.name for field in found.schema] == ["id", "A"]
 
 
@@ -135,7 +136,7 @@ def test_a_new_column_with_the_name_of_a_dropped_one():
     was = known("id", "[c]")
     now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, has_missing=True, missing="x")]
     found = planned(was, [*message("id"), *message("c", type_oid=TEXT)], now)
-    assert found.changes == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.string(), pa.scalar("x")))
+    assert found.alterations == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.string(), pa.scalar("x")))
     assert found.warnings == ()
     assert [(row.attnum, row.name, row.state) for row in found.known] == [
         (1, "id", "live"),
@@ -148,28 +149,28 @@ def test_a_new_column_with_the_name_of_a_dropped_one():
         [*catalog("id", None, None), Attribute(4, "c", INT, -1)],
         found.schema,
     )
-    assert again.changes == (RenameColumn("c", "c_dropped_2"), AddColumn("c", pa.int32()))
+    assert again.alterations == (RenameColumn("c", "c_dropped_2"), AddColumn("c", pa.int32()))
 
 
 def test_dropped_and_added_again_between_two_messages_is_warned_of():
     found = planned(known("id", "c"), message("id", "c"), catalog("id", None, "c"))
-    assert found.changes == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.int32()))
+    assert found.alterations == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.int32()))
     assert "a new one in the place of one that was dropped" in found.warnings[0]
 
 
 def test_a_column_that_was_left_out_for_a_while():
     """Between others it is the same, with old values; behind all, where a new one would be, it is a new one."""
     found = planned(known("id", "[a]", "b"), message("id", "a", "b"), catalog("id", "a", "b"))
-    assert found.changes == ()
+    assert found.alterations == ()
     assert "not published for a while" in found.warnings[0]
     found = planned(known("id", "[a]"), message("id", "a"), catalog("id", "a"))
-    assert found.changes == (RenameColumn("a", "a_dropped"), AddColumn("a", pa.int32()))
+    assert found.alterations == (RenameColumn("a", "a_dropped"), AddColumn("a", pa.int32()))
     assert len(found.warnings) == 1
 
 
 def test_columns_that_are_not_wanted():
     found = planned(known("id", "{a}"), message("id", "b", "c"), catalog("id", "b", "c"), wanted={"id"})
-    assert (found.changes, found.warnings) == ((), ())
+    assert (found.alterations, found.warnings) == ((), ())
     assert [row.state for row in found.known] == ["live", "hidden", "hidden"]
 
 
@@ -188,7 +189,7 @@ def test_wider_types(old, new, wide):
     columns = [*message("id"), Column("v", new[0], new[1], is_key=False)]
     was = [*known("id"), ColumnRow(2, "v", *old)]
     found = planned(was, columns, [*catalog("id"), Attribute(2, "v", *new)])
-    assert found.changes == (WidenColumn("v", wide),)
+    assert found.alterations == (WidenColumn("v", wide),)
     assert found.columns[1].type.arrow == wide
     (warning,) = found.warnings
     assert "where ALTER … USING has given them others" in warning
@@ -197,7 +198,7 @@ def test_wider_types(old, new, wide):
 def test_a_narrower_type_leaves_the_target_as_it_is():
     was = [*known("id"), ColumnRow(2, "v", BIGINT, -1)]
     found = planned(was, message("id", "v"), catalog("id", "v"))
-    assert found.changes == ()
+    assert found.alterations == ()
     assert found.columns[1].type.arrow == pa.int64()
     assert found.columns[1].type.oid == INT
 
@@ -218,13 +219,13 @@ def test_padding_that_was_changed_is_refused():
 def test_a_renamed_column_may_be_widened_at_once():
     was = [*known("id"), ColumnRow(2, "v", INT, -1)]
     found = planned(was, [*message("id"), *message("w", type_oid=BIGINT)], [*catalog("id"), Attribute(2, "w", 20, -1)])
-    assert found.changes == (RenameColumn("v", "w"), WidenColumn("w", pa.int64()))
+    assert found.alterations == (RenameColumn("v", "w"), WidenColumn("w", pa.int64()))
 
 
 def test_nothing_known_goes_by_the_targets_names():
     schema = target_schema([("id", pa.int32()), ("a", pa.int64()), ("own", pa.string())])
     found = planned((), message("id", "a", "b"), catalog("id", "a", "b"), schema)
-    assert found.changes == (AddColumn("b", pa.int32()),)
+    assert found.alterations == (AddColumn("b", pa.int32()),)
     assert found.columns[1].type.arrow == pa.int64()
     assert [row.attnum for row in found.known] == [1, 2, 3]
 
@@ -232,7 +233,7 @@ def test_nothing_known_goes_by_the_targets_names():
 def test_a_column_that_somebody_added_by_hand_is_taken():
     schema = target_schema([("id", pa.int32()), ("b", pa.int64())])
     found = planned(known("id"), message("id", "b"), catalog("id", "b"), schema)
-    assert found.changes == ()
+    assert found.alterations == ()
     with pytest.raises(TargetError, match='column "b" of target "public.t" is string'):
         planned(known("id"), message("id", "b"), catalog("id", "b"), target_schema([("b", pa.string())]))
 
@@ -246,17 +247,6 @@ def test_a_column_of_somebody_else_is_not_moved_away():
 def test_of_partitions_of_one_root_only_the_first_would_know_the_dropped_column():
     with pytest.raises(TargetError, match="in the way"):
         planned(known("id", "[c]"), message("id", "c"), catalog("id", None, "c"), own=False)
-
-
-def test_fills_have_the_last_names_and_types():
-    value = pa.scalar(1, pa.int32())
-    steps: list[Change] = [
-        AddColumn("c", pa.int32(), value),
-        RenameColumn("c", "c_dropped"),
-        AddColumn("c", pa.int32()),
-        WidenColumn("c_dropped", pa.int64()),
-    ]
-    assert fills(steps) == {"c_dropped": pa.scalar(1, pa.int64())}
 
 
 def test_whatever_is_done_to_a_table_its_target_has_its_columns():
@@ -280,9 +270,9 @@ def _follows(seed) -> bool:
             if "another type" in error.message or "but the published values are" in error.message:
                 return False
             raise
-        made = after(schema, found.changes)
+        made = after(schema, found.alterations)
         assert made == found.schema
-        for change in found.changes:
+        for change in found.alterations:
             if isinstance(change, RenameColumn) and change.name in origins:
                 origins[change.new_name] = origins.pop(change.name)
             elif isinstance(change, AddColumn):

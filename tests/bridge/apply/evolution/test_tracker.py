@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution.plan import AddColumn
+from bridge.apply.evolution.alterations import AddColumn
 from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
 from bridge.apply.target.target import Target, target_schema
 from bridge.errors import TargetError
@@ -50,8 +50,8 @@ class World:
 def test_what_is_planned_counts_from_then_on():
     world = World()
     before = world.schemas.state
-    assert world.plan("id", "c").changes == (AddColumn("c", pa.int32()),)
-    assert world.plan("id", "c").changes == ()
+    assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
+    assert world.plan("id", "c").alterations == ()
     assert [field.name for field in world.schemas.opened(TARGET).schema] == ["id", "c"]
     ((relation, text, remedy),) = world.warned
     assert (relation, remedy) == ("public.t", "pgbridge refresh shop --resync public.t")
@@ -66,7 +66,7 @@ def test_a_batch_that_is_not_applied_is_forgotten():
     world.plan("id", "c")
     world.schemas.back_to(before)
     assert world.schemas.state.known == {7: KNOWN}
-    assert world.plan("id", "c").changes == (AddColumn("c", pa.int32()),)
+    assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
 
 
 def test_after_targets_were_taken_back_they_are_read_again():
@@ -74,7 +74,7 @@ def test_after_targets_were_taken_back_they_are_read_again():
     world = World()
     world.schemas.open_again()
     world.delta = target_schema([("id", pa.int32()), ("c", pa.int32())])
-    assert world.plan("id", "c").changes == ()
+    assert world.plan("id", "c").alterations == ()
 
 
 def test_what_cannot_be_followed_has_its_remedy():

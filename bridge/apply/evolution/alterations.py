@@ -1,0 +1,56 @@
+"""The changes that a plan makes to a Delta table's columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Add a column.
+
+    Attributes:
+        value: The value of existing rows; None for NULL.
+    """
+
+    name: str
+    type: pa.DataType
+    value: pa.Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Rename a column; no data file is rewritten."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    """Widen a column's type; no data file is rewritten."""
+
+    name: str
+    type: pa.DataType
+
+
+Alteration = AddColumn | RenameColumn | WidenColumn
+
+
+def fills(alterations: Sequence[Alteration]) -> dict[str, pa.Scalar]:
+    """Return the constants of existing rows in added columns, by the columns' last names and in their last types."""
+    found: dict[str, pa.Scalar] = {}
+    for alteration in alterations:
+        if isinstance(alteration, AddColumn) and alteration.value is not None:
+            found[alteration.name] = alteration.value
+        elif isinstance(alteration, RenameColumn) and alteration.name in found:
+            found[alteration.new_name] = found.pop(alteration.name)
+        elif isinstance(alteration, WidenColumn) and alteration.name in found:
+            found[alteration.name] = found[alteration.name].cast(alteration.type)
+    return found
