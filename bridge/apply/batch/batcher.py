@@ -7,7 +7,7 @@ on the way.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.decoding import Decoding
+from bridge.apply.batch.definitions import Definitions
 from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import with_new_operations
@@ -23,14 +24,12 @@ from bridge.apply.batch.subscribed import Subscribed, key_of
 from bridge.apply.batch.table_changes import inserts_only
 from bridge.apply.batch.unchanged_toast import from_old_tuples
 from bridge.apply.effects.operations import COMMANDS, INSERT
-from bridge.apply.evolution.tracker import learned
-from bridge.apply.target.target import TargetColumn, unrepresentable_hint
+from bridge.apply.target.target import unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.track.spool import CHUNK_BYTES
 from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.messages import LogicalMessage, Relation, Truncate
-from protocol.relations import RelationCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -74,14 +73,11 @@ class Batcher:
     ) -> None:
         self._origin_name = origin_name
         self._routes = routes
-        self._types = types
         self._unrepresentable = unrepresentable
         self._ignored = ignored
         self._stage = stage
         self._memory_bytes = memory_bytes
-        self._relations = RelationCache()
-        self._tracker = tracker
-        self._defined: dict[int, _Defined] = {}
+        self._definitions = Definitions(types, tracker)
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
         """Decode transactions into a batch.
@@ -110,10 +106,8 @@ class Batcher:
             StateError: A spool file cannot be read.
         """
         batch = Batch.of(transactions, start_lsn, end_lsn)
-        batch.relations_before = self._relations.session()
         batch.names_before = dict(self._routes.names)
-        if self._tracker is not None:
-            batch.columns_before = self._tracker.state
+        self._definitions.begin(batch)
         collectors: dict[str, ChangeCollector] = {}
         try:
             for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
@@ -127,30 +121,23 @@ class Batcher:
             return batch
         for collector in collectors.values():
             batch.tables += collector.changes(self._stage)
-        if self._tracker is not None:
-            batch.columns = learned(batch.columns_before, self._tracker.state)
+        self._definitions.end(batch)
         batch.relids = dict(self._routes.names.items() - batch.names_before.items())
         return batch
 
     def rewind(self, batch: Batch) -> None:
         """Forget this batch and every batch that was formed after it: it can be formed again, whole or in parts."""
-        self._relations = RelationCache()
-        for relation in batch.relations_before:
-            self._relations.update(relation)
-        self.forget_plan(batch)
+        self._definitions.rewind(batch)
+        self._routes.names = dict(batch.names_before)
 
     def forget_plan(self, batch: Batch) -> None:
         """Forget what the last batch has changed of the targets' columns and names: it will not be applied."""
-        self._defined.clear()
+        self._definitions.forget_plan(batch)
         self._routes.names = dict(batch.names_before)
-        if self._tracker is not None:
-            self._tracker.back_to(batch.columns_before)
 
     def open_again(self) -> None:
         """Read the targets' columns again: an undo has taken the tables back to the origin's LSN."""
-        self._defined.clear()
-        if self._tracker is not None:
-            self._tracker.open_again()
+        self._definitions.open_again()
 
     def _learn(self, transactions: Sequence[Item]) -> None:
         """Take the definitions from transactions that are not decoded: the server does not announce them again."""
@@ -158,9 +145,9 @@ class Batcher:
         for block in decode_blocks(transactions):
             for _, _, message in block.events:
                 if isinstance(message, Relation):
-                    again |= self._relations.find(message.relation_id) is not None
-                    self._relations.update(message)
-        self._defined.clear()
+                    again |= self._definitions.relations.find(message.relation_id) is not None
+                    self._definitions.announce(message)
+        self._definitions.unfollow()
         if again:
             self._routes.reread_catalog()
 
@@ -176,15 +163,14 @@ class Batcher:
                 if not batch.with_messages or batch.with_messages[-1] is not transaction:
                     batch.with_messages.append(transaction)
                 continue
-            known = isinstance(message, Relation) and self._relations.find(message.relation_id) is not None
+            known = isinstance(message, Relation) and self._definitions.relations.find(message.relation_id) is not None
             again = known and message not in transaction.relations and not transaction.in_stream
-            if isinstance(message, Relation) and not again and not self._relations.differs(message):
+            if isinstance(message, Relation) and not again and not self._definitions.relations.differs(message):
                 continue
             self._decode(decoding, begin, position)
             begin = position
             if isinstance(message, Relation):
-                self._relations.update(message)
-                self._defined.pop(message.relation_id, None)
+                self._definitions.announce(message)
                 if known:
                     self._routes.reread_catalog()
             else:
@@ -204,7 +190,7 @@ class Batcher:
             if not len(indices):
                 continue
             try:
-                relation = self._relations.get(int(relation_id))
+                relation = self._definitions.relations.get(int(relation_id))
                 subscribed, indices = self._route(decoding, relation, indices)
             except TargetError as error:
                 raise decoding.failed(error.message, int(indices[0]), hint=error.hint) from error
@@ -248,7 +234,7 @@ class Batcher:
         key = key_of(relation, subscribed)
         collector = decoding.collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
         try:
-            columns, types = self._define(relation, subscribed, collector)
+            columns, types = self._definitions.follow(relation, subscribed, collector)
             kept = kept_positions(columns, subscribed)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE
             shown = bool(subscribed.filters) or becomes is not None
@@ -294,7 +280,7 @@ class Batcher:
         tags = decoding.messages.tags[indices]
         if (tags == INSERT).all():
             return
-        refusals = self._routes.identity_refusals(relation, self._relations.find)
+        refusals = self._routes.identity_refusals(relation, self._definitions.relations.find)
         by_command = {command: refusal for refusal in reversed(refusals) for command in refusal.commands}
         refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
         if refused.any():
@@ -327,43 +313,11 @@ class Batcher:
             self._routes.remember_relid(relation)
         return subscribed, counting
 
-    def _define(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> _Defined:
-        """The columns of a definition as the target has them; the collector hears once what changes in the target.
-
-        Raises:
-            TargetError: The target lacks a column, and does not follow.
-        """
-        target = subscribed.target
-        defined = self._defined.get(relation.relation_id)
-        if defined is None:
-            types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
-            named = zip(relation.columns, types, strict=True)
-            columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
-            published = subscribed.columns
-            if self._tracker is None:
-                replicated = [column for column in columns if published is None or column.name in published]
-                checked = {column.name: column for column in target.check(replicated)}
-                columns = tuple(checked.get(column.name, column) for column in columns)
-            else:
-                key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                found = self._tracker.plan(relation, types, target, wanted=published, key=key)
-                columns = found.columns
-                collector.alter(found.alterations)
-            defined = self._defined[relation.relation_id] = _Defined(columns, types)
-        collector.subscribed = self._opened(subscribed)
-        return defined
-
-    def _opened(self, subscribed: Subscribed) -> Subscribed:
-        """The subscribed table, its target with the columns that it will have then."""
-        if self._tracker is None:
-            return subscribed
-        return replace(subscribed, target=self._tracker.opened(subscribed.target))
-
     def _truncate(self, decoding: Decoding, message: Truncate, transaction: Transaction) -> None:
         """Drop the changes that came before it on its tables."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
-            relations = [self._relations.get(relation_id) for relation_id in message.relation_ids]
+            relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
             for relation in relations:
                 renamed = self._routes.renamed_table(relation)
                 if renamed is not None and transaction.commit_lsn >= renamed.lsn:
@@ -378,21 +332,16 @@ class Batcher:
                 continue
             target = subscribed.target
             # a root has no definition below where the stream has its partitions
-            collector = decoding.collectors.setdefault(target.path, ChangeCollector(self._opened(subscribed)))
+            collector = decoding.collectors.setdefault(
+                target.path, ChangeCollector(self._definitions.opened(subscribed))
+            )
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:
-                        columns, _ = self._define(relation, subscribed, collector)
+                        columns, _ = self._definitions.follow(relation, subscribed, collector)
                     except TargetError as error:
                         of_target = replace(context, relation=target.qualified_name)
                         raise ApplyError(error.message, of_target, hint=error.hint) from error
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
             collector.truncate()
-
-
-class _Defined(NamedTuple):
-    """The columns of a relation as the target has them, and the types that their values are read by."""
-
-    columns: tuple[TargetColumn, ...]
-    types: list[ColumnType]
