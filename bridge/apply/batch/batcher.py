@@ -34,8 +34,8 @@ from protocol.messages import LogicalMessage, Relation, Truncate
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from bridge.apply.batch.collector import Stage
     from bridge.apply.batch.routes import Routes
+    from bridge.apply.batch.table_changes import Stage
     from bridge.apply.evolution.tracker import DefinitionTracker
     from protocol.lsn import Lsn
     from protocol.transactions import Item, Transaction

@@ -6,7 +6,7 @@ Columns carry positions, not names, so that no column's name can collide with th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +16,20 @@ from bridge.apply.effects.operations import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bridge.apply.batch.renaming import Renaming
     from bridge.apply.batch.row_filters import RowFilters
     from bridge.apply.evolution.alterations import Alteration
     from bridge.apply.target.target import Target, TargetColumn
+
+
+class Stage(Protocol):
+    """Holds changes outside of Python's memory."""
+
+    def put(self, table: pa.Table) -> Any:
+        """Store rows; returns a DataFrame of them that does not need `table` any more."""
+
+    def union(self, pieces: Sequence[tuple[Any, list[Renaming]]]) -> Any:
+        """One DataFrame of all pieces, the columns of each renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +41,21 @@ class Staged:
         column_names: Its columns.
         inserts_only: Whether all changes are INSERTs.
         needs_fold: Whether a key change carries an unchanged TOAST value.
+        key_changes: Whether there are UPDATEs of the key.
     """
 
     frame: Any
     column_names: list[str]
     inserts_only: bool
     needs_fold: bool
+    key_changes: bool = False
 
 
 @dataclass(slots=True)
 class TableChanges:
-    """The changes of a batch to one target, in order; or a part of them, whose rows are found by the same columns.
+    """The changes of a batch to one target that one commit applies, in order.
+
+    While they are collected: the changes under one definition of the published table.
 
     Attributes:
         target: Where they go.
@@ -56,7 +71,8 @@ class TableChanges:
         published: Names of the replicated columns; None for all.
         alterations: Changes of the target's columns that come first; `target` has the columns after them.
         lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
-        fills: Where all columns identify a row: the values of new rows in other columns of the target.
+        fills: Constants of columns that were added after these changes: new rows have them. Empty where `changes` has
+            those columns.
     """
 
     target: Target
@@ -79,6 +95,11 @@ class TableChanges:
     def needs_fold(self) -> bool:
         """Whether a key change carries an unchanged TOAST value: the batch is then folded change by change."""
         return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
+
+    @property
+    def key_changes(self) -> bool:
+        """Whether there are UPDATEs of the key."""
+        return self.changes.key_changes if isinstance(self.changes, Staged) else key_changes(self.changes, self.key)
 
     @property
     def empty(self) -> bool:
