@@ -1,24 +1,24 @@
-"""What can go wrong in the bridge, as a small tree.
+"""The bridge's errors, as a small tree.
 
     BridgeError
-      ConfigError           the configuration file; nothing was started
-      StateError            the state directory: locked, full, unreadable, or of another server
-      SparkLost             Spark cannot be started, or its JVM ends again and again
+      ConfigError           the configuration file cannot be used; nothing was started
+      StateError            the state directory is locked, full, unreadable, or belongs to another server
+      SparkLost             Spark cannot be started, or its JVM died too often
       PublisherError        the server: connection, slot, publication, privileges, settings
-        SlotMoved           the slot confirmed what is not durable here
-        WentBack            the server lost WAL that is durable here
-        StreamError         the server ended the stream with an error of its own
-      SkipError             the LSN to skip or to advance to cannot be one
-      PublicationError      publications do not go together, or do not fit the tables
-      TargetError           a Delta table is not what it must be
-      TargetBusy            others' commits to a Delta table came in the way, again and again: nothing was committed
-      SyncError             a table's copy was cut short: it starts again
-      ApplyError            a batch or transaction could not be applied: nothing of it is recorded as durable
-        OutcomeUnknown      a commit may or may not have happened: look before retrying
+        SlotAdvanced        the slot has confirmed changes that are not durable here
+        PublisherWentBack   the server has lost WAL that is durable here
+        StreamError         the server ended the stream with an error
+      SkipError             an LSN for `skip` or `origin --advance` is not possible
+      PublicationError      publications contradict each other or the tables
+      TargetError           a Delta table is not as it must be
+      TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
+      SyncError             a table's copy was cut short; it starts again
+      ApplyError            a batch or transaction could not be applied; none of it is recorded as durable
+        OutcomeUnknown      a commit may or may not have happened
 
-Every error says what, where and what to do. The worker retries an `Exception` it does not know and any
-`BridgeError` whose `retry` is true; the others need somebody's hand first, and are tried again all the same,
-at the slowest pace, because that hand may have acted on the server.
+Every error says what is wrong, where, and what to do. A worker soon tries again after a `BridgeError` with `retry`, and
+after any other `Exception`. The other errors need an operator; after them it tries again only every `retry_max_s`,
+because the operator may have acted on the server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class BridgeError(Exception):
 
     Attributes:
         message: What went wrong.
-        hint: What the operator can do, in one sentence or one statement to run; empty when there is nothing.
-        retry: Trying again soon, without anybody's help, may succeed.
+        hint: What the operator can do: a sentence, or a command to run; empty if there is nothing.
+        retry: Whether trying again soon may succeed without an operator.
     """
 
     retry = False
@@ -52,11 +52,11 @@ class BridgeError(Exception):
 
 
 class ConfigError(BridgeError):
-    """The configuration file cannot be used as it is; names the key and the allowed values."""
+    """The configuration file cannot be used; the message names the key and the allowed values."""
 
 
 class StateError(BridgeError):
-    """The state directory cannot be used; with `retry`, not now."""
+    """The state directory cannot be used; with `retry`, only for the moment."""
 
     def __init__(self, message: str, *, hint: str = "", retry: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -64,64 +64,64 @@ class StateError(BridgeError):
 
 
 class SparkLost(BridgeError):
-    """There is no Spark to work with; ends the process, with an exit code of its own."""
+    """There is no Spark to work with. It ends the process, with exit code 3."""
 
 
 class PublisherError(BridgeError):
-    """The server, its slot or its publications are not what the subscription needs."""
+    """The server, its slot or its publications are not as the subscription needs them."""
 
     def __init__(self, message: str, *, hint: str = "", retry: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.retry = retry
 
 
-class SlotMoved(PublisherError):
-    """The slot's confirmed_flush_lsn lies beyond everything that is durable here: changes are lost to us."""
+class SlotAdvanced(PublisherError):
+    """The slot's confirmed_flush_lsn is ahead of what is durable here: the server does not send the changes between."""
 
 
-class WentBack(PublisherError):
-    """The server lost WAL that was received from it: its changes from there on are not all that it sends."""
+class PublisherWentBack(PublisherError):
+    """The server has lost WAL that was received from it, so what it sends does not continue what is durable here."""
 
 
 class StreamError(PublisherError):
-    """The walsender met an error in making the stream: another try at the same position may meet it again."""
+    """The walsender ended the stream with an error, which it may repeat at the same position."""
 
 
 class SkipError(BridgeError):
-    """An LSN that was given by hand cannot be used, in PostgreSQL's words."""
+    """An LSN that an operator gave cannot be used; the message is PostgreSQL's."""
 
 
 class PublicationError(BridgeError):
-    """Publications, a file's or the server's, are not what PostgreSQL would replicate by; mostly in its words."""
+    """Publications, of the server or of a file, are not as PostgreSQL would accept them; mostly with its message."""
 
 
 class TargetError(BridgeError):
-    """A Delta table is missing, foreign, or has not the columns it needs."""
+    """A Delta table does not exist, belongs to others, or does not have the columns that it needs."""
 
 
 class TargetBusy(BridgeError):
-    """Another writer's commits to a Delta table came in the way of every try: the fault of no transaction."""
+    """Other writers' commits to a Delta table were in the way at every attempt: no transaction is at fault."""
 
     retry = True
 
 
 class SyncError(BridgeError):
-    """A table's copy did not come to its end; the next try starts it again."""
+    """A table's copy did not finish; the next attempt starts it again."""
 
     retry = True
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyContext:
-    """Where applying stood, in the words of `apply_error_callback` (PostgreSQL, worker.c).
+    """What was being applied, in the words of PostgreSQL's `apply_error_callback` (worker.c).
 
     Attributes:
         origin: The replication origin's name, `pgbridge_<subscription>`.
-        finish_lsn: LSN of the (last) transaction's commit record: what `pgbridge skip --lsn` takes.
-        xid: The transaction, where it is one; None for a batch of several.
-        relation: `namespace.name` of the target, where known.
-        command: INSERT, UPDATE, DELETE or TRUNCATE, where known.
-        column: The column, where known.
+        finish_lsn: LSN of the (last) transaction's commit record, for `pgbridge skip --lsn`.
+        xid: The transaction's id; None for a batch of several transactions.
+        relation: `namespace.name` of the target; None if unknown.
+        command: INSERT, UPDATE, DELETE or TRUNCATE; None if unknown.
+        column: The column; None if unknown.
     """
 
     origin: str
@@ -145,10 +145,10 @@ class ApplyContext:
 
 
 class ApplyError(BridgeError):
-    """Applying failed; what it was applied from is still in the slot, and nothing was confirmed.
+    """Changes could not be applied. They are not confirmed, so the server still has them.
 
     Attributes:
-        context: Where it happened; carries the finish LSN.
+        context: What was being applied, with its finish LSN.
     """
 
     retry = True
@@ -160,4 +160,4 @@ class ApplyError(BridgeError):
 
 
 class OutcomeUnknown(ApplyError):
-    """A commit was sent and its answer did not come: Delta's transaction version decides at the next try."""
+    """A commit was sent and no answer came. The next attempt finds out by Delta's transaction version."""

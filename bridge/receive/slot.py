@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bridge.closing import Closing
-from bridge.errors import PublisherError, SlotMoved, SyncError
+from bridge.errors import PublisherError, SlotAdvanced, SyncError
 from bridge.receive.connection import connect, translated
 from bridge.receive.timeline_history import ServerIdentity
 from protocol.lsn import Lsn
@@ -161,7 +161,7 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
         Its confirmed_flush_lsn.
 
     Raises:
-        SlotMoved: The slot has confirmed more than is durable here: the changes between are lost.
+        SlotAdvanced: The slot has confirmed more than is durable here: the changes between are lost.
         PublisherError: The slot does not exist, or this subscription cannot stream from it.
     """
     if status is None:
@@ -189,7 +189,7 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
             "max_slot_wal_keep_size on the server sets how much WAL slots may hold",
         )
     if durable_lsn is not None and status.confirmed_flush_lsn > durable_lsn:
-        raise SlotMoved(
+        raise SlotAdvanced(
             f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
             f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
             hint="the tables must be copied again: remove the subscription's state to start afresh",

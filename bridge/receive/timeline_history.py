@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.errors import PublisherError, WentBack
+from bridge.errors import PublisherError, PublisherWentBack
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def check_history(
         The origin's timeline from now on; None on a standby, whose timeline may change while it sends.
 
     Raises:
-        WentBack: The server does not have the WAL that was received, or has other WAL in its place.
+        PublisherWentBack: The server does not have the WAL that was received, or has other WAL in its place.
         PublisherError: A standby does not have that WAL yet.
     """
     if timeline is not None and server.timeline < timeline:
-        raise WentBack(
+        raise PublisherWentBack(
             f"the publisher is on timeline {server.timeline}, but changes up to {remote_lsn} of timeline {timeline} "
             "are durable here: it is a former primary, or was restored from a backup",
             hint=f"check the connection string; if the server is right, {_HINT}",
@@ -76,7 +76,7 @@ def check_history(
                 "here",
                 retry=True,
             )
-        raise WentBack(
+        raise PublisherWentBack(
             f"the publisher went back: it has WAL up to {server.flush_lsn}, but changes up to {remote_lsn} are durable "
             "here; a standby that lagged was promoted, or the server was restored from a backup",
             hint=_HINT,
@@ -85,7 +85,7 @@ def check_history(
         left_lsn = switch_point(history(server.timeline), timeline)
         if left_lsn is None or left_lsn < remote_lsn:
             where = "is no descendant of it" if left_lsn is None else f"left it at {left_lsn}"
-            raise WentBack(
+            raise PublisherWentBack(
                 f"the publisher went back: changes up to {remote_lsn} of timeline {timeline} are durable here, but its "
                 f"timeline {server.timeline} {where}; a standby that lagged was promoted, or the server was restored "
                 "to a point in time",

@@ -14,7 +14,7 @@ from bridge.errors import (
     ConfigError,
     OutcomeUnknown,
     PublisherError,
-    SlotMoved,
+    SlotAdvanced,
     StateError,
     TargetError,
 )
@@ -41,7 +41,7 @@ def test_one_family():
         (TargetError("x"), False),
         (PublisherError("x"), False),
         (PublisherError("x", retry=True), True),
-        (SlotMoved("x"), False),
+        (SlotAdvanced("x"), False),
         (ApplyError("x", CONTEXT), True),
         (OutcomeUnknown("x", CONTEXT), True),
     ],

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError, SlotMoved
+from bridge.errors import PublisherError, SlotAdvanced
 from bridge.receive.publisher import Publisher, SlotStatus
 from bridge.receive.slot import ReplicationConnection, check_slot
 from protocol.lsn import Lsn
@@ -284,12 +284,12 @@ def test_slot_that_is_not_streamed_from(slot, durable, message, hint):
     assert str(caught.value).startswith(message)
     assert hint in caught.value.hint
     assert not caught.value.retry
-    assert not isinstance(caught.value, SlotMoved)
+    assert not isinstance(caught.value, SlotAdvanced)
 
 
 def test_slot_that_was_moved():
     """By a single byte already: the transaction that ends there may be one we never had."""
-    with pytest.raises(SlotMoved) as caught:
+    with pytest.raises(SlotAdvanced) as caught:
         check_slot("s", GOOD, database="shop", durable_lsn=Lsn(0xFF))
     assert "has confirmed 0/100, but only changes up to 0/FF are durable here" in str(caught.value)
     assert not caught.value.retry
@@ -325,7 +325,7 @@ def test_slot_that_somebody_advanced_on_a_server(publisher, replication, name):
     snapshot = replication.create_slot(name)
     publisher.execute("INSERT INTO t VALUES (1)")
     publisher.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", (name,))
-    with pytest.raises(SlotMoved, match=f"only changes up to {snapshot.consistent_point} are durable here"):
+    with pytest.raises(SlotAdvanced, match=f"only changes up to {snapshot.consistent_point} are durable here"):
         check_slot(name, status(publisher, name), database=publisher.name, durable_lsn=snapshot.consistent_point)
 
 

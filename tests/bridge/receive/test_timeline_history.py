@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import PublisherError, WentBack
+from bridge.errors import PublisherError, PublisherWentBack
 from bridge.receive.timeline_history import ServerIdentity, check_history, switch_point
 from protocol.lsn import Lsn
 
@@ -50,7 +50,7 @@ def test_a_server_that_has_all_is_accepted_and_its_timeline_noted(remote_lsn, on
     ],
 )
 def test_a_server_that_lost_some_is_refused(remote_lsn, on, now, words):
-    with pytest.raises(WentBack) as caught:
+    with pytest.raises(PublisherWentBack) as caught:
         check(remote_lsn, on=on, now=now)
     assert words in caught.value.message
     assert "the tables must be copied again" in caught.value.hint
@@ -61,7 +61,7 @@ def test_a_standby_that_lags_is_waited_for():
     with pytest.raises(PublisherError, match="the standby lags") as caught:
         check("0/9000001", on=3, now=3, standby=True)
     assert caught.value.retry
-    assert not isinstance(caught.value, WentBack)
+    assert not isinstance(caught.value, PublisherWentBack)
 
 
 def test_a_standbys_timeline_is_not_noted():

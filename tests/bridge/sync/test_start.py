@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from bridge.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError, SlotMoved, WentBack
+from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher
 from bridge.sync.start import Start, warn_without_identity
 from bridge.track.catalog import Catalog, catalog_path
@@ -128,7 +128,7 @@ def test_a_slot_that_somebody_moved_is_refused(publisher, pipeline):
     bridge.catch_up()
     publisher.execute("INSERT INTO t VALUES (2)")
     publisher.query("SELECT pg_replication_slot_advance('moved', pg_current_wal_lsn())")
-    with pytest.raises(SlotMoved, match="somebody advanced or re-created it"):
+    with pytest.raises(SlotAdvanced, match="somebody advanced or re-created it"):
         bridge.catch_up()
     assert ids(bridge) == [1]
 
@@ -141,7 +141,7 @@ def test_a_slot_that_somebody_made_anew_is_refused(publisher, pipeline):
     publisher.query("SELECT pg_drop_replication_slot('anew')")
     publisher.execute("INSERT INTO t VALUES (2)")
     publisher.query("SELECT pg_create_logical_replication_slot('anew', 'pgoutput')")
-    with pytest.raises(SlotMoved):
+    with pytest.raises(SlotAdvanced):
         bridge.catch_up()
 
 
@@ -242,13 +242,13 @@ def test_a_publisher_that_went_back(private_server, tmp_path):
     set_timeline(restored.catalog, "s", 1)  # as if that had been another server
 
     restored.put_back()
-    with pytest.raises(WentBack, match="the publisher went back: it has WAL up to"):
+    with pytest.raises(PublisherWentBack, match="the publisher went back: it has WAL up to"):
         restored.start()
 
     restored.promote()
     while restored.flush_lsn() <= reached:
         restored.write()
-    with pytest.raises(WentBack, match="its timeline 2 left it at"):
+    with pytest.raises(PublisherWentBack, match="its timeline 2 left it at"):
         restored.start()
     assert timeline(restored.catalog, "s") == 1
     restored.catalog.close()
