@@ -1,4 +1,4 @@
-"""The process: its lock, its signals, Spark, a worker for each enabled subscription, and its exit code."""
+"""The daemon: locks the state directory, starts Spark, and runs a worker for each enabled subscription."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from bridge.signals import StopSignals
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
-"""For tests: `point` or `point:n`, at whose n-th passing the process kills itself, as kill -9 would."""
+"""For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""
 
 _TURN_S = 0.5
 _SIGNAL_S = 0.1
-_OWN_BYTES = 300 << 20  # of this process, with a batch
+_OWN_BYTES = 300 << 20  # what this process uses, with a batch
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
-"""Deaths of the JVM within that time, after which it is started again; what kills it once more will go on doing so."""
+"""The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
 _JVM_PATIENCE_S = 5.0
-"""How long a JVM that is being launched is waited for, to be ended: one that takes longer ends by itself, when it finds
-its standard input closed."""
+"""How long to wait for a JVM that is being launched, to kill it. A slower one ends by itself: its standard input is
+closed."""
 
 
 class Daemon:
@@ -44,9 +44,9 @@ class Daemon:
 
     Args:
         config: The configuration.
-        signals: Say when to stop.
+        signals: The signals that stop it.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
-        bars: Shows the copies under way.
+        bars: Shows the copies under way; None without a terminal.
     """
 
     def __init__(
@@ -73,14 +73,13 @@ class Daemon:
         """Run until SIGTERM or SIGINT, or until caught up.
 
         Returns:
-            The exit code: 0 after a clean stop, whatever state the subscriptions were in; with `until_caught_up` 1,
-            when one has failed.
+            The exit code: 1 with `until_caught_up` if a subscription has failed, else 0.
 
         Raises:
             StateError: The state directory is in use or cannot be used.
             SparkLost: Spark cannot be started, or its JVM has died too often.
         """
-        self._look_at_memory()
+        self._check_memory()
         _install_fault()
         with locked(self._config.state_dir):
             catalog = Catalog(catalog_path(self._config.state_dir))
@@ -103,20 +102,20 @@ class Daemon:
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
         return 1 if self._failed and self._until_caught_up else 0
 
-    def _look_at_memory(self) -> None:
-        """Warn before the kernel has to choose what to kill."""
+    def _check_memory(self) -> None:
+        """Warn if memory is too small, before the kernel kills a process."""
         needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + _OWN_BYTES
         available = available_bytes()
         if available is not None and needed > available:
             self._log.warning(
-                "Spark's heap and the Python workers do not fit into the memory that there is",
+                "the available memory is too small for Spark's heap and its Python workers",
                 needed=size_text(needed),
                 available=size_text(available),
-                hint='set "spark.driver.memory" in [spark.conf], or local[N] with a smaller N as master',
+                hint='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
             )
 
     def _bury(self, lost: str) -> None:
-        """Take note of a JVM's death, so that another one is started; or give up.
+        """Record the JVM's death, so that another one is started; or give up.
 
         Raises:
             SparkLost: It has died too often.
@@ -124,16 +123,16 @@ class Daemon:
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
         hint = (
-            "who kills it with SIGKILL is mostly the kernel, for want of memory (see dmesg): "
-            'lower "spark.driver.memory" in [spark.conf], or give the machine more'
+            "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
+            'set a lower "spark.driver.memory" in [spark.conf], or add memory'
         )
         if len(self._deaths) > _DEATHS:
             raise SparkLost(
                 f"Spark's JVM has died {len(self._deaths)} times within {_DEATHS_WITHIN_S / 60:.0f} minutes; "
-                f"the last time, {lost}",
+                f"the last time {lost}",
                 hint=hint,
             )
-        self._log.error("Spark's JVM has died, and is started again", reason=lost, hint=hint)
+        self._log.error("Spark's JVM has died; it is started again", reason=lost, hint=hint)
         session.forget()
 
     @property
@@ -141,14 +140,14 @@ class Daemon:
         return self._signals.name is not None
 
     def _start_spark(self) -> SparkSession | None:
-        """Start Spark, in a thread: PySpark takes SIGINT for itself in the main one. None when a signal came first."""
+        """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         self._log.info("starting Spark", master=self._config.spark.master)
         started: Future[SparkSession] = Future()
 
         def start() -> None:
             try:
                 started.set_result(session.start(self._config.spark.master, self._config.spark.conf))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
+            except BaseException as error:  # noqa: BLE001 - the waiting thread gets every error
                 started.set_exception(error)
 
         threading.Thread(target=start, name="start of Spark", daemon=True).start()
@@ -164,12 +163,12 @@ class Daemon:
         except Exception as error:
             raise SparkLost(
                 f"Spark cannot be started: {error}",
-                hint="it needs Java 17 or later, and at the first start Delta's jars from Maven Central; "
-                "what it wrote is above",
+                hint="it needs Java 17 or later, and at its first start Maven Central, for Delta's jars; "
+                "see its output above",
             ) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
-        """Have a worker for each enabled subscription; ENABLE and DISABLE work while the daemon runs.
+        """Keep a worker running for each enabled subscription, and follow ENABLE and DISABLE.
 
         Returns when the process is to stop, when everything has caught up, or when the JVM has died.
         """
@@ -186,13 +185,13 @@ class Daemon:
                     self._start_workers(spark, catalog)
                 if self._bars is not None:
                     self._bars.show({name: copies_of(catalog, name) for name in self._workers})
-            except StateError as error:  # the workers tell, and go on when the catalog can be used again
+            except StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
             self._pause()
-        self._log.info("stopping after the batch under way", signal=self._signals.name)
+        self._log.info("stopping after the current batch", signal=self._signals.name)
 
     def _pause(self) -> None:
-        """A turn's wait, which a signal ends."""
+        """Wait for the next turn; a signal ends the wait."""
         end_s = time.monotonic() + _TURN_S
         while not self._stopping and time.monotonic() < end_s:
             time.sleep(_SIGNAL_S)
@@ -201,7 +200,7 @@ class Daemon:
         for name, subscription in self._config.subscription.items():
             row = catalog.subscription(name)
             if name in self._workers and row is not None and not row.enabled:
-                self._workers[name].stop()  # a copy is cut short
+                self._workers[name].stop()  # cuts a copy short
             if name in self._workers or name in self._failed or row is None or not row.enabled:
                 continue
             if time.monotonic() < self._again_s.get(name, 0):
@@ -211,7 +210,7 @@ class Daemon:
             except Exception as error:
                 if session.lost(error) is None:
                     raise
-                return  # another JVM is started, and then this worker
+                return  # another JVM is started, and then this worker is
             worker = SubscriptionWorker(
                 subscription,
                 forked,
@@ -223,7 +222,7 @@ class Daemon:
             worker.thread.start()
 
     def _reap(self) -> None:
-        """Look which workers have ended, and why: none does so unseen."""
+        """Remove workers that have ended, and log unexpected ends."""
         for name, worker in list(self._workers.items()):
             if worker.thread.is_alive():
                 continue
@@ -232,9 +231,9 @@ class Daemon:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
-            elif not worker.disabled:  # one that disabled itself is let run again by ENABLE
+            elif not worker.disabled:  # one that disabled itself waits for ENABLE
                 self._log.error(
-                    "a subscription's worker ended unexpectedly, and is started again",
+                    "a subscription's worker ended unexpectedly; it is started again",
                     subscription=name,
                     error=repr(worker.error),
                     exc_info=worker.error,
@@ -246,23 +245,23 @@ class Daemon:
             self._bars.close()
         while any(worker.thread.is_alive() for worker in self._workers.values()):
             for worker in self._workers.values():
-                worker.stop()  # again, for the jobs that its copies have begun since
+                worker.stop()  # repeatedly, because its copies may have begun other Spark jobs
             for worker in self._workers.values():
                 worker.thread.join(_TURN_S)
         self._reap()
         if session.died() is not None and not self._stopping:
-            return  # they go on
+            return  # the subscriptions go on with another JVM
         try:
             for name in self._config.subscription:
                 row = catalog.subscription(name)
                 if row is not None and row.state not in {"disabled", "stopped"}:
                     catalog.set_state(name, "stopped")
         except StateError as error:
-            self._log.error("that the subscriptions are stopped cannot be written", error=str(error))
+            self._log.error("the state of the stopped subscriptions cannot be written", error=str(error))
 
 
 def _install_fault() -> None:
-    """Read the tests' variable; see `bridge.faults`."""
+    """Install the fault of the environment variable; see `bridge.faults`."""
     wanted = os.environ.get(FAULT_VARIABLE)
     if not wanted:
         return

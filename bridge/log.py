@@ -1,4 +1,4 @@
-"""structlog, set up once: readable lines on a terminal, one JSON object a line elsewhere."""
+"""The log: readable lines on a terminal, elsewhere one JSON object per line."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
-    """Send every event of the process to `stream` (standard error by default).
+    """Send every event of the process to `stream`, by default standard error.
 
-    Each event has `timestamp` (UTC), `level`, `event`, and the keys bound on the way, `subscription` among
-    them. LSNs are logged as text.
+    An event has `timestamp` (UTC), `level`, `event`, and the keys bound to its logger, such as `subscription`. LSNs are
+    logged as text.
     """
     stream = stream or cast("TextIO", _StandardError())
     renderer: structlog.typing.Processor
     if stream.isatty():
-        # The default formatter shows the values of local variables: passwords in connection strings among them.
+        # The default formatter shows local variables, among them connection strings with passwords.
         renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         tail: list[structlog.typing.Processor] = [renderer]
     else:
@@ -45,10 +45,10 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
 
 
 class _StandardError(io.TextIOBase):
-    """sys.stderr, whatever it is when something is written: bars on the terminal put themselves in its place.
+    """Writes to sys.stderr, looked up for each event: progress bars replace it while they are shown.
 
-    What cannot be written, because the disk that the log goes to is full, is left out: who logs has more to do. The
-    next line then begins anew, behind what was written of that one.
+    An event that cannot be written, because the log's disk is full, is dropped: a worker must not fail by it. The next
+    event then begins a new line, because part of the dropped one may be written.
     """
 
     def __init__(self) -> None:
@@ -74,11 +74,11 @@ class _StandardError(io.TextIOBase):
 
 
 def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogger:
-    """A logger, bound to a subscription's name where there is one."""
+    """Return a logger, bound to the subscription's name if one is given."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger.bind(subscription=subscription) if subscription else logger
 
 
 def _lsns_as_text(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """JSON would write them as the integers they are."""
+    """Turn LSNs into text; JSON would write them as integers."""
     return {key: str(value) if isinstance(value, Lsn) else value for key, value in event.items()}

@@ -1,7 +1,7 @@
-"""What a process that makes and drops large arrays all the time does with its memory: it keeps it.
+"""The process's memory: keeps freed memory for the next batch, and tells how much is available.
 
-By default malloc and Arrow's pool give back to the kernel what is freed, and get it again, filled with zeros, for the
-next batch: that took a third of the time of decoding, and time of the walsender's beside it.
+By default malloc and Arrow's pool return freed memory to the kernel, and get it back filled with zeros for the next
+batch. That took a third of the decoding time, and slowed down a walsender on the same machine.
 
 Source: mallopt(3); "Memory Pools" in Arrow's documentation.
 """
@@ -16,23 +16,23 @@ from typing import Final
 
 import pyarrow as pa
 
-# glibc's parameters, from malloc.h. 32 MiB is the greatest limit that it takes: larger arrays are given back at once.
+# glibc's parameters, from malloc.h. 32 MiB is the largest threshold: larger arrays are returned to the kernel at once.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _KEPT_BYTES: Final = 256 << 20
 _SETTINGS: Final = {
     _M_TRIM_THRESHOLD: _KEPT_BYTES,
     _M_TOP_PAD: _KEPT_BYTES // 4,
     _M_MMAP_THRESHOLD: 32 << 20,
-    _M_ARENA_MAX: 1,  # what the receiver's thread has freed is there for the one that decodes
+    _M_ARENA_MAX: 1,  # one arena: the decoding thread can use what the receiver's thread has freed
 }
 
 
 def keep_freed() -> None:
-    """Have this process keep up to 256 MiB of what it frees; to be called when everything is imported.
+    """Keep up to 256 MiB of freed memory in this process. Call it when everything is imported.
 
-    On a C library other than glibc, only Arrow's pool and Python's collector are told.
+    On a C library other than glibc it only sets up Arrow's pool and Python's garbage collector.
     """
-    gc.freeze()  # what is imported by now stays: the collector need not go through it again and again
+    gc.freeze()  # imported modules stay, so the garbage collector need not look at them again
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -47,12 +47,12 @@ _LIMITS: Final = (  # a container's: cgroup v2, v1
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo"), limits: tuple[Path, ...] = _LIMITS) -> int | None:
-    """What a process can have without others being swapped out, or itself being killed; None where that is not told."""
+    """Return how much memory a process can get without swapping and without being killed; None if unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = meminfo.read_text(encoding="ascii").splitlines()
         found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
     for limit in limits:
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             found.append(int(limit.read_text(encoding="ascii")))
     return min(found, default=None)

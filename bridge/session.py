@@ -1,4 +1,4 @@
-"""The Spark session: one for the process, forked for each subscription."""
+"""The Spark session: one for each process, forked for each subscription; and the JVM behind it."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ from bridge.errors import PublisherError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_GOING_S = 1.0
-_JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead's least, and a tenth of the heap
-_PYTHON_WORKER_BYTES = 100 << 20  # seen
+_ENDING_S = 1.0
+_JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
+_PYTHON_WORKER_BYTES = 100 << 20  # as measured
 _LOCAL = re.compile(r"local(?:\[(\*|\d+).*\])?")
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 
 REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A timestamp's text and its day are those of UTC, as on the wire.
+    # Timestamps become text and dates in UTC, as on the wire.
     "spark.sql.session.timeZone": "UTC",
     # Dates before 1582 are PostgreSQL's, in the proleptic Gregorian calendar, without rebasing.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    # Values must fit or fail; never wrap, never become NULL.
+    # A value that does not fit is an error; it never wraps or becomes NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    # A name with ${…} in it is that name, in statements too.
+    # ${…} in a name is part of the name, in statements too.
     "spark.sql.variable.substitute": "false",
 }
-"""What the bridge's results depend on; a user's setting of these is overridden."""
+"""Settings that the results depend on. They override the configuration's `[spark.conf]`."""
 
 DEFAULTS = {
     "spark.app.name": "pgbridge",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    # Of the copies' Python workers; more than that end with their task, and these after a minute.
+    # Idle Python workers of copies; further ones end with their task, these after a minute.
     "spark.python.factory.idleWorkerMaxPoolSize": "4",
-    # Names differ in case on the wire; the target refuses two that differ only in it.
+    # PostgreSQL's names are case-sensitive; Delta refuses two that differ only in case.
     "spark.sql.caseSensitive": "true",
-    # A batch is small next to what Spark's defaults are made for: with them, planning takes longer than work.
+    # Spark's defaults are for more data than a batch has: with them, planning takes longer than the work.
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",
 }
-"""Settings that suit the bridge; the configuration's `[spark.conf]` wins over them."""
+"""Settings that suit the bridge. The configuration's `[spark.conf]` overrides them."""
 
 
 def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
     """Start Spark with Delta, or connect to a Spark Connect server (`master = "sc://…"`).
 
-    The first start on a machine fetches Delta's jars from Maven Central.
+    At the first start on a machine Spark fetches Delta's jars from Maven Central.
     """
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
@@ -82,8 +82,8 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
             session.conf.set(key, REQUIRED[key])
         return session
     if master.startswith("local"):
-        # The initial copy's readers import this package: they run under the Python that runs it. PySpark takes
-        # this from the environment only.
+        # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
+        # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(master)
     for key, value in settings.items():
@@ -94,18 +94,18 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """What py4j logs, with a stack trace and by the root logger, when the JVM is gone, it raises as well."""
+    """Drop what py4j logs when the JVM is gone, a stack trace in the root logger: it raises the same error, too."""
     return record.module != "java_gateway"
 
 
 def _process() -> subprocess.Popen[bytes] | None:
-    """The JVM, where it is a child of this process and has come up."""
+    """Return the JVM's process; None before it is launched, and with Spark Connect."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
     return process
 
 
 def kill() -> bool:
-    """End the JVM at once; False when there is none yet."""
+    """Kill the JVM; return False if there is none yet."""
     process = _process()
     if process is None:
         return False
@@ -115,7 +115,7 @@ def kill() -> bool:
 
 
 def died() -> str | None:
-    """How the JVM has ended; None while it runs, and where there is none of this process's, as with Spark Connect."""
+    """Return how the JVM has ended; None while it runs, and with Spark Connect, whose JVM is not our child."""
     process = _process()
     if process is None or process.poll() is None:
         return None
@@ -125,23 +125,23 @@ def died() -> str | None:
 
 
 def lost(error: BaseException) -> str | None:
-    """How the JVM has ended, where an error may be of that; None where it runs.
+    """Return how the JVM has ended, if that may be the cause of an error; None if it runs.
 
-    Its connections break a moment before the process is gone, so that is waited for.
+    Its connections break a moment before the process ends, so this waits for the end.
     """
     process = _process()
     cause: BaseException | None = None if isinstance(error, PublisherError) else error
     while process is not None and cause is not None:
         if isinstance(cause, (Py4JNetworkError, ConnectionError)):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GOING_S)
+                process.wait(_ENDING_S)
             break
         cause = cause.__cause__ or cause.__context__
     return died()
 
 
 def forget() -> None:
-    """Have PySpark forget a JVM that has died, so that `start` launches another. Sessions of it are of no use."""
+    """Make PySpark forget a dead JVM, so that `start` launches another. Existing sessions cannot be used any more."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark knows one JVM in a process's life
     if context is not None:
         context._jsc = None  # noqa: SLF001 - there is nothing to stop on that side
@@ -151,19 +151,19 @@ def forget() -> None:
         SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
     if gateway is not None:
-        with contextlib.suppress(Exception):  # it tries to tell the JVM, too
+        with contextlib.suppress(Exception):  # it tries to send the dead JVM a message
             gateway.shutdown()
 
 
 def stop(session: SparkSession) -> None:
     """Stop Spark; the JVM goes with this process."""
     if died() is None:
-        with contextlib.suppress(Py4JError, OSError):  # it may be going
+        with contextlib.suppress(Py4JError, OSError):  # the JVM may be ending
             session.stop()
 
 
 def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
-    """What Spark takes of this machine's memory at its most: the JVM, and the Python workers of its tasks."""
+    """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
     if master.startswith("sc://"):
         return 0
     heap = _size_bytes(_text({**DEFAULTS, **conf}["spark.driver.memory"]))
@@ -174,22 +174,22 @@ def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
 
 
 def _size_bytes(text: str) -> int:
-    """A size as Spark's configuration has it: `2g`, `512m`, or a number of MiB; 0 for what Spark will refuse."""
+    """Parse a size of Spark's configuration: `2g`, `512m`, or a number of MiB; 0 for what Spark will refuse."""
     size = _SIZE.fullmatch(text.strip().lower())
     return int(size[1]) << {"k": 10, "g": 30, "t": 40}.get(size[2], 20) if size else 0
 
 
 def fork(session: SparkSession) -> SparkSession:
-    """A session with settings and views of its own, on the same cluster."""
+    """Return a session with its own settings and views, on the same cluster."""
     return session.newSession()
 
 
 def interrupt(session: SparkSession) -> None:
-    """Cut short what a session's jobs do now."""
-    with contextlib.suppress(Py4JError, OSError):  # a JVM that is gone does nothing
+    """Interrupt a session's running jobs."""
+    with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
         session.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:
-    """A setting as Spark's configuration has it."""
+    """Return a setting as Spark's configuration has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

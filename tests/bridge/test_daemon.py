@@ -131,7 +131,7 @@ def test_the_jvm_is_killed_in_a_batch(spark, publisher, daemon):
     for table in ("t", "keyless"):
         ids = sorted(row["id"] for row in spark.read.format("delta").load(bridge.path(table)).collect())
         assert ids == list(range(table == "keyless", 4001))
-    assert "Spark's JVM has died, and is started again" in bridge.log.read_text()
+    assert "Spark's JVM has died; it is started again" in bridge.log.read_text()
     assert bridge._process.poll() is None
     bridge.kill()
     wait_until(lambda: not Path("/proc", str(other)).exists(), 30)
@@ -206,7 +206,7 @@ def test_a_jvm_that_dies_again_and_again(supervised, monkeypatch):
     monkeypatch.setattr(session, "forget", lambda: None)
     monkeypatch.setattr(module, "keep_freed", lambda: None)
     DyingWorker.ends = []
-    with pytest.raises(SparkLost, match="has died 4 times within 10 minutes; the last time, it was killed by SIGKILL"):
+    with pytest.raises(SparkLost, match="has died 4 times within 10 minutes; the last time it was killed by SIGKILL"):
         daemon.run()
     assert len(started) == 6
     assert daemon._failed == set(), "the subscriptions are not to blame"
