@@ -1,17 +1,15 @@
-"""What a new definition of a published table makes of its Delta table: a plan, made without Spark.
+"""Plan how a Delta table follows a new definition of its published table. No Spark: a plan is a value.
 
-    ADD COLUMN      added; rows that exist get the constant default, as on the server (`attmissingval`), else NULL.
-                    Where the server may have given them values that its catalog does not have, they are NULL, and a
-                    warning says so.
-    DROP COLUMN     the column and its values stay, as with a native subscriber; new rows have NULL. When a column of
-                    its name comes later, it is renamed to `<name>_dropped`.
-    RENAME COLUMN   renamed, by attribute number (`attrmap`).
-    ALTER … TYPE    where the rows that exist hold the same values as before (`type_change`), the column
-                    is widened if it has to be; it is never narrowed.
+    ADD COLUMN      Added. Existing rows get the constant default, as on the server (`attmissingval`), else NULL. If
+                    the server may have filled them with values that its catalog does not have, a warning says so.
+    DROP COLUMN     The column and its values stay, as with a native subscriber; new rows have NULL. When another
+                    column gets its name, the dropped one becomes `<name>_dropped`.
+    RENAME COLUMN   Renamed, by attribute number (`attrmap`).
+    ALTER … TYPE    If every value stays the same (`type_change`), the column is widened where necessary, and never
+                    narrowed.
 
-Everything else, and an identity made of values that are not known here, is an error whose remedy is to copy the table
-afresh. A column that is there already under the name of a new one, because somebody added it by hand, is taken as it
-is.
+Anything else is an error, and so is a key column whose values in existing rows are unknown; the remedy is to copy the
+table afresh. If somebody has already added a column of the new column's name by hand, that column is used.
 """
 
 from __future__ import annotations
@@ -42,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a definition comes to.
+    """How a target follows a definition.
 
     Attributes:
-        columns: Of the message, in its order, with their types in the target.
+        columns: The message's columns, in its order, with their types in the target.
         schema: The target's columns after the alterations.
-        alterations: To be made in this order.
-        known: What is known of the published table's columns from now on.
-        warnings: What the target will not have as the server has it, a sentence each.
+        alterations: What to change in the target, in this order.
+        known: The published table's columns as they are known from now on.
+        warnings: Sentences, one for each possible difference between the target's values and the server's.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -61,17 +59,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A published table's new definition, and what there is to go by.
+    """A published table's new definition, and what is known about its columns.
 
     Attributes:
         relation: `namespace.name` of the target, for messages.
-        columns: Of the Relation message.
+        columns: The Relation message's columns.
         types: How their values are read.
-        wanted: Names of those that the target shall have; None for all.
-        key: Names of those that identify a row.
-        known: The columns as they were known before; empty where nothing is.
-        now: The publisher's catalog, as of now.
-        own: The target has the changes of no other table.
+        wanted: Names of the columns that the target must have; None for all.
+        key: Names of the columns that identify a row.
+        known: The columns before this definition; empty if they are not known.
+        attributes: The columns in the publisher's present catalog.
+        sole_source: Whether the target gets changes from this table only, not from several partitions.
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
     """
@@ -82,34 +80,38 @@ class Definition:
     wanted: Collection[str] | None
     key: Collection[str]
     known: Sequence[ColumnRow]
-    now: Sequence[Attribute]
-    own: bool
+    attributes: Sequence[Attribute]
+    sole_source: bool
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
 
     def wants(self, name: str) -> bool:
-        """Whether the target shall have a column."""
+        """Whether the target must have a column."""
         return self.wanted is None or name in self.wanted
 
 
 def plan(definition: Definition, schema: TargetSchema) -> Plan:
-    """Plan what a definition makes of a target.
+    """Plan how a target follows a definition.
+
+    Args:
+        definition: The definition.
+        schema: The target's present columns.
 
     Raises:
-        TargetError: The target cannot follow.
+        TargetError: The target cannot follow it.
     """
-    found = _aligned(definition, schema)
-    draft = _Draft(definition, schema, found)
-    draft.rename()
-    types = [draft.place(match, type_) for match, type_ in zip(found.matches, definition.types, strict=True)]
+    found = _align(definition, schema)
+    draft = _SchemaDraft(definition, schema, found)
+    draft.rename_columns()
+    types = [draft.add_or_widen(match, type_) for match, type_ in zip(found.matches, definition.types, strict=True)]
     columns = (TargetColumn(column.name, type_) for column, type_ in zip(definition.columns, types, strict=True))
     return Plan(tuple(columns), draft.schema(), tuple(draft.alterations), draft.known(), tuple(draft.warnings))
 
 
-def _aligned(definition: Definition, schema: TargetSchema) -> Alignment:
-    """Where nothing is known, the target's columns are those of their names."""
+def _align(definition: Definition, schema: TargetSchema) -> Alignment:
+    """Give each column its attribute number; columns that are not known yet are matched with the target's by name."""
     known = definition.known
-    found = align(known, definition.columns, definition.now)
+    found = align(known, definition.columns, definition.attributes)
     if not known and found is not None:
         names = {field.name for field in schema}
         known = [
@@ -123,27 +125,29 @@ def _aligned(definition: Definition, schema: TargetSchema) -> Alignment:
         )
     if found is None:
         listed = ", ".join(f'"{column.name}"' for column in definition.columns)
-        raise TargetError(f'the columns {listed} of table "{definition.relation}" are not those of the table before')
+        raise TargetError(
+            f'the columns of table "{definition.relation}" cannot be matched with those that it had before: {listed}'
+        )
     return found
 
 
-class _Draft:
+class _SchemaDraft:
     """The target's columns while a plan is made."""
 
     def __init__(self, definition: Definition, schema: TargetSchema, alignment: Alignment) -> None:
         self._definition = definition
         self._fields = {field.name: field for field in schema}
         self._matches = alignment.matches
-        self._gone = [row if row.state == "hidden" else replace(row, state="gone") for row in alignment.absent]
-        self._returned = {match.attnum for match in self._matches if self._returns_elsewhere(match)}
+        self._absent = [row if row.state == "hidden" else replace(row, state="gone") for row in alignment.absent]
+        self._republished = {match.attnum for match in self._matches if self._is_republished(match)}
         for match in self._matches:
-            if match.known is not None and match.attnum in self._returned:
-                self._gone.append(without_number(match.known, [row.attnum for row in self._gone]))
+            if match.known is not None and match.attnum in self._republished:
+                self._absent.append(without_number(match.known, [row.attnum for row in self._absent]))
         self.alterations: list[Alteration] = []
         self.warnings: list[str] = []
 
-    def _returns_elsewhere(self, match: Match) -> bool:
-        """The message has a column again that it lacked, and where a new one would be: it is taken for a new one."""
+    def _is_republished(self, match: Match) -> bool:
+        """Whether a column that the message lacked has returned as the last one: it counts as new."""
         if match.known is None or match.known.state != "gone":
             return False
         after = [other for other in self._matches if other.attnum > match.attnum]
@@ -151,8 +155,8 @@ class _Draft:
 
     # --- names --------------------------------------------------------------------------------------------------------
 
-    def rename(self) -> None:
-        """Give the columns that are there their new names, whatever the order this takes."""
+    def rename_columns(self) -> None:
+        """Rename the target's columns, in an order in which every new name is free."""
         wanted = self._definition.wants
         pending = {
             match.known.name: match.column.name
@@ -164,44 +168,49 @@ class _Draft:
             and wanted(match.column.name)
         }
         while pending:
-            free = next((old for old, new in pending.items() if self._holder(new) is None), None)
+            free = next((old for old, new in pending.items() if self._same_name(new) is None), None)
             if free is not None:
                 self._rename(free, pending.pop(free))
                 continue
-            holder = self._holder(next(iter(pending.values())))
-            assert holder is not None  # noqa: S101 - or the name were free
-            if holder in pending:  # a ring, or the same name in other letters
-                temporary = self._unused("pgbridge_renamed")
-                self._rename(holder, temporary)
-                pending[temporary] = pending.pop(holder)
+            taken = self._same_name(next(iter(pending.values())))
+            assert taken is not None  # noqa: S101 - otherwise the name would be free
+            if taken in pending:  # a ring, or the same name in another case
+                temporary = self._unused_name("pgbridge_renamed")
+                self._rename(taken, temporary)
+                pending[temporary] = pending.pop(taken)
             else:
-                self._set_aside(holder)
+                self._rename_dropped(taken)
 
-    def _holder(self, name: str) -> str | None:
-        """The target's column that stands in the way of a name; Delta does not tell upper case from lower case."""
+    def _same_name(self, name: str) -> str | None:
+        """Return the target's column of this name in any case: Delta does not distinguish upper and lower case."""
         return next((field for field in self._fields if field.lower() == name.lower()), None)
 
     def _rename(self, name: str, new_name: str) -> None:
         fields = self._fields.values()
         renamed = [field._replace(name=new_name) if field.name == name else field for field in fields]
         self._fields = {field.name: field for field in renamed}
-        self._gone = [replace(row, name=new_name) if row.name == name else row for row in self._gone]
+        self._absent = [replace(row, name=new_name) if row.name == name else row for row in self._absent]
         self.alterations.append(RenameColumn(name, new_name))
 
-    def _set_aside(self, name: str) -> None:
-        """Make room for a column of this name, if what has it is one that the server has no more.
+    def _rename_dropped(self, name: str) -> None:
+        """Free a name, if the target's column of that name was dropped on the server.
 
-        Of partitions whose changes go to their root, each has its definition: only the first would be right to.
+        Partitions that share their root's target each send a definition. Only the first one could do this rightly, so
+        none does.
+
+        Raises:
+            TargetError: The column was not dropped, or the target has several sources.
         """
-        if not self._definition.own or all(row.name != name or row.state != "gone" for row in self._gone):
+        sole_source = self._definition.sole_source
+        if not sole_source or all(row.name != name or row.state != "gone" for row in self._absent):
             raise TargetError(
-                f'column "{name}" of the Delta table is in the way of one that table "{self._definition.relation}" '
-                "has now",
-                hint="rename the Delta table's column, or drop it" if self._definition.own else "",
+                f'the Delta table already has a column "{name}", and it is not the column of that name that table '
+                f'"{self._definition.relation}" has now',
+                hint="rename or drop the Delta table's column" if sole_source else "",
             )
-        self._rename(name, self._unused(f"{name}_dropped"))
+        self._rename(name, self._unused_name(f"{name}_dropped"))
 
-    def _unused(self, name: str) -> str:
+    def _unused_name(self, name: str) -> str:
         taken = {field.lower() for field in self._fields} | {column.name.lower() for column in self._definition.columns}
         number, found = 1, name
         while found.lower() in taken:
@@ -211,51 +220,53 @@ class _Draft:
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
-    def place(self, match: Match, type_: ColumnType) -> ColumnType:
-        """See that a column of the message has its place in the target; how its values stand there."""
+    def add_or_widen(self, match: Match, type_: ColumnType) -> ColumnType:
+        """Make the target hold a column's values, and return how they stand there."""
         name, known = match.column.name, match.known
         if not self._definition.wants(name):
             return type_
-        if known is not None and known.state != "hidden" and match.attnum not in self._returned:
+        if known is not None and known.state != "hidden" and match.attnum not in self._republished:
             if known.state == "gone":
-                self.warnings.append(f'column "{name}" was not published for a while: its values may be old')
+                self.warnings.append(
+                    f'column "{name}" was not published for some time: existing rows may have outdated values in it'
+                )
             if match.doubtful:
                 self.warnings.append(
-                    f'column "{name}" is taken for "{known.name}" under another name; where it is a new one in its '
-                    "place, seen late by a stream that lags, rows that exist have its values"
+                    f'column "{name}" is assumed to be column "{known.name}", renamed. If it is a new column (the '
+                    f'stream lags behind the catalog), existing rows wrongly have the values of "{known.name}" in it'
                 )
-            self._check_values(match, known, type_)
+            self._check_type_change(match, known, type_)
         if self._is_new(match):
             return self._add(match, type_)
-        return self._fit(name, type_)
+        return self._widen(name, type_)
 
     def _is_new(self, match: Match) -> bool:
         name = match.column.name
         if name not in self._fields:
             return True
-        return any(row.name == name and row.state == "gone" for row in self._gone)
+        return any(row.name == name and row.state == "gone" for row in self._absent)
 
-    def _check_values(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
+    def _check_type_change(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
         name = match.column.name
         (old,) = self._definition.types_of([(known.type_oid, known.typmod)])
         if (old.oid, old.typmod) == (type_.oid, type_.typmod):
             return
         if not keeps_values(old, type_):
             raise TargetError(
-                f'column "{name}" of table "{self._definition.relation}" has another type now ({declared(old)} before, '
-                f"{declared(type_)} now): what the rows hold was converted on the server, and is not in the stream"
+                f'column "{name}" of table "{self._definition.relation}" changed its type from {declared(old)} to '
+                f"{declared(type_)}: the server converted the values of existing rows, and does not send them again"
             )
         self.warnings.append(
-            f'column "{name}" has another type now ({declared(old)} before, {declared(type_)} now): rows that exist '
-            "keep their values, and where ALTER … USING has given them others, that is not in the stream"
+            f'column "{name}" changed its type from {declared(old)} to {declared(type_)}: existing rows keep their '
+            "values. If ALTER … USING changed them, the stream does not have the new ones"
         )
 
-    def _fit(self, name: str, type_: ColumnType) -> ColumnType:
-        """Widen a column where it cannot hold the values."""
-        there = self._fields[name].arrow
-        if there is not None and holds(there, type_.arrow):
-            return replace(type_, arrow=there)
-        common = common_type(there, type_.arrow) if there is not None else None
+    def _widen(self, name: str, type_: ColumnType) -> ColumnType:
+        """Widen a column if it does not hold all values of a type."""
+        present = self._fields[name].arrow
+        if present is not None and holds(present, type_.arrow):
+            return replace(type_, arrow=present)
+        common = common_type(present, type_.arrow) if present is not None else None
         if common is None:
             raise TargetError(
                 f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].sql_type}, '
@@ -266,28 +277,28 @@ class _Draft:
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
-        name, now = match.column.name, match.now
-        holder = self._holder(name)
-        if holder is not None:
-            self._set_aside(holder)
-        value, doubt = None, ""
+        name, attribute = match.column.name, match.attribute
+        taken = self._same_name(name)
+        if taken is not None:
+            self._rename_dropped(taken)
+        value, unknown = None, ""
         if match.known is not None and match.known.state == "hidden":
-            doubt = "it was not published before"
-        elif now is None:
-            doubt = "the server's catalog does not have it any more"
-        elif now.has_missing:
+            unknown = "it was not published before"
+        elif attribute is None:
+            unknown = "the server's catalog no longer has it"
+        elif attribute.has_missing:
             try:
-                value = None if now.missing is None else self._definition.value_of(type_, now.missing)
+                value = None if attribute.missing is None else self._definition.value_of(type_, attribute.missing)
             except ProtocolError as error:
-                doubt = f"its default cannot be read: {error}"
-        elif now.filled:
-            doubt = "they were not filled with a constant, or the table was rewritten since"
-        if doubt:
-            self._warn_of_nulls(name, doubt)
-        elif match.doubtful or match.attnum in self._returned:
+                unknown = f"its default cannot be read: {error}"
+        elif attribute.filled:
+            unknown = "its default is not a constant, or the server has rewritten the table since"
+        if unknown:
+            self._warn_of_nulls(name, unknown)
+        elif match.doubtful or match.attnum in self._republished:
             self.warnings.append(
-                f'column "{name}" is taken for a new one in the place of one that was dropped; where it is that one, '
-                "left out of the publication for a while or seen late by a stream that lags, values are missing"
+                f'column "{name}" is assumed to be a new column in place of a dropped one. If it is the old column '
+                "(not published for some time, or the stream lags behind the catalog), existing rows lack its values"
             )
         self._fields[name] = target_field(name, type_.arrow)
         self.alterations.append(AddColumn(name, type_.arrow, value))
@@ -296,20 +307,20 @@ class _Draft:
     def _warn_of_nulls(self, name: str, why: str) -> None:
         if name in self._definition.key:
             raise TargetError(
-                f'column "{name}" of table "{self._definition.relation}" identifies rows now, and what rows that '
-                f"exist have in it is not in the stream: {why}"
+                f'column "{name}" of table "{self._definition.relation}" now identifies rows, but its values in '
+                f"existing rows are unknown: {why}"
             )
-        self.warnings.append(f'rows that exist have NULL in the new column "{name}": {why}')
+        self.warnings.append(f'existing rows have NULL in the new column "{name}": {why}')
 
-    # --- what comes of it ---------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def schema(self) -> TargetSchema:
-        """The target's columns."""
+        """Return the target's columns after the alterations."""
         return tuple(self._fields.values())
 
     def known(self) -> tuple[ColumnRow, ...]:
-        """The published table's columns."""
-        rows = {row.attnum: row for row in self._gone}
+        """Return the published table's columns as they are known from now on."""
+        rows = {row.attnum: row for row in self._absent}
         for match in self._matches:
             column = match.column
             state: Literal["live", "hidden"] = "live" if self._definition.wants(column.name) else "hidden"

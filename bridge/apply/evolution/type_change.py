@@ -1,8 +1,8 @@
-"""What ALTER COLUMN … TYPE makes of values that exist: whether they stay what they are, and in which Delta type.
+"""Whether existing values stay the same under ALTER COLUMN … TYPE, and which Delta type holds them.
 
-The server rewrites a table without a word in the stream, so a change of type can be followed only if what the rows
-hold is the same under the old type and the new one, for any value: by the cast that the server uses on its own
-(`COERCION_ASSIGNMENT`). A type that needs a USING is another type. A USING where none is needed cannot be told.
+The server rewrites a table without sending its rows. So a change of type can be followed only if every value is the
+same under both types by the cast that the server applies on its own (`COERCION_ASSIGNMENT`). A change that needs a
+USING cannot be followed. A USING where none is needed cannot be detected.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import pyarrow as pa
 from protocol.values.types import BUILTIN, ColumnType, Kind
 
 _TEXT: Final = 25
-_VARCHAR: Final = 1043  # varchar(n): blanks beyond the length are cut off without an error
-_CHAR: Final = 1042  # char(n): padded to the length, and a cast to text takes all blanks at the end away
-_XML: Final = 142  # its output leaves out of the declaration what a cast to text keeps
+_VARCHAR: Final = 1043  # varchar(n): a cast cuts off blanks beyond the length without an error
+_CHAR: Final = 1042  # char(n): padded to the length; a cast to text removes trailing blanks
+_XML: Final = 142  # its output function omits parts of the XML declaration that a cast to text keeps
+_BIT: Final = 1560
 _VARBIT: Final = 1562
 
 _NUMBERS: Final = {
@@ -27,20 +28,20 @@ _NUMBERS: Final = {
     Kind.FLOAT4: frozenset({Kind.FLOAT8}),
     Kind.DATE: frozenset({Kind.TIMESTAMP}),
 }
-"""Casts that are exact, or fail. oid and integer are cast by their bits: -1 becomes 4294967295."""
+"""Casts that are exact or fail. Between oid and integer they are neither: the bits stay, so -1 becomes 4294967295."""
 _CLOCKS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME, Kind.TIMETZ})
 _AS_TEXT: Final = frozenset({Kind.TEXT, Kind.UUID, Kind.JSONB, Kind.NUMERIC})
-"""What a cast to text writes as the output function does, and the target has as a string already."""
+"""Types whose cast to text equals their output function, and whose values are strings in the target already."""
 
 _MAX_PRECISION = 38
 _DIGITS: Final = {pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
-"""What Delta asks of a decimal that an integer is widened to (for a smallint as for an integer)."""
+"""Digits before the point that Delta requires of a decimal to which an integer is widened."""
 _RANKS: Final = (pa.int16(), pa.int32(), pa.int64())
 _MICROSECONDS = 6
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Whether the values of a column are the same, whatever they are, after its type became another one."""
+    """Whether every value of a column stays the same when the column's type changes."""
     if old.kind is new.kind and old.base_oid == new.base_oid and new.typmod in {-1, old.typmod}:
         return True
     if old.kind is new.kind is Kind.ARRAY and old.element is not None and new.element is not None:
@@ -57,11 +58,11 @@ def _keeps_text(old: ColumnType, new: ColumnType) -> bool:
         return False
     if new.base_oid == _VARCHAR and new.typmod != -1:
         return old.base_oid == _VARCHAR and -1 < old.typmod <= new.typmod
-    return new.base_oid in {_TEXT, _VARCHAR}  # name has room for 63 bytes
+    return new.base_oid in {_TEXT, _VARCHAR}  # not name, which holds 63 bytes only
 
 
 def _keeps_with_modifier(old: ColumnType, new: ColumnType) -> bool:
-    """Of two types of one kind, of which the new one may have a modifier that the old one has not."""
+    """As `keeps_values`, for two types of one kind with different modifiers."""
     if old.kind is Kind.DECIMAL:
         return bool(new.arrow.scale >= old.arrow.scale)
     if old.kind is Kind.NUMERIC:
@@ -74,11 +75,23 @@ def _keeps_with_modifier(old: ColumnType, new: ColumnType) -> bool:
 
 
 def declared(type_: ColumnType) -> str:
-    """A type for people, where two may be of one kind."""
+    """Return a type's name for messages, with its modifier: `numeric(10,2)`, `varchar(5)[]`."""
+    if type_.kind is Kind.ARRAY and type_.element is not None:
+        return f"{declared(type_.element)}[]"
     builtin = BUILTIN.get(type_.base_oid)
-    name = builtin.name if builtin is not None and type_.kind is not Kind.ARRAY else type_.label
-    length = type_.typmod - 4  # VARHDRSZ
-    return f"{name}({length})" if type_.base_oid in {_VARCHAR, _CHAR} and length >= 0 else name
+    return f"{builtin.name}{_modifier(type_)}" if builtin is not None else type_.label
+
+
+def _modifier(type_: ColumnType) -> str:
+    typmod = type_.typmod
+    if typmod < 0:
+        return ""
+    if type_.kind in {Kind.DECIMAL, Kind.NUMERIC}:
+        scale = (_scale(typmod) ^ 1024) - 1024  # it has a sign
+        return f"({(typmod - 4) >> 16 & 0xFFFF},{scale})"
+    if type_.base_oid in {_VARCHAR, _CHAR}:
+        return f"({typmod - 4})"  # VARHDRSZ
+    return f"({typmod})" if type_.kind in _CLOCKS or type_.base_oid in {_BIT, _VARBIT} else ""
 
 
 def _scale(typmod: int) -> int:
@@ -87,12 +100,12 @@ def _scale(typmod: int) -> int:
 
 
 def _precision(typmod: int) -> int:
-    """Digits after the second."""
+    """Digits of the fraction of a second."""
     return _MICROSECONDS if typmod < 0 else typmod
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both exactly, and that Delta can widen both to; None where there is none."""
+    """Return the type that holds both types' values exactly and to which Delta can widen both; None if no type does."""
     if one.equals(other):
         return one
     for narrow, wide in ((one, other), (other, one)):

@@ -55,7 +55,7 @@ def test_what_is_planned_counts_from_then_on():
     assert [field.name for field in world.schemas.opened(TARGET).schema] == ["id", "c"]
     ((relation, text, remedy),) = world.warned
     assert (relation, remedy) == ("public.t", "pgbridge refresh shop --resync public.t")
-    assert text.startswith('rows that exist have NULL in the new column "c"')
+    assert text.startswith('existing rows have NULL in the new column "c"')
     assert learned(before, world.schemas.state) == {7: (*KNOWN, ColumnRow(2, "c", INT, -1))}
     assert learned(world.schemas.state, world.schemas.state) == {}
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_followed_has_its_remedy():
     world.plan("id", "c")
     world.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", 25, -1)]
     columns = (Column("id", INT, -1, is_key=True), Column("c", 25, -1, is_key=False))
-    with pytest.raises(TargetError, match='column "c" of table "public.t" has another type now') as caught:
+    with pytest.raises(TargetError, match='column "c" of table "public.t" changed its type from') as caught:
         world.schemas.plan(
             Relation(7, "public", "t", "d", columns),
             [resolve(INT, -1), resolve(25, -1)],

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.evolution.tracker import value_of
-from bridge.apply.evolution.type_change import common_type, keeps_values
+from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.receive.publisher import Publisher
 from protocol.values.types import TypeInfo, resolve
 
@@ -183,3 +183,20 @@ def test_domains_are_what_they_are_over():
 def test_the_type_that_holds_both(one, other, common):
     assert common_type(one, other) == common
     assert common_type(other, one) == common
+
+
+@pytest.mark.parametrize(
+    ("oid", "typmod", "name"),
+    [
+        (1700, -1, "numeric"),
+        (1700, (10 << 16 | 2) + 4, "numeric(10,2)"),
+        (1700, (3 << 16 | (-2 & 0x7FF)) + 4, "numeric(3,-2)"),
+        (1231, (12 << 16 | 2) + 4, "numeric(12,2)[]"),
+        (1043, 9, "varchar(5)"),
+        (1114, 3, "timestamp(3)"),
+        (1562, 8, "varbit(8)"),
+        (1007, -1, "int4[]"),
+    ],
+)
+def test_types_are_shown_with_their_modifiers(oid, typmod, name):
+    assert declared(resolve(oid, typmod)) == name
