@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.block_decoder import Decoding
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
-from bridge.apply.batch.decoding import Decoding
 from bridge.apply.batch.definitions import Definitions
 from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.routes import name_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bridge.apply.batch.block_decoder import Decoding
 from bridge.apply.batch.decode_block import decode_blocks
-from bridge.apply.batch.decoding import Decoding
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
 from tests.bridge.apply.batch.test_decode_block import transaction
