@@ -7,41 +7,32 @@ on the way.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import pyarrow as pa
-
 from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.block_decoder import Decoding
+from bridge.apply.batch.block_decoder import BlockDecoder
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.definitions import Definitions
-from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
+from bridge.apply.batch.projection import keep, kept_positions
 from bridge.apply.batch.routes import name_of
-from bridge.apply.batch.server_filters import with_new_operations
-from bridge.apply.batch.subscribed import Subscribed, key_of
-from bridge.apply.batch.table_changes import inserts_only
-from bridge.apply.batch.unchanged_toast import from_old_tuples
-from bridge.apply.effects.operations import COMMANDS, INSERT
-from bridge.apply.target.target import unrepresentable_hint
+from bridge.apply.batch.subscribed import key_of
 from bridge.errors import ApplyContext, ApplyError, TargetError
-from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.track.spool import CHUNK_BYTES
-from protocol.errors import ProtocolError, UnrepresentableValue
+from protocol.errors import ProtocolError
 from protocol.messages import LogicalMessage, Relation, Truncate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from bridge.apply.batch.decode_block import DecodeBlock
     from bridge.apply.batch.routes import Routes
     from bridge.apply.batch.table_changes import Stage
     from bridge.apply.evolution.tracker import DefinitionTracker
     from protocol.lsn import Lsn
     from protocol.transactions import Item, Transaction
     from protocol.values.types import ColumnType
-
-ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
 class Batcher:
@@ -73,11 +64,17 @@ class Batcher:
     ) -> None:
         self._origin_name = origin_name
         self._routes = routes
-        self._unrepresentable = unrepresentable
-        self._ignored = ignored
         self._stage = stage
         self._memory_bytes = memory_bytes
         self._definitions = Definitions(types, tracker)
+        self._decoder = partial(
+            BlockDecoder,
+            routes=routes,
+            definitions=self._definitions,
+            origin_name=origin_name,
+            unrepresentable=unrepresentable,
+            ignored=ignored,
+        )
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
         """Decode transactions into a batch.
@@ -111,7 +108,7 @@ class Batcher:
         collectors: dict[str, ChangeCollector] = {}
         try:
             for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(Decoding(block, collectors, self._origin_name), batch)
+                self._form(block, collectors, batch)
                 if block.spooled and self._stage is not None:
                     self._limit_memory(collectors.values(), self._stage)
         except ApplyError as error:
@@ -156,9 +153,10 @@ class Batcher:
             for collector in collectors:
                 collector.stage(stage)
 
-    def _form(self, decoding: Decoding, batch: Batch) -> None:
+    def _form(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch) -> None:
+        decoder = self._decoder(block, collectors)
         begin = 0
-        for position, transaction, message in decoding.block.events:
+        for position, transaction, message in block.events:
             if isinstance(message, LogicalMessage):
                 if not batch.with_messages or batch.with_messages[-1] is not transaction:
                     batch.with_messages.append(transaction)
@@ -167,153 +165,17 @@ class Batcher:
             again = known and message not in transaction.relations and not transaction.in_stream
             if isinstance(message, Relation) and not again and not self._definitions.relations.differs(message):
                 continue
-            self._decode(decoding, begin, position)
+            decoder.decode(begin, position)
             begin = position
             if isinstance(message, Relation):
                 self._definitions.announce(message)
                 if known:
                     self._routes.reread_catalog()
             else:
-                self._truncate(decoding, message, transaction)
-        self._decode(decoding, begin, len(decoding.block.rows))
+                self._truncate(collectors, message, transaction)
+        decoder.decode(begin, len(block.rows))
 
-    def _decode(self, decoding: Decoding, begin: int, end: int) -> None:
-        """Decode rows[begin:end] of the block; no definition changes between them."""
-        if begin == end:
-            return
-        messages = decoding.messages
-        ids = messages.relation_ids[begin:end]
-        for relation_id in np.unique(ids):
-            indices = np.flatnonzero(ids == relation_id) + begin
-            if decoding.block.aborted and messages.xids is not None:
-                indices = indices[~np.isin(messages.xids[indices], decoding.block.aborted)]
-            if not len(indices):
-                continue
-            try:
-                relation = self._definitions.relations.get(int(relation_id))
-                subscribed, indices = self._route(decoding, relation, indices)
-            except TargetError as error:
-                raise decoding.failed(error.message, int(indices[0]), hint=error.hint) from error
-            except ProtocolError as error:
-                raise decoding.failed(str(error), int(indices[0])) from error
-            if subscribed is None or not len(indices):
-                continue
-            if not subscribed.actions >= ROW_ACTIONS:
-                tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
-                indices = indices[np.isin(messages.tags[indices], tags)]
-            if len(indices):
-                self._check_identity(decoding, relation, subscribed, indices)
-                self._decode_passing(decoding, relation, subscribed, indices)
-
-    def _decode_passing(
-        self, decoding: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray
-    ) -> None:
-        """Decode the rows that pass a server's filters; with Spark's filters, all rows: Spark filters them later."""
-        becomes = None
-        if subscribed.server_filters is not None:
-            name = subscribed.target.qualified_name
-            try:
-                indices, becomes = subscribed.server_filters.passing(decoding.messages, relation, indices)
-            except VerdictError as error:
-                raise decoding.failed(f"row filter: {error.reason}", error.row, relation=name) from error
-            except ProtocolError as error:
-                raise decoding.failed(str(error), int(indices[0]), relation=name) from error
-        if len(indices):
-            self._decode_relation(decoding, relation, subscribed, indices, becomes)
-
-    def _decode_relation(
-        self,
-        decoding: Decoding,
-        relation: Relation,
-        subscribed: Subscribed,
-        indices: np.ndarray,
-        becomes: np.ndarray | None,
-    ) -> None:
-        name = subscribed.target.qualified_name
-        at = int(indices[0])
-        key = key_of(relation, subscribed)
-        collector = decoding.collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
-        try:
-            columns, types = self._definitions.follow(relation, subscribed, collector)
-            kept = kept_positions(columns, subscribed)
-            # which values must be representable is known after filtering: an UPDATE may become a DELETE
-            shown = bool(subscribed.filters) or becomes is not None
-            policy: Literal["error", "null", "show"] = "show" if shown else self._unrepresentable
-            kept_columns, kept_key = keep(columns, key, kept, subscribed)
-            table = decoding.messages.decode(
-                relation, types, indices, unrepresentable=policy, key=key if kept_key else (), wanted=kept
-            )
-            table = in_target_types(table, types, columns)
-        except UnrepresentableValue as error:
-            at = int(indices[error.row]) if error.row >= 0 else at
-            hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
-            raise decoding.failed(str(error), at, relation=name, column=error.column, hint=hint) from error
-        except TargetError as error:
-            raise decoding.failed(error.message, at, relation=name, hint=error.hint) from error
-        except ProtocolError as error:
-            raise decoding.failed(str(error), at, relation=name) from error
-        collector.columns, collector.key = kept_columns, kept_key
-        changed = not inserts_only(table)
-        if changed and not collector.key and relation.replica_identity != "f":
-            raise decoding.failed(
-                f'table "{name}" has changes other than INSERT, and no key to find its rows by',
-                at,
-                relation=name,
-                hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
-            )
-        seq = pa.array(indices + decoding.block.first_seq)
-        olds = old_positions(columns, relation, subscribed, collector.key) if changed else ()
-        changes = as_changes(from_old_tuples(table), seq, olds, kept)
-        if becomes is not None:
-            changes, lost = with_new_operations(changes, becomes)
-            collector.lost += lost
-        try:
-            collector.add(changes)
-        except TargetError as error:
-            raise decoding.failed(error.message, at, relation=name, hint=error.hint) from error
-
-    def _check_identity(
-        self, decoding: Decoding, relation: Relation, subscribed: Subscribed, indices: np.ndarray
-    ) -> None:
-        """Stop at the first UPDATE or DELETE whose old tuple lacks a column that the definitions need."""
-        tags = decoding.messages.tags[indices]
-        if (tags == INSERT).all():
-            return
-        refusals = self._routes.identity_refusals(relation, self._definitions.relations.find)
-        by_command = {command: refusal for refusal in reversed(refusals) for command in refusal.commands}
-        refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
-        if refused.any():
-            row = int(indices[refused.argmax()])
-            command = COMMANDS[int(decoding.messages.tags[row])]
-            message, hint = by_command[command].message(command), by_command[command].hint
-            raise decoding.failed(message, row, relation=subscribed.target.qualified_name, hint=hint)
-
-    def _route(
-        self, decoding: Decoding, relation: Relation, indices: np.ndarray
-    ) -> tuple[Subscribed | None, np.ndarray]:
-        """Find the target of a relation's rows, and the rows that are not yet in its copy.
-
-        Raises:
-            ApplyError: The relation is a subscribed table that has another name now.
-            TargetError: Its changes cannot be applied exactly.
-        """
-        renamed = self._routes.renamed_table(relation)
-        if renamed is not None:
-            counting = decoding.since(indices, renamed.lsn)
-            if len(counting):
-                raise decoding.failed(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
-            return None, counting
-        subscribed = self._routes.route(relation)
-        if subscribed is None:
-            self._ignored(".".join(name_of(relation)))
-            return None, indices
-        counting = decoding.since(indices, subscribed.lsn)
-        if len(counting):
-            self._routes.remember_relid(relation)
-        return subscribed, counting
-
-    def _truncate(self, decoding: Decoding, message: Truncate, transaction: Transaction) -> None:
+    def _truncate(self, collectors: dict[str, ChangeCollector], message: Truncate, transaction: Transaction) -> None:
         """Drop the changes that came before it on its tables."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
@@ -332,9 +194,7 @@ class Batcher:
                 continue
             target = subscribed.target
             # a root has no definition below where the stream has its partitions
-            collector = decoding.collectors.setdefault(
-                target.path, ChangeCollector(self._definitions.opened(subscribed))
-            )
+            collector = collectors.setdefault(target.path, ChangeCollector(self._definitions.opened(subscribed)))
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:

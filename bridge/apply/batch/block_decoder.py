@@ -1,56 +1,229 @@
-"""A block while it is decoded, and the errors that name a place in it."""
+"""Decodes the rows of a block into the changes of their targets: to which target they go, which count, in what columns.
+
+The steps for the rows of one relation: `Routes` gives the target; rows that the target's copy already has are left out,
+then those of actions that are not published, then those that a server's row filter rejects; the others become Arrow
+columns, which the target's collector takes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from bridge.apply.effects.operations import COMMANDS
-from bridge.errors import ApplyContext, ApplyError
+from bridge.apply.batch.collector import ChangeCollector
+from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
+from bridge.apply.batch.routes import name_of
+from bridge.apply.batch.server_filters import with_new_operations
+from bridge.apply.batch.subscribed import key_of
+from bridge.apply.batch.table_changes import inserts_only
+from bridge.apply.batch.unchanged_toast import from_old_tuples
+from bridge.apply.effects.operations import COMMANDS, INSERT
+from bridge.apply.target.target import unrepresentable_hint
+from bridge.errors import ApplyContext, ApplyError, TargetError
+from bridge.rowfilter.on_server.server_filter import VerdictError
 from protocol.columns import RowMessages
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from bridge.apply.batch.collector import ChangeCollector
+    from collections.abc import Callable, Iterator
+
     from bridge.apply.batch.decode_block import DecodeBlock
+    from bridge.apply.batch.definitions import Definitions
+    from bridge.apply.batch.routes import Routes
+    from bridge.apply.batch.subscribed import Subscribed
     from protocol.lsn import Lsn
+    from protocol.messages import Relation
+    from protocol.values.value_array import Bytes, Ints
+
+_ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
-class Decoding:
-    """One block while it is decoded: its messages, and the collectors of changes by their target's path.
+class BlockDecoder:
+    """Decodes one block.
+
+    Args:
+        block: The row messages.
+        collectors: Take the changes, by their target's path; made as they are needed.
+        routes: Says which target each relation goes to.
+        definitions: What the stream has announced, up to the block's rows.
+        origin_name: For error contexts.
+        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
+        ignored: Called with a table that has changes and is not subscribed.
 
     Raises:
-        ApplyError: One of its messages is not a row message.
+        ApplyError: One of the block's messages is not a row message.
     """
 
-    def __init__(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], origin_name: str) -> None:
-        self.block = block
-        self.collectors = collectors
+    def __init__(
+        self,
+        block: DecodeBlock,
+        collectors: dict[str, ChangeCollector],
+        *,
+        routes: Routes,
+        definitions: Definitions,
+        origin_name: str,
+        unrepresentable: Literal["error", "null"] = "error",
+        ignored: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._block = block
+        self._collectors = collectors
+        self._routes = routes
+        self._definitions = definitions
         self._origin_name = origin_name
+        self._unrepresentable: Literal["error", "null"] = unrepresentable
+        self._ignored = ignored
         try:
-            self.messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
+            self._messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
         except ProtocolError as error:
             xid, commit_lsn = block.transaction_of(0)
-            context = ApplyContext(origin_name, commit_lsn, xid)
-            raise ApplyError(str(error), context) from error
+            raise ApplyError(str(error), ApplyContext(origin_name, commit_lsn, xid)) from error
 
-    def since(self, rows: np.ndarray, lsn: Lsn) -> np.ndarray:
+    def decode(self, begin: int, end: int) -> None:
+        """Decode rows[begin:end] of the block; no definition changes between them.
+
+        Raises:
+            ApplyError: One of them cannot be decoded, or cannot be applied exactly.
+        """
+        if begin == end:
+            return
+        ids = self._messages.relation_ids[begin:end]
+        for relation_id in np.unique(ids):
+            rows = np.flatnonzero(ids == relation_id) + begin
+            if self._block.aborted and self._messages.xids is not None:
+                rows = rows[~np.isin(self._messages.xids[rows], self._block.aborted)]
+            if len(rows):
+                self._decode_relation(int(relation_id), rows)
+
+    def _decode_relation(self, relation_id: int, rows: Ints) -> None:
+        with self._errors_at(int(rows[0])):
+            relation = self._definitions.relations.get(relation_id)
+            subscribed, rows = self._route(relation, rows)
+        if subscribed is None:
+            return
+        if not subscribed.actions >= _ROW_ACTIONS:
+            tags = [tag for tag, command in COMMANDS.items() if command.lower() in subscribed.actions]
+            rows = rows[np.isin(self._messages.tags[rows], tags)]
+        if not len(rows):
+            return
+        self._check_identity(relation, subscribed, rows)
+        rows, operations = self._filter(relation, subscribed, rows)
+        if len(rows):
+            self._collect(relation, subscribed, rows, operations)
+
+    def _route(self, relation: Relation, rows: Ints) -> tuple[Subscribed | None, Ints]:
+        """Find the target of a relation's rows, and the rows that are not yet in its copy.
+
+        Raises:
+            ApplyError: The relation is a subscribed table that has another name now.
+            TargetError: Its changes cannot be applied exactly.
+        """
+        renamed = self._routes.renamed_table(relation)
+        if renamed is not None:
+            counting = self._since(rows, renamed.lsn)
+            if len(counting):
+                raise self._error(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
+            return None, counting
+        subscribed = self._routes.route(relation)
+        if subscribed is None:
+            self._ignored(".".join(name_of(relation)))
+            return None, rows
+        counting = self._since(rows, subscribed.lsn)
+        if len(counting):
+            self._routes.remember_relid(relation)
+        return subscribed, counting
+
+    def _check_identity(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> None:
+        """Stop at the first UPDATE or DELETE whose old tuple lacks a column that the definitions need."""
+        tags = self._messages.tags[rows]
+        if (tags == INSERT).all():
+            return
+        refusals = self._routes.identity_refusals(relation, self._definitions.relations.find)
+        by_command = {command: refusal for refusal in reversed(refusals) for command in refusal.commands}
+        refused = np.isin(tags, [tag for tag, command in COMMANDS.items() if command in by_command])
+        if refused.any():
+            row = int(rows[refused.argmax()])
+            command = COMMANDS[int(self._messages.tags[row])]
+            message, hint = by_command[command].message(command), by_command[command].hint
+            raise self._error(message, row, relation=subscribed.target.qualified_name, hint=hint)
+
+    def _filter(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> tuple[Ints, Bytes | None]:
+        """The rows that pass a server's filters, and their operations after that.
+
+        Without such filters: all rows, and None. Spark's filters are applied later.
+        """
+        if subscribed.server_filters is None:
+            return rows, None
+        name = subscribed.target.qualified_name
+        with self._errors_at(int(rows[0]), name):
+            try:
+                return subscribed.server_filters.passing(self._messages, relation, rows)
+            except VerdictError as error:
+                raise self._error(f"row filter: {error.reason}", error.row, relation=name) from error
+
+    def _collect(self, relation: Relation, subscribed: Subscribed, rows: Ints, operations: Bytes | None) -> None:
+        """Decode the values, and add the changes to those of the target."""
+        name, first = subscribed.target.qualified_name, int(rows[0])
+        key = key_of(relation, subscribed)
+        collector = self._collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
+        with self._errors_at(first, name):
+            columns, types = self._definitions.follow(relation, subscribed, collector)
+            kept = kept_positions(columns, subscribed)
+            kept_columns, kept_key = keep(columns, key, kept, subscribed)
+            # which values must be representable is known after filtering: an UPDATE may become a DELETE
+            filtered = bool(subscribed.filters) or operations is not None
+            policy: Literal["error", "null", "show"] = "show" if filtered else self._unrepresentable
+            try:
+                table = self._messages.decode(
+                    relation, types, rows, unrepresentable=policy, key=key if kept_key else (), wanted=kept
+                )
+            except UnrepresentableValue as error:
+                row = int(rows[error.row]) if error.row >= 0 else first
+                hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
+                raise self._error(str(error), row, relation=name, column=error.column, hint=hint) from error
+            table = in_target_types(table, types, columns)
+        collector.columns, collector.key = kept_columns, kept_key
+        changed = not inserts_only(table)
+        if changed and not collector.key and relation.replica_identity != "f":
+            raise self._error(
+                f'table "{name}" has changes other than INSERT, and no key to find its rows by',
+                first,
+                relation=name,
+                hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
+                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )
+        seq = pa.array(rows + self._block.first_seq)
+        olds = old_positions(columns, relation, subscribed, collector.key) if changed else ()
+        changes = as_changes(from_old_tuples(table), seq, olds, kept)
+        if operations is not None:
+            changes, lost = with_new_operations(changes, operations)
+            collector.lost += lost
+        with self._errors_at(first, name):
+            collector.add(changes)
+
+    def _since(self, rows: Ints, lsn: Lsn) -> Ints:
         """The rows among these whose transactions commit at or after `lsn`."""
-        return rows[np.searchsorted(rows, self.block.first_row_from(lsn)) :]
+        return rows[np.searchsorted(rows, self._block.first_row_from(lsn)) :]
 
-    def failed(
-        self,
-        message: str,
-        row: int,
-        *,
-        relation: str | None = None,
-        column: str | None = None,
-        hint: str = "",
+    @contextmanager
+    def _errors_at(self, row: int, relation: str | None = None) -> Iterator[None]:
+        """Give errors the context of a row."""
+        try:
+            yield
+        except TargetError as error:
+            raise self._error(error.message, row, relation=relation, hint=error.hint) from error
+        except ProtocolError as error:
+            raise self._error(str(error), row, relation=relation) from error
+
+    def _error(
+        self, message: str, row: int, *, relation: str | None = None, column: str | None = None, hint: str = ""
     ) -> ApplyError:
         """An error at a row of the block; its context names the transaction."""
-        xid, commit_lsn = self.block.transaction_of(row)
-        command = COMMANDS[int(self.messages.tags[row])]
-        context = ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column)
-        return ApplyError(message, context, hint=hint)
+        xid, commit_lsn = self._block.transaction_of(row)
+        command = COMMANDS[int(self._messages.tags[row])]
+        return ApplyError(
+            message, ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column), hint=hint
+        )

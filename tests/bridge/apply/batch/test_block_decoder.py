@@ -1,36 +1,54 @@
-"""An error at a row of a run names its transaction, of several the right one."""
+"""An error at a row of a block names its transaction, of several the right one. `test_batcher` has what is decoded."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import pytest
 
-from bridge.apply.batch.block_decoder import Decoding
+from bridge.apply.batch.block_decoder import BlockDecoder
 from bridge.apply.batch.decode_block import decode_blocks
+from bridge.apply.batch.definitions import Definitions
+from bridge.apply.batch.routes import Routes
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
-from tests.bridge.apply.batch.test_decode_block import transaction
+from protocol.message_array import MessageArray
+from protocol.messages import Insert, Value, ValueKind
+from protocol.values.types import resolve
+from tests.bridge.apply.batch.streamed import T, insert, row, subscribed, transaction
+
+
+def decoder(*transactions, since=0):
+    """A decoder of their one block, and its collectors."""
+    definitions = Definitions(lambda wanted: [resolve(*one) for one in wanted], None)
+    definitions.announce(T)
+    (block,) = decode_blocks(transactions)
+    collectors: dict[str, Any] = {}
+    routes = Routes({("public", "t"): subscribed(T, Lsn(since))})
+    return BlockDecoder(block, collectors, routes=routes, definitions=definitions, origin_name="pgbridge_x"), collectors
 
 
 def test_errors_have_the_rows_transaction():
-    (run,) = decode_blocks([transaction(1, 2), transaction(2, 3)])
-    work = Decoding(run, {}, "pgbridge_x")
-    error = work.failed("no", 2, relation="public.t", column="id", hint="why")
-    assert (error.context.xid, error.context.finish_lsn, error.context.command) == (2, Lsn(200), "INSERT")
-    assert (error.context.relation, error.context.column, error.hint) == ("public.t", "id", "why")
-    assert work.failed("no", 1).context.xid == 1
+    """Of the first of its relation's rows, where it is not a value's."""
+    bad = Insert(1, (Value(ValueKind.TEXT, b"no number"), Value(ValueKind.TEXT, b"n")))
+    made, _ = decoder(transaction(100, insert(1, "a")), transaction(200, insert(2, "b"), bad))
+    with pytest.raises(ApplyError, match="no number") as caught:
+        made.decode(1, 3)
+    context = caught.value.context
+    assert (context.origin, context.xid, context.finish_lsn) == ("pgbridge_x", 200, Lsn(200))
+    assert (context.relation, context.command) == ("public.t", "INSERT")
 
 
 def test_rows_since_an_lsn():
-    (run,) = decode_blocks([transaction(1, 2), transaction(2, 3)])
-    work = Decoding(run, {}, "pgbridge_x")
-    assert work.since(np.array([0, 2, 4]), Lsn(200)).tolist() == [2, 4]
+    made, collectors = decoder(*(transaction(lsn, insert(lsn, "a")) for lsn in (100, 200, 300)), since=200)
+    made.decode(0, 3)
+    (changes,) = collectors["/lake/public/t"].changes()
+    assert changes.changes["seq"].to_pylist() == [1, 2]
 
 
 def test_what_is_no_row_message():
-    broken = transaction(3, 1)
-    broken.rows.extend(broken.rows.part(0, 1).without_prefix(10))
-    (run,) = decode_blocks([broken])
+    broken = transaction(300, insert(1, "a"))
+    broken.rows.extend(MessageArray.of([row(insert(2, "b"))]).without_prefix(10))
     with pytest.raises(ApplyError, match="row") as caught:
-        Decoding(run, {}, "pgbridge_x")
+        decoder(broken)
     assert caught.value.context.finish_lsn == Lsn(300)
