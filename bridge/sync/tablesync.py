@@ -32,7 +32,7 @@ from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
-from bridge.apply.evolution.tracker import columns_of
+from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.delta_columns import unsupported
@@ -242,7 +242,7 @@ class TableSync:
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
             lock.check()
         self._local.flush([rel.path])
-        self._catalog.put_columns(name, table.relid, columns_of(table, publisher.attributes(table.relid)))
+        self._catalog.put_columns(name, table.relid, copied_columns(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(

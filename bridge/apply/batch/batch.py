@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Self
 
-from bridge.apply.evolution.tracker import State
+from bridge.apply.evolution.tracker import TrackedState
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
@@ -61,7 +61,7 @@ class Batch:
     spools: list[SpoolFile] = field(default_factory=list)
     items: Sequence[Item] = ()
     relations_before: tuple[Relation, ...] = ()
-    columns_before: State = field(default_factory=State)
+    columns_before: TrackedState = field(default_factory=TrackedState)
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
     names_before: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.apply.batch.subscribed import key_of
-from bridge.apply.evolution.tracker import learned
+from bridge.apply.evolution.tracker import newly_known
 from bridge.apply.target.target import TargetColumn
 from protocol.relations import RelationCache
 
@@ -64,7 +64,7 @@ class Definitions:
     def end(self, batch: Batch) -> None:
         """Note in a batch what is known of the tables' columns after it."""
         if self._tracker is not None:
-            batch.columns = learned(batch.columns_before, self._tracker.state)
+            batch.columns = newly_known(batch.columns_before, self._tracker.state)
 
     def rewind(self, batch: Batch) -> None:
         """Forget a batch and all after it, so that it can be formed again."""
@@ -81,13 +81,13 @@ class Definitions:
         """Forget what a batch has changed of the targets' columns: it will not be applied."""
         self.unfollow()
         if self._tracker is not None:
-            self._tracker.back_to(batch.columns_before)
+            self._tracker.restore(batch.columns_before)
 
     def open_again(self) -> None:
         """Read the targets' columns again: an undo has taken the tables back to the origin's LSN."""
         self.unfollow()
         if self._tracker is not None:
-            self._tracker.open_again()
+            self._tracker.reload()
 
     def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> Definition:
         """Have a target follow a definition; its collector hears once what changes in the target.
@@ -119,4 +119,4 @@ class Definitions:
         """The subscribed table, its target with the columns that it will have then."""
         if self._tracker is None:
             return subscribed
-        return replace(subscribed, target=self._tracker.opened(subscribed.target))
+        return replace(subscribed, target=self._tracker.with_planned_schema(subscribed.target))

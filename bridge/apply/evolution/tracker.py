@@ -1,10 +1,10 @@
-"""The targets' columns as they will be when all that was formed is applied, and how they follow the stream.
+"""The targets' columns as they will be when all batches formed so far are applied.
 
-Batches are formed ahead of those that are applied: a change of a target's columns is planned when the first change
-under the new definition is decoded, is counted on from then on, and is made when its batch is applied. The publisher's
-catalog, which the plan also goes by, is as of now: planned again, the same definition may come to something else. So a
-batch that changes columns, and was cut short, is taken back before anything is planned again, and what is known of the
-columns stands in the state catalog as of the origin's LSN.
+Batches are formed ahead of those that are applied. A change of a target's columns is planned when the first change
+under the new definition is decoded, counts from then on, and is made when its batch is applied. A plan also depends on
+the publisher's present catalog, so planning the same definition again may give another result. Therefore a batch that
+changes columns and was interrupted is undone before anything is planned again, and the state catalog has the known
+columns as of the origin's LSN.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ if TYPE_CHECKING:
     from protocol.values.types import ColumnType
 
 
-class State(NamedTuple):
-    """What is known at a point of the stream: columns by relid, targets' columns by path."""
+class TrackedState(NamedTuple):
+    """What is known at a point of the stream.
+
+    Attributes:
+        known: The published tables' columns, by relid.
+        schemas: The targets' columns, by path.
+    """
 
     known: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({})
     schemas: Mapping[str, TargetSchema] = MappingProxyType({})
@@ -43,12 +48,13 @@ class DefinitionTracker:
     """Follows the definitions of one stream.
 
     Args:
-        subscription: For the command that is the remedy.
-        known: What is known of the published tables' columns, by relid, as of the origin's LSN.
-        attributes: What the publisher's catalog has of a table's columns now.
+        subscription: The subscription's name, for the remedies.
+        known: Returns the published tables' columns, by relid, as of the origin's LSN.
+        attributes: Returns a table's columns in the publisher's present catalog.
         types: Resolves (type oid, typmod).
         schema_of: Reads a Delta table's columns.
-        warn: Called with a relation, what its target will not have as the server has it, and the command against it.
+        warn: Called with the relation, how its target may differ from the server, and the command that removes the
+            difference.
     """
 
     def __init__(
@@ -62,27 +68,27 @@ class DefinitionTracker:
         warn: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
         self._subscription = subscription
-        self._load = known
+        self._load_known = known
         self._attributes = attributes
         self._types = types
         self._schema_of = schema_of
         self._warn = warn
         self._known = dict(known())
         self._schemas: dict[str, TargetSchema] = {}
-        self._opened_again = False
+        self._reloaded = False
 
     @property
-    def state(self) -> State:
-        """What is known now."""
-        return State(dict(self._known), dict(self._schemas))
+    def state(self) -> TrackedState:
+        """What is known at this point."""
+        return TrackedState(dict(self._known), dict(self._schemas))
 
-    def back_to(self, state: State) -> None:
-        """Forget what was planned since."""
+    def restore(self, state: TrackedState) -> None:
+        """Forget what was planned since this state."""
         self._known, self._schemas = dict(state.known), dict(state.schemas)
 
-    def open_again(self) -> None:
-        """The targets were taken back to where the origin is."""
-        self._known, self._schemas, self._opened_again = dict(self._load()), {}, True
+    def reload(self) -> None:
+        """Forget all plans, and read the Delta tables again: they were restored to the origin's LSN."""
+        self._known, self._schemas, self._reloaded = dict(self._load_known()), {}, True
 
     def plan(
         self,
@@ -93,17 +99,17 @@ class DefinitionTracker:
         wanted: Collection[str] | None,
         key: Collection[str],
     ) -> Plan:
-        """Plan what a definition makes of its target, and count on it.
+        """Plan how a target follows a definition. The plan counts from now on.
 
         Args:
             relation: The definition.
             types: How its columns' values are read.
-            target: Where it goes.
-            wanted: Names of the columns that the target shall have; None for all.
-            key: Names of those that identify a row.
+            target: The table's target.
+            wanted: Names of the columns that the target must have; None for all.
+            key: Names of the columns that identify a row.
 
         Raises:
-            TargetError: The target cannot follow.
+            TargetError: The target cannot follow it.
             PublisherError: The publisher's catalog cannot be read.
         """
         definition = Definition(
@@ -116,7 +122,7 @@ class DefinitionTracker:
             self._attributes(relation.relation_id),
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
-            value_of,
+            value_from_text,
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:
@@ -129,25 +135,25 @@ class DefinitionTracker:
             self._warn(target.qualified_name, warning, remedy)
         return found
 
-    def opened(self, target: Target) -> Target:
-        """A target with its columns as they will be."""
+    def with_planned_schema(self, target: Target) -> Target:
+        """Return a target with its columns after all plans so far."""
         return replace(target, schema=self._schema(target))
 
     def _schema(self, target: Target) -> TargetSchema:
         schema = self._schemas.get(target.path)
         if schema is None:
-            schema = (self._schema_of(target.path) if self._opened_again else None) or target.schema
+            schema = (self._schema_of(target.path) if self._reloaded else None) or target.schema
             self._schemas[target.path] = schema
         return schema
 
 
-def learned(before: State, after: State) -> dict[int, tuple[ColumnRow, ...]]:
-    """What is known of columns that was not before, by relid."""
+def newly_known(before: TrackedState, after: TrackedState) -> dict[int, tuple[ColumnRow, ...]]:
+    """Return the tables' columns that changed between two states, by relid."""
     return {relid: rows for relid, rows in after.known.items() if before.known.get(relid) != rows}
 
 
-def columns_of(table: PublishedTable, attributes: Sequence[Attribute]) -> list[ColumnRow]:
-    """What is known of a table that was just copied; nothing, if it was altered meanwhile."""
+def copied_columns(table: PublishedTable, attributes: Sequence[Attribute]) -> list[ColumnRow]:
+    """Return the known columns of a table that was just copied; none if it was altered meanwhile."""
     published = {column.name: (column.type_oid, column.typmod) for column in table.columns}
     alive = [(a.attnum, a.name, a.type_oid, a.typmod) for a in attributes if a.name is not None]
     if any(published.pop(name, (oid, typmod)) != (oid, typmod) for _, name, oid, typmod in alive) or published:
@@ -156,11 +162,11 @@ def columns_of(table: PublishedTable, attributes: Sequence[Attribute]) -> list[C
     return [ColumnRow(*column, "live" if column[1] in names else "hidden") for column in alive]
 
 
-def value_of(type_: ColumnType, text: str) -> pa.Scalar:
-    """A value from its text, as it would stand in the stream.
+def value_from_text(type_: ColumnType, text: str) -> pa.Scalar:
+    """Read a value from its text, as from a message of the stream.
 
     Raises:
-        ProtocolError: It is none of the type, or the target's type cannot hold it.
+        ProtocolError: The text is not a value of the type, or the target's type cannot hold it.
     """
     relation = Relation(1, "", "", "d", (Column("value", type_.oid, type_.typmod, is_key=False),))
     message = encode(Insert(1, (Value(ValueKind.TEXT, text.encode()),)))

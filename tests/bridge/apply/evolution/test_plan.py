@@ -10,7 +10,7 @@ import pytest
 
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
 from bridge.apply.evolution.plan import Definition, plan
-from bridge.apply.evolution.tracker import value_of
+from bridge.apply.evolution.tracker import value_from_text
 from bridge.apply.target.target import TargetSchema, target_field, target_schema
 from bridge.errors import TargetError
 from bridge.publication.tables import Attribute
@@ -32,7 +32,7 @@ def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), sole_so
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
         schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
-    definition = Definition("public.t", columns, types, wanted, key, was, now, sole_source, types_of, value_of)
+    definition = Definition("public.t", columns, types, wanted, key, was, now, sole_source, types_of, value_from_text)
     return plan(definition, schema)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.evolution.alterations import AddColumn
-from bridge.apply.evolution.tracker import DefinitionTracker, State, columns_of, learned, value_of
+from bridge.apply.evolution.tracker import DefinitionTracker, TrackedState, copied_columns, newly_known, value_from_text
 from bridge.apply.target.target import Target, target_schema
 from bridge.errors import TargetError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
@@ -32,7 +32,7 @@ class World:
         self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", INT, -1, filled=True)]
         self.delta = TARGET.schema
         self.warned: list[tuple[str, ...]] = []
-        self.schemas = DefinitionTracker(
+        self.tracker = DefinitionTracker(
             "shop",
             known=lambda: self.known,
             attributes=lambda _: self.attributes,
@@ -44,35 +44,35 @@ class World:
     def plan(self, *names: str):
         columns = tuple(Column(name, INT, -1, is_key=name == "id") for name in names)
         relation = Relation(7, "public", "t", "d", columns)
-        return self.schemas.plan(relation, [resolve(INT, -1)] * len(names), TARGET, wanted=None, key={"id"})
+        return self.tracker.plan(relation, [resolve(INT, -1)] * len(names), TARGET, wanted=None, key={"id"})
 
 
 def test_what_is_planned_counts_from_then_on():
     world = World()
-    before = world.schemas.state
+    before = world.tracker.state
     assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
     assert world.plan("id", "c").alterations == ()
-    assert [field.name for field in world.schemas.opened(TARGET).schema] == ["id", "c"]
+    assert [field.name for field in world.tracker.with_planned_schema(TARGET).schema] == ["id", "c"]
     ((relation, text, remedy),) = world.warned
     assert (relation, remedy) == ("public.t", "pgbridge refresh shop --resync public.t")
     assert text.startswith('existing rows have NULL in the new column "c"')
-    assert learned(before, world.schemas.state) == {7: (*KNOWN, ColumnRow(2, "c", INT, -1))}
-    assert learned(world.schemas.state, world.schemas.state) == {}
+    assert newly_known(before, world.tracker.state) == {7: (*KNOWN, ColumnRow(2, "c", INT, -1))}
+    assert newly_known(world.tracker.state, world.tracker.state) == {}
 
 
 def test_a_batch_that_is_not_applied_is_forgotten():
     world = World()
-    before = world.schemas.state
+    before = world.tracker.state
     world.plan("id", "c")
-    world.schemas.back_to(before)
-    assert world.schemas.state.known == {7: KNOWN}
+    world.tracker.restore(before)
+    assert world.tracker.state.known == {7: KNOWN}
     assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
 
 
 def test_after_targets_were_taken_back_they_are_read_again():
     """The one that was opened had columns of a batch that is no more."""
     world = World()
-    world.schemas.open_again()
+    world.tracker.reload()
     world.delta = target_schema([("id", pa.int32()), ("c", pa.int32())])
     assert world.plan("id", "c").alterations == ()
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_followed_has_its_remedy():
     world.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", 25, -1)]
     columns = (Column("id", INT, -1, is_key=True), Column("c", 25, -1, is_key=False))
     with pytest.raises(TargetError, match='column "c" of table "public.t" changed its type from') as caught:
-        world.schemas.plan(
+        world.tracker.plan(
             Relation(7, "public", "t", "d", columns),
             [resolve(INT, -1), resolve(25, -1)],
             TARGET,
@@ -94,7 +94,7 @@ def test_what_cannot_be_followed_has_its_remedy():
 
 
 def test_a_state_of_nothing():
-    assert State() == ({}, {})
+    assert TrackedState() == ({}, {})
 
 
 def published(*columns):
@@ -112,14 +112,14 @@ def test_a_copied_tables_columns():
         Attribute(3, "own", INT, -1),
         Attribute(4, "c", 25, -1),
     ]
-    assert columns_of(published(("id", INT, -1), ("c", 25, -1)), attributes) == [
+    assert copied_columns(published(("id", INT, -1), ("c", 25, -1)), attributes) == [
         ColumnRow(1, "id", INT, -1, "live"),
         ColumnRow(3, "own", INT, -1, "hidden"),
         ColumnRow(4, "c", 25, -1, "live"),
     ]
     # altered between the two looks at the catalog: the stream will tell
-    assert columns_of(published(("id", INT, -1), ("was", 25, -1)), attributes) == []
-    assert columns_of(published(("id", 20, -1)), attributes) == []
+    assert copied_columns(published(("id", INT, -1), ("was", 25, -1)), attributes) == []
+    assert copied_columns(published(("id", 20, -1)), attributes) == []
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_a_copied_tables_columns():
     ],
 )
 def test_values_from_their_text(type_, text, value):
-    assert value_of(resolve(*type_), text).as_py() == value
+    assert value_from_text(resolve(*type_), text).as_py() == value
 
 
 def test_a_value_that_is_none():
     with pytest.raises(ProtocolError):
-        value_of(resolve(INT, -1), "seven")
+        value_from_text(resolve(INT, -1), "seven")

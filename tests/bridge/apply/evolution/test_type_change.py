@@ -8,7 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution.tracker import value_of
+from bridge.apply.evolution.tracker import value_from_text
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.receive.publisher import Publisher
 from protocol.values.types import TypeInfo, resolve
@@ -122,7 +122,10 @@ def test_the_server_leaves_all_values_as_they_are(server):
     assert set(OTHER) & set(same) == set()
     for number, (old, new) in enumerate(same):
         found = [values(publisher, f"x{number}_{n}", old, new, sample) for n, sample in enumerate(SAMPLES[old])]
-        kept = [(value_of(types[old], before), value_of(types[new], after)) for before, after in filter(None, found)]
+        kept = [
+            (value_from_text(types[old], before), value_from_text(types[new], after))
+            for before, after in filter(None, found)
+        ]
         assert kept, (old, new)
         assert all(alike(*pair) for pair in kept), (old, new, kept)
 
