@@ -1,4 +1,4 @@
-"""To which target a relation of the stream goes, and as what: re-applied definitions."""
+"""Routes the changes of a relation by publications that are re-applied to the stream, from a definitions file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class ReappliedRoutes(Routes):
-    """Definitions re-applied to the stream: action, root, row filter and column list of each relation.
+    """Gives each relation the actions, root, row filters and column list of the re-applied publications.
 
     Args:
-        subscribed: The targets that follow the stream, by (namespace, name).
-        routing: The definitions on the server's tables.
-        filter_compiler: Compiles the row filters of the definitions.
-        refresh: Gives the routing on the tables as they are now.
+        subscribed: The subscribed tables whose copy is complete, by (namespace, name).
+        routing: The publications, applied to the server's catalog.
+        filter_compiler: Compiles the row filters of the publications.
+        refresh: Applies the publications to the catalog as it is now.
         subscription: As in `Routes`.
         replaced: As in `Routes`.
 
@@ -63,13 +63,13 @@ class ReappliedRoutes(Routes):
         self._renamed: dict[int, tuple[Relation, RenamedTable | None]] = {}
 
     def route(self, relation: Relation) -> Subscribed | None:
-        """Where a relation's changes go, and as what; None when they go nowhere.
+        """The subscribed table that a relation's changes go to, as it is published; None for no table.
 
         Raises:
-            TargetError: The definitions do not go with how the stream has the table.
+            TargetError: The publications cannot be applied to the table as the stream has it.
         """
-        by, found = self._routed.get(relation.relation_id, (None, None))
-        if by != relation:
+        definition, found = self._routed.get(relation.relation_id, (None, None))
+        if definition != relation:
             try:
                 found = self._route(relation)
             except PublicationError as error:
@@ -78,18 +78,18 @@ class ReappliedRoutes(Routes):
         return found
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
-        """As `Routes.renamed_table`; of a root, whose own name the stream does not have, by the catalog's."""
-        by, renamed = self._renamed.get(relation.relation_id, (None, None))
-        if by != relation:
-            renamed = self._find_renamed(relation)  # may look at the catalog again
+        """As `Routes.renamed_table`; for a root, which the stream does not announce, by its name in the catalog."""
+        definition, renamed = self._renamed.get(relation.relation_id, (None, None))
+        if definition != relation:
+            renamed = self._find_renamed(relation)  # may read the catalog again
             self._renamed[relation.relation_id] = relation, renamed
         return renamed
 
     def _find_renamed(self, relation: Relation) -> RenamedTable | None:
-        known = self._known(relation)
+        known = self._in_catalog(relation)
         try:
             entry = self._routing.route(known)
-        except PublicationError:  # which `route` is to tell of
+        except PublicationError:  # `route` will report it
             return None
         above = (known, *self._routing.relations.ancestors(known)) if entry is None else (entry.target,)
         names = (
@@ -99,8 +99,8 @@ class ReappliedRoutes(Routes):
         return next((found for name in names if (found := self._renamed_from(*name)) is not None), None)
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
-        """Which targets one TRUNCATE message empties."""
-        known = [self._known(relation) for relation in relations]  # may look at the catalog again
+        """The subscribed tables that one TRUNCATE message empties, as they are published."""
+        known = [self._in_catalog(relation) for relation in relations]  # may read the catalog again
         announced = {name_of(relation): relation for relation in relations}
         emptied: list[Subscribed] = []
         for entry in (self._routing.entry(target) for target in self._routing.truncated(known)):
@@ -115,12 +115,12 @@ class ReappliedRoutes(Routes):
     def identity_refusals(
         self, relation: Relation, definition_of: Callable[[int], Relation | None]
     ) -> Sequence[Refusal]:
-        """What the server would refuse, were the definitions its own publications.
+        """The UPDATEs and DELETEs that the server would refuse if it had the publications itself.
 
-        A stream that has partitions under their root's name does not tell of which of them a change is: each that
-        it has announced counts.
+        If the stream publishes via the root, it does not say from which partition a change comes: then every partition
+        counts that it has announced.
         """
-        known = self._known(relation)
+        known = self._in_catalog(relation)
         found: list[Refusal] = []
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else definition_of(leaf.relid)
@@ -131,11 +131,11 @@ class ReappliedRoutes(Routes):
         return found
 
     def reread_catalog(self) -> None:
-        """Look at the catalog again: a partition may have come or gone, a replica identity may be another."""
+        """Apply the publications to the catalog again: partitions or a replica identity may have changed."""
         self._use(self._refresh())
 
-    def _known(self, relation: Relation) -> CatalogRelation:
-        """The table as the catalog has it; one that is newer than what is known, or was dropped, is looked for."""
+    def _in_catalog(self, relation: Relation) -> CatalogRelation:
+        """The table in the catalog, which is read again if the table is new or was dropped."""
         for again in (False, True):
             if again:
                 self.reread_catalog()
@@ -147,7 +147,7 @@ class ReappliedRoutes(Routes):
         return gone
 
     def _route(self, relation: Relation) -> Subscribed | None:
-        known = self._known(relation)  # may look at the catalog again
+        known = self._in_catalog(relation)  # may read the catalog again
         entry = self._routing.route(known)
         if entry is None:
             return None
@@ -155,14 +155,14 @@ class ReappliedRoutes(Routes):
         if found is None:
             return None
         filters = found.filters or found.server_filters
-        looked_at = filters.columns if filters else frozenset()
-        columns = _published_columns(entry, [column.name for column in relation.columns], looked_at)
+        filter_columns = filters.columns if filters else frozenset()
+        columns = _published_columns(entry, [column.name for column in relation.columns], filter_columns)
         return replace(found, columns=columns)
 
     def _as_published(self, entry: Entry) -> Subscribed | None:
-        """An entry's target as the entry publishes it; None where it does not follow the stream."""
+        """An entry's target as the entry publishes it; None if it is not subscribed, or its copy is not complete."""
         target = entry.target
-        # by its oid, for a stream that lags: the catalog may have another name by now
+        # by its oid: if the stream lags, the catalog may already have another name
         subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
@@ -176,20 +176,20 @@ class ReappliedRoutes(Routes):
         )
 
 
-def _published_columns(entry: Entry, names: Sequence[str], looked_at: frozenset[str]) -> frozenset[str]:
-    """Names of the published columns of a relation as the stream has it, where its catalog may have others by now.
+def _published_columns(entry: Entry, names: Sequence[str], filter_columns: frozenset[str]) -> frozenset[str]:
+    """The published columns among the columns in the stream (`names`); the catalog may already have others.
 
     Raises:
-        PublicationError: A column of the column list is not there.
-        TargetError: One that the row filters look at is not there.
+        PublicationError: The stream lacks a column of the column list.
+        TargetError: The stream lacks a column that a row filter looks at.
     """
-    if gone := sorted(looked_at.difference(names)):
+    if gone := sorted(filter_columns.difference(names)):
         raise TargetError(
             f'the stream does not carry column "{gone[0]}" of table "{entry.source.qualified_name}", '
             "which a row filter looks at",
         )
     if entry.listed:
-        entry.projection(names)  # raises: one is not there
+        entry.projection(names)  # raises PublicationError
         return frozenset(entry.column_names)
     left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
     return frozenset(names).difference(left_out)

@@ -1,4 +1,4 @@
-"""To which target a relation of the stream goes, and as what: the server's publications, or re-applied definitions."""
+"""Routes the changes of a relation to their target, by name: the server has applied its publications already."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class RenamedTable(NamedTuple):
-    """A table of ours that has another name in the stream.
+    """A subscribed table that has another name in the stream.
 
     Attributes:
-        lsn: Its changes count from here on (`srsublsn`); under another name it may have been before.
-        error: That they cannot be applied, and what to do.
+        lsn: Changes before it are in the table's copy (`srsublsn`), whatever name the table had.
+        error: Says that later changes cannot be applied, and what to do.
     """
 
     lsn: Lsn
@@ -30,18 +30,18 @@ class RenamedTable(NamedTuple):
 
 
 class Routes:
-    """What the server publishes is taken as it comes: each relation goes to the target of its name.
+    """Routes each relation to the target of its name.
 
     Args:
-        subscribed: The tables that follow the stream, by (namespace, name).
-        cut_identities: Looks again at which tables have a replica identity that is not wholly published
+        subscribed: The subscribed tables whose copy is complete, by (namespace, name).
+        cut_identities: Asks the server for the tables whose replica identity is not wholly published
             (`Subscribed.cut_identity`).
-        subscription: For the command that is the remedy.
-        replaced: Called with a table that is another one of the same name from now on, as after DROP and CREATE, and
-            with the command that copies it afresh.
+        subscription: The subscription's name, for hints.
+        replaced: Called when another table has a subscribed table's name, as after DROP and CREATE: with that name,
+            and the command that copies the table afresh.
 
     Attributes:
-        names: What the tables are called here, by the relids under which the stream has them.
+        names: The subscribed tables' names, by the relid that each has in the stream.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Routes:
         self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
     def route(self, relation: Relation) -> Subscribed | None:
-        """Where a relation's changes go; None when they go nowhere.
+        """The subscribed table that a relation's changes go to; None for no table.
 
         Raises:
-            TargetError: They cannot be taken rightly.
+            TargetError: They cannot be applied exactly.
         """
         if self._cut_identities is not None and self._key_shrank(relation):
             cut = self._cut_identities()
@@ -73,14 +73,14 @@ class Routes:
         return self.subscribed.get(name_of(relation))
 
     def _key_shrank(self, relation: Relation) -> bool:
-        """The key has fewer columns than it had: it is another one, or they are not published any more."""
+        """Whether the key has fewer columns than before: it is another key, or a column is no longer published."""
         key = frozenset(column.name for column in relation.columns if column.is_key)
         before = self._keys.get(relation.relation_id, key)
         self._keys[relation.relation_id] = key
         return key < before
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
-        """Whether a relation is a table of ours that has another name now: a native subscriber stops there."""
+        """The subscribed table that now has this relation's name; None if it has its own. PostgreSQL stops there."""
         return self._renamed_from(relation.relation_id, name_of(relation))
 
     def _renamed_from(self, relid: int, name: tuple[str, str]) -> RenamedTable | None:
@@ -89,19 +89,19 @@ class Routes:
             return None
         old, new = ".".join(ours), ".".join(name)
         if name in self.subscribed:
-            message = f'table "{old}" has the name of "{new}" now, which is another table of the subscription'
+            message = f'table "{old}" now has the name of another table of the subscription, "{new}"'
             hint = f"copy both afresh: {remedies.resync(self._subscription, old, new)}"
         else:
             message = f'logical replication target relation "{new}" does not exist'
             hint = (
-                f'table "{old}" was renamed. To go on with it under its new name, copied afresh, run: '
-                f"{remedies.refresh(self._subscription)}; or give it its old name back, and run: "
+                f'table "{old}" was renamed. To copy it afresh under its new name, run: '
+                f"{remedies.refresh(self._subscription)}; or rename it back, and run: "
                 f"{remedies.resync(self._subscription, old)}"
             )
         return RenamedTable(self.subscribed[ours].lsn, TargetError(message, hint=hint))
 
     def remember_relid(self, relation: Relation) -> None:
-        """A relation's changes go where `route` has said: take note of its relid, which may be another than before."""
+        """Note the relid of a relation whose changes count; it may differ from the one that its name had before."""
         name = name_of(relation)
         if relation.relation_id in self.names or name not in self.subscribed:
             return
@@ -113,25 +113,25 @@ class Routes:
             self._replaced(".".join(name), remedies.resync(self._subscription, ".".join(name)))
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
-        """Which targets one TRUNCATE message empties, as far as that is published."""
+        """The subscribed tables that one TRUNCATE message empties."""
         return [found for relation in relations if (found := self.route(relation)) is not None]
 
     def identity_refusals(
         self, relation: Relation, definition_of: Callable[[int], Relation | None]
     ) -> Sequence[Refusal]:
-        """UPDATEs and DELETEs of a relation that cannot be taken rightly, by the replica identity they came with.
+        """Why UPDATEs or DELETEs of a relation cannot be applied exactly: their old tuple lacks a column.
 
         Args:
-            relation: As the stream has it.
-            definition_of: Gives the latest definition that the stream has of an oid.
+            relation: The relation, as the stream has announced it.
+            definition_of: Gives the last definition of an oid that the stream has announced.
         """
         del relation, definition_of
         return ()
 
     def reread_catalog(self) -> None:
-        """The server has sent a definition that it had sent before: something about the table has changed."""
+        """Called when the server announces a relation again, because something about the table has changed."""
 
 
 def name_of(relation: Relation) -> tuple[str, str]:
-    """(namespace, name); the namespace is empty in the message for pg_catalog."""
+    """(namespace, name). In the message, the namespace is empty for pg_catalog."""
     return relation.namespace or "pg_catalog", relation.name

@@ -1,4 +1,4 @@
-"""Row filters that Spark computes: what batches know of them. What they do to changes is in `delta/filtering`."""
+"""Row filters that Spark computes, as batches know them. `delta/filter_changes` applies them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RowFilter(Protocol):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Names of the columns it looks at."""
+        """Names of the columns that it looks at."""
 
     def to_spark(self, resolve: Callable[[str], Column]) -> Column:
-        """The condition, over the columns that `resolve` gives by name; NULL where PostgreSQL has NULL."""
+        """The condition over the columns that `resolve` gives by name; NULL where PostgreSQL has NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class FilterCompiler(Protocol):
         """The filters of an entry, by action.
 
         Raises:
-            ConfigError: One cannot be computed exactly as PostgreSQL computes it.
+            ConfigError: A filter cannot be computed exactly as PostgreSQL computes it.
         """
 
     def columns_of(self, text: str) -> frozenset[str]:
-        """Names of the columns that a filter looks at, as exactly as is known."""
+        """Names of the columns that a filter's text may look at, as exactly as they are known."""

@@ -1,7 +1,7 @@
-"""Row filters that a server computes, over rows as they were sent: which changes pass, and as what.
+"""Row filters that a PostgreSQL server computes, over rows as they were sent.
 
-The rules are those of `filtering`. What passes is known before values are decoded, so that one that no Delta table
-holds is of no harm in a row that does not pass.
+An UPDATE may become an INSERT or a DELETE, by the rules of `delta/filter_changes`. Rows are filtered before their
+values are decoded: a value that no Delta table can hold does no harm in a row that does not pass.
 """
 
 from __future__ import annotations
@@ -27,18 +27,29 @@ if TYPE_CHECKING:
 
 
 class VerdictSource(Protocol):
-    """Who computes filters."""
+    """Computes row filters."""
 
     def verdicts(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
-        """Which rows pass a filter, of the values of its columns in these types.
+        """Which rows pass a filter.
+
+        Args:
+            row_filter: The filter.
+            types: The type oids of its columns.
+            rows: The values of its columns.
 
         Raises:
-            VerdictError: There is no verdict on a row.
+            VerdictError: The filter raises an error for a row; `row` is its index.
         """
 
 
 class _Image(NamedTuple):
-    """A message's old or new row, by the values of the columns that filters look at, and where its verdict goes."""
+    """A message's old or new row.
+
+    Attributes:
+        row: The message's position among the filtered ones.
+        values: The values of the columns that filters look at.
+        passes: Takes the verdict, at `row`.
+    """
 
     row: int
     values: Tuple
@@ -47,7 +58,7 @@ class _Image(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerFilters:
-    """A table's filters by action, and who computes them; None where all rows pass."""
+    """A table's filters by action, None where all rows pass; and the server that computes them."""
 
     server: VerdictSource
     insert: ServerFilter | None = None
@@ -60,31 +71,31 @@ class ServerFilters:
         return frozenset().union(*(f.columns for f in (self.insert, self.update, self.delete) if f is not None))
 
     def passing(self, messages: RowMessages, relation: Relation, rows: Ints) -> tuple[Ints, Bytes]:
-        """What passes, of messages of one relation.
+        """Filter messages of one relation.
 
         Args:
-            messages: A block's.
-            relation: As it was when these messages were sent; it has all columns that the filters look at.
-            rows: Indices of the messages.
+            messages: The messages of a block.
+            relation: Their definition; it has all columns that the filters look at.
+            rows: Indices of the messages to filter.
 
         Returns:
-            Indices of the messages that pass, and what each is from now on: `INSERT`, `UPDATE` or `DELETE`.
+            Indices of the messages that pass, and the operation that each becomes: `INSERT`, `UPDATE` or `DELETE`.
 
         Raises:
-            VerdictError: There is none on a row; `row` is the message's index.
+            VerdictError: A filter raises an error for a row; `row` is the message's index.
         """
         if not len(rows):
             return rows, messages.tags[rows]
         names = sorted(self.columns)
-        place = {column.name: i for i, column in enumerate(relation.columns)}
-        olds, news = messages.raw(relation, [place[name] for name in names], rows)
+        positions = {column.name: i for i, column in enumerate(relation.columns)}
+        olds, news = messages.raw(relation, [positions[name] for name in names], rows)
         tags = messages.tags[rows]
         has_old = np.fromiter((old is not None for old in olds), np.bool_, len(rows))
-        # an UPDATE without an old tuple has the same values there, as far as a filter looks at them
+        # an UPDATE without an old tuple has not changed the columns that a filter may look at
         new_passes, old_passes = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_)
-        wanted: dict[ServerFilter, list[_Image]] = {}
+        images_of: dict[ServerFilter, list[_Image]] = {}
         by_tag = {
-            tag: wanted.setdefault(row_filter, [])
+            tag: images_of.setdefault(row_filter, [])
             for tag, row_filter in ((INSERT, self.insert), (UPDATE, self.update), (DELETE, self.delete))
             if row_filter is not None
         }
@@ -95,31 +106,35 @@ class ServerFilters:
             if old is not None:
                 images.append(_Image(i, old, old_passes))
             if new is not None:
-                images.append(_Image(i, _whole(new, old), new_passes))
+                images.append(_Image(i, _with_unchanged(new, old), new_passes))
         try:
-            self._ask(wanted, relation, names)
+            self._ask(images_of, relation, names)
         except VerdictError as error:
             raise VerdictError(int(rows[error.row]), error.reason) from error
-        becomes = np.where(has_old & (tags == UPDATE), _of_updates(old_passes, new_passes), tags).astype(np.uint8)
+        operations = np.where(has_old & (tags == UPDATE), _operations_of_updates(old_passes, new_passes), tags).astype(
+            np.uint8
+        )
         kept = np.where(tags == DELETE, old_passes, new_passes | (has_old & (tags == UPDATE) & old_passes))
-        return rows[kept], becomes[kept]
+        return rows[kept], operations[kept]
 
-    def _ask(self, wanted: Mapping[ServerFilter, Sequence[_Image]], relation: Relation, names: Sequence[str]) -> None:
-        """Have verdicts on rows, of which the values of some columns are known, and mark which pass.
+    def _ask(
+        self, images_of: Mapping[ServerFilter, Sequence[_Image]], relation: Relation, names: Sequence[str]
+    ) -> None:
+        """Ask the server for verdicts on the images of each filter, and mark which pass.
 
         Raises:
-            VerdictError: There is none on a row; `row` is its message's, the first of these.
+            VerdictError: A filter raises an error for a row; `row` is the first such message's position.
         """
         failed: VerdictError | None = None
         type_oids = {column.name: column.type_oid for column in relation.columns}
-        for row_filter, images in wanted.items():
+        for row_filter, images in images_of.items():
             if not images:
                 continue
-            own = [names.index(name) for name in row_filter.columns]
+            places = [names.index(name) for name in row_filter.columns]
             types = [type_oids[name] for name in row_filter.columns]
             values = [image.values for image in images]
-            if own != list(range(len(names))):
-                values = [tuple(image[k] for k in own) for image in values]
+            if places != list(range(len(names))):
+                values = [tuple(image[k] for k in places) for image in values]
             try:
                 found = self.server.verdicts(row_filter, types, values)
             except VerdictError as error:
@@ -132,39 +147,40 @@ class ServerFilters:
             raise failed
 
 
-def _of_updates(old_passes: Bools, new_passes: Bools) -> Bytes:
+def _operations_of_updates(old_passes: Bools, new_passes: Bools) -> Bytes:
     return np.where(new_passes, np.where(old_passes, UPDATE, INSERT), DELETE).astype(np.uint8)
 
 
-def _whole(new: Tuple, old: Tuple | None) -> Tuple:
-    """A new row with values that were not sent, being unchanged, from the old one."""
+def _with_unchanged(new: Tuple, old: Tuple | None) -> Tuple:
+    """The new row, with its unchanged TOAST values taken from the old row."""
     if old is None or all(value.kind is not ValueKind.UNCHANGED_TOAST for value in new):
         return new
     pairs = zip(new, old, strict=True)
-    return tuple(before if value.kind is ValueKind.UNCHANGED_TOAST else value for value, before in pairs)
+    return tuple(previous if value.kind is ValueKind.UNCHANGED_TOAST else value for value, previous in pairs)
 
 
-def with_new_operations(changes: pa.Table, becomes: Bytes) -> tuple[pa.Table, int]:
-    """Changes with their new operations.
+def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table, int]:
+    """Give changes the operations that they have after filtering.
 
     Args:
-        changes: In the columns of `TableChanges.changes`, with their operations as they were sent.
-        becomes: What each is.
+        changes: As `TableChanges.changes`, with the operations that were sent.
+        operations: The new operation of each.
 
     Returns:
-        The changes, and how many UPDATEs became INSERTs without a value that the stream does not carry: it is NULL.
+        The changes; and in how many rows a value is NULL that the stream does not carry, because an UPDATE became an
+        INSERT.
     """
     sent = changes["op"].to_numpy()
-    born = (sent == UPDATE) & (becomes == INSERT)
+    inserted = (sent == UPDATE) & (operations == INSERT)
     at = changes.column_names.index("op")
-    changed = changes.set_column(at, "op", pa.array(becomes.astype(np.int16)))
-    lost = np.zeros(len(born), np.bool_)
+    changed = changes.set_column(at, "op", pa.array(operations.astype(np.int16)))
+    lost = np.zeros(len(inserted), np.bool_)
     for name in changes.column_names:
         if name.startswith("unchanged_"):
             marks = pc.fill_null(changes[name], fill_value=False).to_numpy()
-            lost |= born & marks
-            changed = changed.set_column(changed.column_names.index(name), name, pa.array(marks & ~born))
-    if born.any():
-        old = np.where(born, NO_OLD, changes["old"].to_numpy()).astype(np.int16)
+            lost |= inserted & marks
+            changed = changed.set_column(changed.column_names.index(name), name, pa.array(marks & ~inserted))
+    if inserted.any():
+        old = np.where(inserted, NO_OLD, changes["old"].to_numpy()).astype(np.int16)
         changed = changed.set_column(changed.column_names.index("old"), "old", pa.array(old))
     return changed, int(lost.sum())

@@ -1,4 +1,4 @@
-"""A table that follows the stream: where its changes go, since when, and what of it is published."""
+"""A subscribed table: where its changes go, from which LSN on, and which of them are published."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A table that follows the stream.
+    """A subscribed table whose initial copy is complete.
 
     Attributes:
         target: Its Delta table.
-        lsn: Transactions that commit before it are already in the target (`srsublsn`).
+        lsn: The target already has the transactions that committed before it (`srsublsn`).
         primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
-        relid: The published table's oid, where it is known.
-        actions: What is published: some of insert, update, delete, truncate.
+        actions: The published actions: some of insert, update, delete, truncate.
         columns: Names of the published columns; None for all that the stream has.
-        filters: Which rows are published; None for all.
-        cut_identity: Names of the replica identity's columns, where not all of them are published.
-        server_filters: The same, where a server tells; there are no others then.
+        filters: The row filters that Spark computes; None for none.
+        cut_identity: Names of the replica identity's columns, if not all of them are published.
+        relid: The published table's oid; None if unknown.
+        server_filters: The row filters that a server computes; None for none. Never beside `filters`.
     """
 
     target: Target
@@ -43,10 +43,10 @@ class Subscribed:
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
-    """Positions of the identity's columns: the replica identity's, or under FULL the primary key's.
+    """Positions of the columns that identify a row: the replica identity's, or under FULL the primary key's.
 
-    None where a column list leaves one out: what the message has is a part of a key, and identifies no row. Such a
-    table has INSERTs only (`CheckCmdReplicaIdentity`). A message from before the list, or before a column of the key
+    Empty if a column list leaves one of them out, because a part of a key identifies no row. Such a table has only
+    INSERTs (`CheckCmdReplicaIdentity`). A message that was sent before the column list, or before a column of the key
     was renamed, has the whole key.
     """
     if relation.replica_identity == "f":

@@ -64,7 +64,9 @@ def test_tables_that_change_their_names_are_not_taken_for_each_other():
     other = Relation(2, "public", "log", "d", T.columns)
     taken = [replace(other, relation_id=1), replace(T, relation_id=2)]
     bridge = batcher(known(T), known(other, relid=2))
-    with pytest.raises(ApplyError, match='table "public.t" has the name of "public.log" now') as caught:
+    with pytest.raises(
+        ApplyError, match='table "public.t" now has the name of another table of the subscription, "public.log"'
+    ) as caught:
         bridge.form([transaction(100, *taken, insert(1, "a"))], Lsn(50))
     assert caught.value.hint.endswith("--resync public.t --resync public.log")
 
