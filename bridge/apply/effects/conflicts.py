@@ -1,12 +1,12 @@
-"""Conflicts of changes with what the target has, by PostgreSQL 18's names and in its words (`conflict.c`).
+"""Conflicts of changes with the target's rows, by PostgreSQL 18's names and in its words (`conflict.c`).
 
     insert_exists    an INSERT of a key that the target has
     update_exists    an UPDATE that moves a row to a key that the target has
     update_missing   an UPDATE of a row that the target does not have
     delete_missing   a DELETE of a row that the target does not have
 
-The first two are errors under `conflict = "error"`: the commit fails inside Delta, by `raise_error` with a JSON text
-that `delta/raise_error` finds again in Spark's error. The last two never are errors: such a change does nothing.
+Under `conflict = "error"` the first two are errors: the commit fails inside Delta, by Spark's `raise_error` with a JSON
+text, which `delta/raise_error` reads out of Spark's error. The last two are never errors: such a change does nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ UPDATE_MISSING, DELETE_MISSING = "update_missing", "delete_missing"
 NAMES = (INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, DELETE_MISSING)
 
 EXAMPLES = 10
-"""How many keys are told of each kind, in a batch of a table."""
+"""Most keys shown of each conflict, for one table of a batch."""
 
 SHOWN_CHARACTERS = 200
-"""How much of a value is shown."""
+"""Longest text of a value that is shown."""
 _DETAILS = {
     INSERT_EXISTS: "Key already exists in the target: key",
     UPDATE_EXISTS: "Key already exists in the target: key",
@@ -44,7 +44,7 @@ class Conflict:
         name: One of `NAMES`.
         columns: The key's columns; under REPLICA IDENTITY FULL without a key, all.
         values: Their values as text, cut after 200 characters; None for NULL.
-        full: The columns are those of a row without a key.
+        full: Whether the columns are those of a whole row, because the table has no key.
     """
 
     relation: str
@@ -66,7 +66,7 @@ class Conflict:
 
     @property
     def detail(self) -> str:
-        """What was (not) there, and under which key."""
+        """PostgreSQL's DETAIL: the key that the target already has, or lacks."""
         return f"{_DETAILS[self.name]} {'full ' if self.full else ''}{self.key}."
 
     def __str__(self) -> str:
@@ -75,12 +75,12 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """What was found while a table's part of a batch was committed, and did not stop it.
+    """The conflicts that did not stop a table's commit.
 
     Attributes:
         relation: `namespace.name` of the target.
-        counts: Changes in conflict, by the conflict's name; none is 0.
-        examples: Up to `EXAMPLES` of each.
+        counts: The number of changes in conflict, above 0, by the conflict's name.
+        examples: Up to `EXAMPLES` conflicts, by the conflict's name.
     """
 
     relation: str
@@ -90,7 +90,7 @@ class Conflicts:
 
 @dataclass(slots=True)
 class Tally:
-    """Conflicts as they are counted: of each kind how many, and keys for examples."""
+    """Counts conflicts by their name, and keeps some of their keys as examples."""
 
     counts: dict[str, int] = field(default_factory=dict)
     keys: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Tally:
     def report(
         self, relation: str, columns: Sequence[str], conflicts: Callable[[Conflicts], None], *, full: bool = False
     ) -> None:
-        """Hand it on, if there is anything."""
+        """Call `conflicts` with the conflicts, if there are any."""
         counts = {name: count for name, count in self.counts.items() if count}
         if not counts:
             return
@@ -120,7 +120,7 @@ class Tally:
 
 
 def as_text(value: Any) -> str | None:
-    """A value for people, as PostgreSQL writes it where that is simple."""
+    """A value as PostgreSQL writes it, where that is simple, cut to `SHOWN_CHARACTERS`; None for NULL."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,14 +1,14 @@
-"""The net effect of a batch on keys, change by change, knowing which of them the target has.
+"""Folds a batch into its net effect on each key, change by change, knowing which keys the target has.
 
-For what `bridge.apply.delta.net_effect` cannot tell from the batch alone:
+It is for batches whose net effect `bridge.apply.delta.net_effect` cannot tell from the batch alone:
 
-- A key change that carries an unchanged TOAST value. The value stands only in the target, under the old key: its row
-  must be moved, not deleted and inserted, and which row ends up where depends on the order of all changes.
-- A key change of a row that the target has not: its new row does not come into being, for later changes neither.
-- Changes that do not follow from each other, because not all kinds of them are published: an INSERT of a key that an
-  earlier one brought, an UPDATE after a DELETE.
+- A key change carries an unchanged TOAST value. Only the target has the value, under the old key: its row has to be
+  moved, not deleted and inserted, and where each row ends up depends on the order of all changes.
+- A key change of a row that the target does not have: later changes do not find the new row either.
+- Changes do not follow from each other, because some actions are not published: an INSERT of a key that the batch has
+  inserted before, an UPDATE after a DELETE.
 
-They are folded here one by one, in Python. It is rare, and the batch limits bound it.
+The changes are folded one by one, in Python. Such batches are rare, and the batch limits bound them.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Key = tuple[Any, ...]
 
 @dataclass(slots=True)
 class _Row:
-    """A row that is alive at this point of the batch.
+    """A row that exists at this point of the batch.
 
     Attributes:
-        root: The key under which the target has it; None when it began within the batch.
-        values: The values the batch has for it, by position; a position that is missing keeps the target's.
+        target_key: The key under which the target has it; None if the batch has inserted it.
+        values: The values that the batch has for it, by position; a position that is missing keeps the target's.
     """
 
-    root: Key | None
+    target_key: Key | None
     values: dict[int, Any]
 
 
 class Exists(Exception):
-    """A row is in the way, and that is an error.
+    """A row already has the key of an INSERT or a key change, and is not to be overwritten.
 
     Attributes:
         name: The conflict's name.
@@ -63,32 +63,32 @@ class _Table:
 
     Attributes:
         present: The keys that the target had before.
-        live: Rows by key.
-        seen: Keys that the batch has touched: those of them that are not live are not there.
-        ended: Keys of rows of the target that are gone.
+        live: The rows that exist, by key.
+        touched: The keys of all changes so far; one that is not in `live` has no row.
+        deleted: The keys under which the target has rows that are deleted.
     """
 
     present: Collection[Key]
     live: dict[Key, _Row] = field(default_factory=dict)
-    seen: set[Key] = field(default_factory=set)
-    ended: set[Key] = field(default_factory=set)
+    touched: set[Key] = field(default_factory=set)
+    deleted: set[Key] = field(default_factory=set)
 
     def take(self, key: Key) -> _Row | None:
-        """The row at a key, which is there no more."""
-        if key in self.seen:
+        """Take the row away from a key; None if there is no row."""
+        if key in self.touched:
             return self.live.pop(key, None)
-        self.seen.add(key)
+        self.touched.add(key)
         return _Row(key, {}) if key in self.present else None
 
     def put(self, key: Key, row: _Row) -> None:
-        """The row is at the key now, where there is none."""
-        self.seen.add(key)
+        """Put a row at a key that has none."""
+        self.touched.add(key)
         self.live[key] = row
 
-    def end(self, row: _Row) -> None:
-        """A row that was taken is gone."""
-        if row.root is not None:
-            self.ended.add(row.root)
+    def delete(self, row: _Row) -> None:
+        """Delete a row that was taken."""
+        if row.target_key is not None:
+            self.deleted.add(row.target_key)
 
 
 def fold(
@@ -106,16 +106,16 @@ def fold(
         changes: In the columns of `TableChanges.changes`, in order.
         key: Positions of the key's columns.
         types: The columns' types, by position.
-        present: Which of the keys in the changes the target has (see `key_of_values`).
+        present: The keys of the changes that the target has (see `key_of_values`).
         tally: Counts the conflicts.
-        overwrite: A row that is in the way of another is overwritten.
+        overwrite: Whether an INSERT or a key change overwrites a row that already has its key.
 
     Returns:
         Effects in the columns that `bridge.apply.delta.net_effect` describes, up to `first`, with every `unchanged_<i>`
-        that may be true. A row that took a key away from one that moved has NULL in `match_<k>`: it is inserted.
+        that may be true. A new row whose key a moved row has left has NULL in `match_<k>`: it is inserted.
 
     Raises:
-        Exists: A row is in the way, and not to be overwritten.
+        Exists: A row already has the key of an INSERT or a key change, and is not to be overwritten.
     """
     table = _Table(present)
     for change in changes.to_pylist():
@@ -125,26 +125,26 @@ def fold(
         if change["op"] == INSERT:
             row = table.take(new_key)
             if row is not None:
-                _in_the_way(INSERT_EXISTS, new_key, tally, overwrite=overwrite)
-            table.put(new_key, _Row(row.root if row else None, values))
+                _check_overwrite(INSERT_EXISTS, new_key, tally, overwrite=overwrite)
+            table.put(new_key, _Row(row.target_key if row else None, values))
             continue
         row = table.take(old_key)
         if row is None:
             tally.add(DELETE_MISSING if change["op"] == DELETE else UPDATE_MISSING, old_key)
         elif change["op"] == DELETE:
-            table.end(row)
+            table.delete(row)
         else:
             other = table.take(new_key) if new_key != old_key else None
             if other is not None:
-                _in_the_way(UPDATE_EXISTS, new_key, tally, overwrite=overwrite)
-                table.end(other)
+                _check_overwrite(UPDATE_EXISTS, new_key, tally, overwrite=overwrite)
+                table.delete(other)
             row.values.update(values)
             table.put(new_key, row)
-    return _effects(table.live, table.ended, key, types)
+    return _effects(table.live, table.deleted, key, types)
 
 
 def key_of_values(values: Iterable[Any]) -> Key:
-    """A key that can be looked up: arrays as tuples, and NaN the same as NaN."""
+    """A key that can be looked up: arrays are tuples, and all NaNs are the same object."""
     return tuple(map(_hashable, values))
 
 
@@ -154,14 +154,14 @@ def _hashable(value: Any) -> Any:
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
-def _in_the_way(name: str, key: Key, tally: Tally, *, overwrite: bool) -> None:
+def _check_overwrite(name: str, key: Key, tally: Tally, *, overwrite: bool) -> None:
     if not overwrite:
         raise Exists(name, key)
     tally.add(name, key)
 
 
-def _effects(live: dict[Key, _Row], ended: set[Key], key: Sequence[int], types: Sequence[pa.DataType]) -> pa.Table:
-    claimed = {row.root for row in live.values() if row.root is not None}
+def _effects(live: dict[Key, _Row], deleted: set[Key], key: Sequence[int], types: Sequence[pa.DataType]) -> pa.Table:
+    target_keys = {row.target_key for row in live.values() if row.target_key is not None}
     toast = sorted({i for row in live.values() for i in range(len(types)) if i not in row.values})
     effects: list[dict[str, Any]] = []
 
@@ -178,13 +178,13 @@ def _effects(live: dict[Key, _Row], ended: set[Key], key: Sequence[int], types: 
         )
 
     for at, row in live.items():
-        if row.root is not None:
-            effect(row.root, "put", row, born=False)
+        if row.target_key is not None:
+            effect(row.target_key, "put", row, born=False)
         else:
-            effect((None,) * len(key) if at in claimed else at, "put", row, born=True)
-            ended.discard(at)
-    for root in ended - claimed:
-        effect(root, "delete", _Row(root, {}), born=False)
+            effect((None,) * len(key) if at in target_keys else at, "put", row, born=True)
+            deleted.discard(at)
+    for target_key in deleted - target_keys:
+        effect(target_key, "delete", _Row(target_key, {}), born=False)
     schema = pa.schema(
         [
             *((f"match_{k}", types[k]) for k in key),

@@ -1,7 +1,4 @@
-"""What a change is, and which old tuple it has: the columns `op` and `old` of a table of changes.
-
-The values are pgoutput's tags.
-"""
+"""The values of `op` and `old` in a table of changes: the operation, and the kind of the old tuple. pgoutput's tags."""
 
 from __future__ import annotations
 
@@ -9,5 +6,5 @@ from typing import Final
 
 INSERT, UPDATE, DELETE = b"IUD"
 COMMANDS: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
-"""Message types, as PostgreSQL's errors name them."""
+"""The operations as PostgreSQL's errors name them."""
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")

@@ -1,1 +1,1 @@
-"""A subscription's Delta table: its columns, and which types hold which values. No Spark."""
+"""The Delta table of a subscribed table: its columns and their types. No Spark."""

@@ -1,4 +1,4 @@
-"""A subscription's Delta table: where it lies, which columns and key it has, and how PostgreSQL's types stand in it."""
+"""The Delta table of a subscribed table: its path, its columns, and the Delta types for PostgreSQL's values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SQL_TYPES: Final = {
 
 
 def sql_type(arrow: pa.DataType) -> str:
-    """The type of a Delta column for values of an Arrow type, as Spark SQL writes it."""
+    """The type of a Delta column for values of an Arrow type, in Spark SQL."""
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     if pa.types.is_list(arrow):
@@ -36,8 +36,8 @@ class TargetField(NamedTuple):
 
     Attributes:
         name: Its name.
-        arrow: The type of its values; None for a type that no published type becomes.
-        sql_type: The type as Spark SQL writes it, for messages.
+        arrow: The type of its values; None for a Delta type that is not the type of any published column.
+        sql_type: The type in Spark SQL, for messages.
     """
 
     name: str
@@ -46,22 +46,22 @@ class TargetField(NamedTuple):
 
 
 TargetSchema = tuple[TargetField, ...]
-"""The columns of a Delta table, in its order."""
+"""The columns of a Delta table, in their order."""
 
 
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
-    """A column for values of an Arrow type."""
+    """Make a column for values of an Arrow type."""
     return TargetField(name, arrow, sql_type(arrow))
 
 
 def target_schema(fields: Iterable[tuple[str, pa.DataType]]) -> TargetSchema:
-    """Columns for values of these Arrow types."""
+    """Make columns from their names and Arrow types."""
     return tuple(target_field(name, arrow) for name, arrow in fields)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A replicated column: its name and how its values stand in the target."""
+    """A replicated column, with the type of its values in the target."""
 
     name: str
     type: ColumnType
@@ -69,13 +69,13 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a published table goes.
+    """The Delta table of a published table.
 
     Attributes:
         namespace: The published table's schema.
         name: The published table's name.
         path: The Delta table's folder.
-        schema: The Delta table's columns, as they were when it was opened.
+        schema: The Delta table's columns.
     """
 
     namespace: str
@@ -89,13 +89,13 @@ class Target:
         return f"{self.namespace}.{self.name}"
 
     def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
-        """Hold the columns of a Relation message against the Delta table's; their order does not matter.
+        """Check that the Delta table has the columns of a Relation message, in any order.
 
         Returns:
-            The columns, in the types that they have in the Delta table, which may be wider.
+            The columns in the Delta table's types, which may be wider.
 
         Raises:
-            TargetError: A column is missing, or has a type that does not hold all published values.
+            TargetError: A column is missing, or its type does not hold all values of the published type.
         """
         fields = {field.name: field for field in self.schema}
         missing = [column.name for column in columns if column.name not in fields]
@@ -105,7 +105,7 @@ class Target:
             raise TargetError(
                 f'logical replication target relation "{self.qualified_name}" is missing '
                 f"replicated column{plural}: {listed}",
-                hint=f"add it: ALTER TABLE delta.{quoted(self.path)} ADD COLUMN …",
+                hint=f"run in Spark: ALTER TABLE delta.{quoted(self.path)} ADD COLUMN …",
             )
         found = []
         for column in columns:
@@ -121,10 +121,10 @@ class Target:
 
 
 def unrepresentable_hint(*, in_key: bool) -> str:
-    """What can be done about a value that its column cannot hold."""
+    """The hint for a value that its column cannot hold."""
     if in_key:
         return (
-            "rows are found by this column, so such a value cannot become NULL: leave its rows out with a row filter, "
+            "rows are found by this column, so such a value cannot become NULL: exclude the row with a row filter, "
             "or give the table a replica identity without the column"
         )
     return 'set unrepresentable = "null" to store NULL for such values'
@@ -136,9 +136,9 @@ def quoted(name: str) -> str:
 
 
 def table_path(warehouse: str, namespace: str, name: str) -> str:
-    """`<warehouse>/<namespace>/<name>`; a slash in a name is written %2F (and a percent sign %25).
+    """`<warehouse>/<namespace>/<name>`; in a name, a slash is written %2F, and a percent sign %25.
 
-    So is the first letter of a name that Delta gives its log: the folder above would be taken for a Delta table.
+    A name `_delta_log` becomes `%5Fdelta_log`: otherwise Delta would take the folder above it for a Delta table.
     """
     parts = [part.replace("%", "%25").replace("/", "%2F") for part in (namespace, name)]
     parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]

@@ -1,7 +1,7 @@
-"""Which types of a target hold every value of a published type as it is, and values in such a type.
+"""Wider types in the target: which of them hold every value of a published type exactly, and the cast to them.
 
-PostgreSQL's subscriber reads a value's text as the type that its own column has. So is it here, where that loses
-nothing: a target that was made beforehand may have wider columns than the published table.
+PostgreSQL's subscriber reads a value's text as the type of its own column. The bridge does the same where no value is
+lost: a Delta table that existed before the subscription may have wider columns than the published table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOATS_OF_INTEGERS: Final = {
 
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether a column of the one type holds every value of the other, and a different one for each."""
+    """Whether a column of type `wide` holds every value of type `narrow`, each as a different value."""
     if wide.equals(narrow):
         return True
     if pa.types.is_list(wide) and pa.types.is_list(narrow):
@@ -44,9 +44,9 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
 
 
 def widened(values: pa.ChunkedArray, wide: pa.DataType) -> pa.ChunkedArray:
-    """Values of a type that the wider one holds, in it.
+    """Cast values to a wider type that holds them.
 
-    A real becomes the double that its text names: 0.1, where the real itself is 0.100000001490116.
+    A real becomes the double of its text: 0.1, although the real itself is 0.100000001490116.
     """
     return pa.chunked_array([_widened(chunk, wide) for chunk in values.chunks], wide)
 
@@ -61,9 +61,9 @@ def _widened(values: pa.Array, wide: pa.DataType) -> pa.Array:
 
 
 def _doubles(reals: pa.Array) -> pa.Array:
-    """What `float4out` writes, as a double: of the shortest texts between the neighbours' halfway points the nearest.
+    """Doubles of the texts that `float4out` writes: the shortest text that reads as the real; of several, the nearest.
 
-    Arrow's text may be a halfway point itself, which the server's is not.
+    Arrow may write a text that is halfway between two reals. The server does not, so such texts are computed here.
     """
     doubles = reals.cast(pa.string()).cast(pa.float64())
     exact = reals.to_numpy(zero_copy_only=False).astype(np.float32)
@@ -95,7 +95,7 @@ def _shortest(real: np.float32) -> float:
 
 
 def published_type(type_: ColumnType) -> pa.DataType:
-    """The type that values come in, whatever type they have in the target."""
+    """The Arrow type of a published column's values, whatever their type in the target is."""
     if type_.kind is Kind.ARRAY and type_.element is not None:
         return pa.list_(published_type(type_.element))
     if type_.kind is Kind.DECIMAL:
