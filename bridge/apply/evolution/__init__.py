@@ -1,1 +1,1 @@
-"""A published table's new definition, and what it makes of the Delta table's columns."""
+"""How a Delta table's columns follow a new definition of its published table. Plans only, no Spark."""

@@ -147,7 +147,7 @@ class _SchemaDraft:
         self.warnings: list[str] = []
 
     def _is_republished(self, match: Match) -> bool:
-        """Whether a column that the message lacked has returned as the last one: it counts as new."""
+        """Whether a column that the message lacked has returned behind all known ones: there it counts as new."""
         if match.known is None or match.known.state != "gone":
             return False
         after = [other for other in self._matches if other.attnum > match.attnum]

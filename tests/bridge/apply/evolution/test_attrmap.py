@@ -1,4 +1,4 @@
-"""Attribute numbers for names: exact while the catalog is as of the message, and careful where it is ahead."""
+"""Attribute numbers are exact if the catalog is as of the message, and plausible if it is ahead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def message(*names: str, type_oid: int = INT) -> list[Column]:
 
 
 def known(*names: str, state="live") -> list[ColumnRow]:
-    """Columns with the numbers from 1 on; one in brackets is gone, one in braces hidden."""
+    """Columns numbered from 1; one in brackets is gone, one in braces hidden."""
     states = {"[": "gone", "{": "hidden"}
     return [
         ColumnRow(number, name.strip("[]{}"), INT, -1, states.get(name[0], state))
@@ -29,7 +29,7 @@ def known(*names: str, state="live") -> list[ColumnRow]:
 
 
 def catalog(*names: str | None) -> list[Attribute]:
-    """The same for the catalog, None for a column that is dropped."""
+    """Catalog columns numbered from 1; None stands for a dropped one."""
     return [Attribute(number, name, INT if name else 0, -1) for number, name in enumerate(names, 1)]
 
 
@@ -108,7 +108,7 @@ def test_a_new_column_with_the_name_that_another_leaves_is_beyond_doubt():
 
 
 def test_columns_whose_numbers_are_others():
-    """They stay known, each by a number of its own."""
+    """They stay known, each under its own number."""
     was = [*known("id", "a", "b"), ColumnRow(-3, "c", INT, -1, "gone")]
     found = align(was, message("id"), catalog("id", "x", "y"))
     assert found is not None
@@ -122,7 +122,7 @@ def test_another_tables_columns_have_no_numbers():
 
 @dataclass
 class Server:
-    """A table and what is done to it."""
+    """A table that is altered at random."""
 
     rng: random.Random
     columns: list[Attribute] = field(default_factory=lambda: catalog("id"))
@@ -160,7 +160,7 @@ class Server:
 
 
 def test_whatever_is_done_between_two_messages_is_understood():
-    """The catalog is read when the message is: the numbers are the server's."""
+    """If the catalog is read together with the message, the numbers are the server's."""
     for seed in range(300):
         server = Server(random.Random(seed))
         was = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]

@@ -1,4 +1,4 @@
-"""Plans: what a definition makes of a target, step by step, without a server and without Spark."""
+"""How targets follow definitions, without a server and without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def types_of(wanted):
 
 
 def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), sole_source=True):
-    """A plan; the target's columns are those that were known, unless they are given."""
+    """Plan a definition; without `schema`, the target has the known columns."""
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
@@ -37,7 +37,7 @@ def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), sole_so
 
 
 def after(schema: TargetSchema, changes) -> TargetSchema:
-    """What Delta makes of a schema, by its own rules for names."""
+    """Apply alterations to a schema by Delta's rules for names."""
     fields = {field.name: field for field in schema}
     for change in changes:
         if isinstance(change, AddColumn):
@@ -159,7 +159,7 @@ def test_dropped_and_added_again_between_two_messages_is_warned_of():
 
 
 def test_a_column_that_was_left_out_for_a_while():
-    """Between others it is the same, with old values; behind all, where a new one would be, it is a new one."""
+    """Between known columns it is the same one, with outdated values; behind all of them it counts as new."""
     found = planned(known("id", "[a]", "b"), message("id", "a", "b"), catalog("id", "a", "b"))
     assert found.alterations == ()
     assert "not published for some time" in found.warnings[0]
@@ -250,7 +250,7 @@ def test_of_partitions_of_one_root_only_the_first_would_know_the_dropped_column(
 
 
 def test_whatever_is_done_to_a_table_its_target_has_its_columns():
-    """Every step is one that Delta takes; at the end each column of the server has one of its name."""
+    """Delta accepts every alteration, and at the end the target has each of the server's columns."""
     followed = sum(_follows(seed) for seed in range(200))
     assert followed > 50, "most are stopped by a type, the others go all the way"
 

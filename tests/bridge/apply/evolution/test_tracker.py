@@ -1,4 +1,4 @@
-"""What is known of columns as the stream goes on: planned ahead, forgotten with a batch that is not applied."""
+"""Known columns run ahead with the plans, and go back with a batch that is not applied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KNOWN = (ColumnRow(1, "id", INT, -1),)
 
 
 class World:
-    """What `DefinitionTracker` asks."""
+    """What a `DefinitionTracker` reads, and what it warns of."""
 
     def __init__(self) -> None:
         self.known = {7: KNOWN}
@@ -70,7 +70,7 @@ def test_a_batch_that_is_not_applied_is_forgotten():
 
 
 def test_after_targets_were_taken_back_they_are_read_again():
-    """The one that was opened had columns of a batch that is no more."""
+    """The tracker had the columns of a batch that has been undone."""
     world = World()
     world.tracker.reload()
     world.delta = target_schema([("id", pa.int32()), ("c", pa.int32())])

@@ -1,4 +1,4 @@
-"""Which changes of type leave the values as they are, held against the server's own conversions."""
+"""Changes of type that keep the values: the server's own conversions decide."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ FOLLOWED = [
     ("numeric(50,2)", "numeric"), ("varbit(12)", "varbit(24)"), ("integer[]", "bigint[]"), ("oid", "bigint"),
     ("interval(0)", "interval"), ("whole", "bigint"), ("word", "text"), ("mood", "text"), ("name", "text"),
 ]  # fmt: skip
-"""At least these are: without them nothing would be followed."""
+"""Changes that must be followed."""
 OTHER = [
     ("text", "name"), ("varchar(80)", "name"), ("varchar(5)", "varchar(3)"), ("text", "varchar(80)"),
     ("word", "varchar(3)"), ("integer", "oid"), ("oid", "integer"), ("oid", "whole"), ("text", "label"),
@@ -101,7 +101,7 @@ OTHER = [
 
 @pytest.fixture
 def server(publisher):
-    """The database with the types, and what they resolve to by their names."""
+    """The database with the types, and how they are read, by their names."""
     publisher.execute(f"SET timezone TO 'UTC'; {DOMAINS}")
     query = "SELECT atttypid::int, atttypmod FROM pg_attribute WHERE attrelid = 'x'::regclass AND attname = 'v'"
     declared = {}
@@ -115,7 +115,7 @@ def server(publisher):
 
 
 def test_the_server_leaves_all_values_as_they_are(server):
-    """Every pair of types that is judged so: without USING, the same value under both, or the server's error."""
+    """For every such pair of types, without USING, both have the same value, or the server refuses the change."""
     publisher, types = server
     same = [pair for pair in permutations(SAMPLES, 2) if keeps_values(types[pair[0]], types[pair[1]])]
     assert set(FOLLOWED) - set(same) == set()
@@ -131,9 +131,9 @@ def test_the_server_leaves_all_values_as_they_are(server):
 
 
 def values(publisher, table, old, new, sample):
-    """What types write for a value before and after the change of type; None where the server refuses that.
+    """Return the text of a value before and after a change of type; None if the server refuses it.
 
-    By their output functions: a cast to text would be another conversion.
+    The types' output functions write it: a cast to text would be another conversion.
     """
     output = f"SELECT format('%s', v) FROM {table}"
     publisher.execute(f"CREATE TABLE {table} (v {old})")
@@ -148,7 +148,7 @@ def values(publisher, table, old, new, sample):
 
 
 def alike(one, other):
-    """The same in the type that holds both; Delta widens no array, and its elements are compared."""
+    """Whether two values are the same in their common type. Arrays, which Delta does not widen, must be equal."""
     if not pa.types.is_list(one.type):
         common = common_type(one.type, other.type)
         one, other = one.cast(common), other.cast(common)
