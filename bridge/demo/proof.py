@@ -17,8 +17,8 @@ import psycopg
 from psycopg.types.string import TextLoader
 
 from bridge.closing import Closing
-from bridge.demo.place import SUBSCRIPTIONS
-from bridge.demo.published import PublishedTable, published_tables
+from bridge.demo.folder import SUBSCRIPTIONS
+from bridge.demo.published_tables import PublishedTable, published_tables
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

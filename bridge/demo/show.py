@@ -21,7 +21,7 @@ from rich.console import Console
 from bridge import config, session
 from bridge.demo import proof, shop
 from bridge.demo.child import Child
-from bridge.demo.place import Place
+from bridge.demo.folder import Place
 from bridge.demo.programs import PACKAGES, EmbeddedPostgresError, package_root
 from bridge.demo.screen import Screen
 from bridge.demo.server import EmbeddedPostgres

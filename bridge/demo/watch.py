@@ -15,13 +15,13 @@ import psycopg
 
 from bridge import config
 from bridge.commands import status
-from bridge.demo.place import SUBSCRIPTIONS
-from bridge.demo.published import published_tables
+from bridge.demo.folder import SUBSCRIPTIONS
+from bridge.demo.published_tables import published_tables
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from bridge.demo.published import PublishedTable
+    from bridge.demo.published_tables import PublishedTable
     from bridge.track.rows import BatchIntent
 
 

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bridge import config
 from bridge.demo import show
-from bridge.demo.place import MARKER
+from bridge.demo.folder import MARKER
 from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.show import query_command, run_demo
 from bridge.errors import BridgeError

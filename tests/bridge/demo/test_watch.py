@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.demo.place import Place
+from bridge.demo.folder import Place
 from bridge.demo.watch import DeltaLog, SubscriptionView, TableView, Watch
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge import config
-from bridge.demo.place import MARKER, SUBSCRIPTIONS, Place
+from bridge.demo.folder import MARKER, SUBSCRIPTIONS, Place
 from bridge.errors import BridgeError
 
 CONNECTION = r"host='/tmp/a \'b\' \\c' port='5432' user='postgres' dbname='\"shop 🐘'"

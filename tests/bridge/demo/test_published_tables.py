@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.demo.published import Column, published_tables
+from bridge.demo.published_tables import Column, published_tables
 
 
 @pytest.fixture
