@@ -1,4 +1,4 @@
-"""What runs pgbridge on a machine that has no PostgreSQL: a private server, and the demo on top of it.
+"""A private PostgreSQL server, and the demo that runs pgbridge on it.
 
-Nothing outside this package needs it; the tests borrow its server.
+Only the command `pgbridge demo` needs this package; tests and benchmarks use its server.
 """

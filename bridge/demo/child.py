@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
 _LOG_LINES = 15
 
-# In the child's process group, which so keeps its number as long as we need it; outlives us when we are killed,
-# and then ends the group: Python, Spark's JVM and itself.
+# A shell in the child's process group: the group keeps its number as long as the shell lives. If we are killed, its
+# standard input is closed, and it kills the group: Python, Spark's JVM and itself.
 _KEEPER = "read -r _; kill -s KILL 0"
 
 
@@ -52,11 +52,11 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raise when the process has ended.
+        """Raise an error if the process has ended.
 
         Raises:
             BridgeError: With its exit status and the end of its log.
@@ -72,12 +72,12 @@ class Child:
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
 
     def kill(self) -> None:
-        """`kill -9` of this one process; its JVM notices by itself."""
+        """`kill -9` the process; its JVM notices that and ends."""
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the end, which takes as long as the batch under way; returns the exit status."""
+        """Send SIGTERM, wait for the end of the current batch and of the process, and return the exit status."""
         if self.running:
             self._process.send_signal(signal.SIGTERM)
         return self.wait(_STOP_S)
@@ -86,7 +86,7 @@ class Child:
         """Wait for the end, and return the exit status.
 
         Raises:
-            BridgeError: It takes longer.
+            BridgeError: It has not ended after that time.
         """
         try:
             return self._process.wait(timeout_s)
@@ -97,7 +97,7 @@ class Child:
             ) from None
 
     def close(self) -> None:
-        """End everything that is left of it, at once."""
+        """Kill every process of the group that is left."""
         if self._keeper is not None:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The demo's folder: what it leaves behind, and the configuration file in it."""
+"""The demo's folder: its configuration file, logs and Delta tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARKER: Final = ".pgbridge-demo"
-"""Tells a folder of the demo's from anybody else's."""
+"""An empty file that marks a folder as the demo's."""
 
 SUBSCRIPTIONS: Final = {"shop": "shop_pub", "vip": "vip_pub"}
 """The demo's subscriptions, and the publication of each."""
 
 _CONFIG = """\
-# Written by `pgbridge demo`. Its private server is gone when the demo has ended; the Delta tables stay.
+# Written by `pgbridge demo`. The private server ends with the demo; the Delta tables stay.
 state_dir = "state"
 
 [spark]
@@ -29,7 +29,7 @@ master = "local[2]"
 
 [spark.conf]
 "spark.driver.memory" = "2g"
-# a short life on two cores and small tables: compiling code, for the JVM or for a query, costs more than it gives back
+# for a short run on two cores with small tables: compiling, by the JVM or for a query, costs more than it saves
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.codegen.wholeStage" = "false"
 "spark.sql.codegen.factoryMode" = "NO_CODEGEN"
@@ -53,15 +53,15 @@ warehouse = "lake/vip"
 """
 
 
-class Place:
-    """Where the demo works.
+class DemoFolder:
+    """The demo's folder and the paths in it.
 
     Attributes:
         directory: The folder, absolute.
         config_file: pgbridge.toml.
-        lake: Below it are the Delta tables.
-        log: What the daemon wrote.
-        spark_log: What Spark wrote when the demo itself read the tables.
+        lake: The folder of the Delta tables.
+        log: The daemon's log.
+        spark_log: Spark's output when the demo itself reads the tables.
         scratch: Spark's working files.
     """
 
@@ -75,18 +75,18 @@ class Place:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Make the folder, or take it over from an earlier demo, whose results go; hold it against another demo.
+        """Create the folder, or clear an earlier demo's, and lock it during the `with` block.
 
         Raises:
-            BridgeError: It has files that no demo made, another demo is at work in it, or it cannot be written.
+            BridgeError: The folder has files that are not a demo's, another demo uses it, or it cannot be written.
         """
         marker = self.directory / MARKER
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not marker.exists() and any(self.directory.iterdir()):
                 raise BridgeError(
-                    f"{self.directory} is not empty, and no demo made it",
-                    hint="name a new folder: pgbridge demo --directory …",
+                    f"{self.directory} is not empty, and is not the folder of an earlier demo",
+                    hint="choose a new folder: pgbridge demo --directory …",
                 )
             file = marker.open("a", encoding="ascii")
         except OSError as error:
@@ -95,7 +95,7 @@ class Place:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise BridgeError(f"another demo is at work in {self.directory}") from None
+                raise BridgeError(f"another demo runs in {self.directory}") from None
             self._clear()
             try:
                 yield
@@ -103,7 +103,7 @@ class Place:
                 shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _clear(self) -> None:
-        """Remove what a demo leaves, and nothing else that may have come into the folder since."""
+        """Remove the files of a demo, and no others that may be in the folder."""
         for folder in (self.lake, self.directory / "state", self.scratch):
             if folder.exists():
                 shutil.rmtree(folder)
@@ -111,11 +111,11 @@ class Place:
             file.unlink(missing_ok=True)
 
     def write_config(self, connection: str) -> None:
-        """Write pgbridge.toml, with both subscriptions, for the server that this connection string names."""
+        """Write pgbridge.toml with both subscriptions."""
         text = _CONFIG.format(connection=_toml(connection), scratch=_toml(str(self.scratch)))
         self.config_file.write_text(text, encoding="utf-8")
 
 
 def _toml(text: str) -> str:
-    """A string for TOML, which has JSON's escapes but no surrogates."""
+    """Return a string in TOML, which has JSON's escapes but no surrogates."""
     return json.dumps(text, ensure_ascii=False)

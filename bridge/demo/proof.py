@@ -1,9 +1,8 @@
-"""The proof: every row and every column of the Delta tables against PostgreSQL, under one snapshot.
+"""Compares every row and column of the Delta tables with PostgreSQL, under one snapshot.
 
-PostgreSQL's side is read by psycopg and Delta's by Spark, none of it by the bridge. Values are compared as what they
-are, and as PostgreSQL's text output where Delta holds a string; equal rows count as often as they are there.
-Made for the types of the demo's shop: types that psycopg and Arrow give to Python in different ways (real, say) are
-not among them.
+psycopg reads PostgreSQL, Spark reads Delta; the bridge's own code reads neither. Where Delta has a string, it is
+compared with PostgreSQL's text output. Rows are compared as multisets. It is made for the types of the demo's shop;
+real, for one, would differ, because psycopg and Arrow give it to Python in different ways.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ _TEXT_OUTPUT = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c by
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One table's comparison.
+    """The result for one table.
 
     Attributes:
-        rows: Rows that are published.
+        rows: Number of published rows.
         path: The Delta table.
-        differences: What differs, a line each, at most `DIFFERENCES_SHOWN` and a last one that counts the rest.
+        differences: Lines with up to `DIFFERENCES_SHOWN` differences, and one with the number of others.
     """
 
     subscription: str
@@ -65,15 +64,15 @@ class Verdict:
 
     @property
     def equal(self) -> bool:
-        """Nothing differs."""
+        """Whether nothing differs."""
         return not self.differences
 
 
 class Snapshot(Closing):
-    """One REPEATABLE READ transaction on the publisher; open it when nothing writes any more.
+    """A REPEATABLE READ transaction on the publisher. Open it when nothing writes any more.
 
     Attributes:
-        lsn: The WAL's flush position then: what the transaction sees is all that committed before.
+        lsn: The WAL flush position at its start: it sees all transactions that committed before.
     """
 
     def __init__(self, conninfo: str) -> None:
@@ -88,11 +87,11 @@ class Snapshot(Closing):
         self._connection.close()
 
     def tables(self, publication: str) -> list[PublishedTable]:
-        """The publication's tables."""
+        """Return the publication's tables."""
         return published_tables(self._connection, publication)
 
     def rows(self, table: PublishedTable) -> list[Row]:
-        """The published rows: strings of PostgreSQL's output where Delta has strings, else Python's values."""
+        """Return the published rows: PostgreSQL's text output where Delta has strings, else Python's values."""
         with self._connection.cursor() as cursor:
             for column in table.columns:
                 if delta_type(column.type) == "string":
@@ -104,9 +103,9 @@ def prove(spark: SparkSession, snapshot: Snapshot, warehouses: Mapping[str, Path
     """Compare all tables of all subscriptions.
 
     Args:
-        spark: Reads the Delta tables as they are now.
-        snapshot: The publisher.
-        warehouses: By subscription.
+        spark: Reads the Delta tables.
+        snapshot: Reads the published tables.
+        warehouses: The warehouse of each subscription.
     """
     return [
         _verdict(spark, snapshot, subscription, table, warehouses[subscription] / table.namespace / table.name)
@@ -133,7 +132,7 @@ def _verdict(spark: SparkSession, snapshot: Snapshot, subscription: str, table: 
 
 
 def delta_type(sql_type: str) -> str:
-    """The type of the Delta column that a PostgreSQL type becomes, by the contract's table; both as SQL has them."""
+    """Return the Delta type for a PostgreSQL type, both as SQL writes them."""
     if sql_type.endswith("[]"):
         return f"array<{delta_type(sql_type.removesuffix('[]'))}>"
     if match := re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type):
@@ -142,7 +141,7 @@ def delta_type(sql_type: str) -> str:
 
 
 def compare_columns(published: Mapping[str, str], delta: Mapping[str, str]) -> list[str]:
-    """What differs in names and types of the columns; their order does not count."""
+    """Return the differences in names and types of columns; their order does not matter."""
     return [
         f"column {name} is {published.get(name, 'missing')} in PostgreSQL and {delta.get(name, 'missing')} in Delta"
         for name in {**published, **delta}
@@ -151,16 +150,16 @@ def compare_columns(published: Mapping[str, str], delta: Mapping[str, str]) -> l
 
 
 def compare_rows(names: Sequence[str], key: Sequence[int], published: Iterable[Row], delta: Iterable[Row]) -> list[str]:
-    """What differs in rows, as multisets.
+    """Return the differences of two multisets of rows.
 
     Args:
         names: The columns' names.
-        key: Positions of the key's columns; empty for a table without.
+        key: Positions of the key columns; empty for a table without a key.
         published: PostgreSQL's rows.
-        delta: Delta's.
+        delta: Delta's rows.
 
     Returns:
-        A line for each difference, up to `DIFFERENCES_SHOWN`, and one that counts the rest.
+        Lines with up to `DIFFERENCES_SHOWN` differences, and one with the number of others.
     """
     there, here = Counter(published), Counter(delta)
     missing, extra = there - here, here - there
@@ -185,12 +184,12 @@ def compare_rows(names: Sequence[str], key: Sequence[int], published: Iterable[R
 
 
 def _hashable(value: Any) -> Any:
-    """Lists as tuples, so that rows can be counted."""
+    """Return lists as tuples, so that rows can be counted."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _where(there: int, here: int) -> str:
-    """On which side a row is, how often."""
+    """Say on which side a row is, and how often."""
     if there and here:
         return f"{there}x in PostgreSQL, {here}x in Delta"
     times = max(there, here)
@@ -202,6 +201,6 @@ def _named(names: Sequence[str], row: Sequence[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value for people, not longer than a line should be."""
+    """Return a value as text, shortened to fit in a line."""
     text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes | tuple) else str(value)
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}… ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""What a publication publishes, asked of PostgreSQL's own view: the proof shall not lean on what it proves."""
+"""The published tables by pg_publication_tables: the comparison must not rely on the code that it checks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Column:
     """A published column.
 
     Attributes:
-        type: As SQL has it, with its modifier: `numeric(12,2)`.
-        type_oid: The same without, as results are described.
-        in_key: It belongs to the primary key.
+        type: Its type in SQL, with the modifier: `numeric(12,2)`.
+        type_oid: Its type's oid.
+        in_key: Whether it belongs to the primary key.
     """
 
     name: str
@@ -47,7 +47,7 @@ class PublishedTable:
     """A table of a publication.
 
     Attributes:
-        row_filter: An SQL expression, None where all rows are published.
+        row_filter: An SQL expression; None if all rows are published.
     """
 
     namespace: str
@@ -61,23 +61,23 @@ class PublishedTable:
         return f"{self.namespace}.{self.name}"
 
     def count(self, connection: Connection) -> int:
-        """How many of its rows are published."""
+        """Return the number of published rows."""
         row = connection.execute(sql.SQL("SELECT count(*)") + self._source()).fetchone()
         return int(row[0]) if row else 0
 
     def rows(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """The published rows, their columns in the order of `columns`; values as the cursor loads them."""
+        """Return the published rows, with the columns in the order of `columns` and values as the cursor loads them."""
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
         return cursor.execute(sql.SQL("SELECT ") + names + self._source()).fetchall()
 
     def _source(self) -> sql.Composed:
-        # the filter is the server's own text of an expression that it holds
+        # the server itself wrote the text of the filter
         where = sql.SQL(f" WHERE {self.row_filter}" if self.row_filter else "")
         return sql.SQL(" FROM {}{}").format(sql.Identifier(self.namespace, self.name), where)
 
 
 def published_tables(connection: Connection, publication: str) -> list[PublishedTable]:
-    """The publication's tables, by name. Server 15 or later."""
+    """Return the publication's tables, sorted by name, from a server of version 15 or later."""
     return [
         PublishedTable(
             namespace,

@@ -1,4 +1,4 @@
-"""What the demo's user sees: on a terminal a table that stays in place, elsewhere a line every few seconds."""
+"""The demo's output: on a terminal a table that is updated in place, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _STATES = {"i": "to be copied", "d": "being copied", "f": "copied", "s": "follow
 
 
 class Screen:
-    """Events in the order in which they come, and below them (or between them) where everything stands.
+    """Prints events as they happen, and the current state below them, or between them.
 
     Args:
-        console: Where to; its `is_terminal` decides on the form.
+        console: The output; `is_terminal` decides on the form.
     """
 
     def __init__(self, console: Console) -> None:
@@ -47,24 +47,24 @@ class Screen:
         self.close()
 
     def close(self) -> None:
-        """Take the live part away; events can still be told."""
+        """Remove the current state; `tell` can still be used."""
         if self._live is not None:
             self._live.update(Text(), refresh=True)
             self._live.stop()
             self._live = None
 
     def tell(self, event: str, *, style: str = "") -> None:
-        """Say what happens, with the time since the start."""
+        """Print an event, with the time since the start."""
         elapsed = Text(f"{time.monotonic() - self._started_s:4.0f} s  ", style="dim")
-        # wrapped on a terminal only: elsewhere a line is a line
+        # only a terminal wraps lines
         self._console.print(elapsed + Text(event, style=style), soft_wrap=not self._console.is_terminal)
 
     def show(self, views: Sequence[SubscriptionView], load: str) -> None:
-        """Show where everything stands.
+        """Show the current state.
 
         Args:
             views: The subscriptions.
-            load: What the load has done so far.
+            load: How much the load has done.
         """
         if self._live is not None:
             self._live.update(render(views, load), refresh=True)
@@ -73,16 +73,16 @@ class Screen:
             self.tell("; ".join([load, *map(line, views)]))
 
     def verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """Show the proof's result."""
+        """Show the result of the comparison."""
         self._console.print(render_verdicts(verdicts), soft_wrap=not self._console.is_terminal)
 
     def paste(self, command: str) -> None:
-        """A command on lines of its own, never broken, so that it can be copied."""
+        """Print a command without line breaks, so that it can be copied."""
         self._console.print(Text(command), soft_wrap=True)
 
 
 def line(view: SubscriptionView) -> str:
-    """A subscription in a few words."""
+    """Return a subscription's state as one line."""
     published = sum(table.published_rows for table in view.tables)
     arrived = sum(table.delta_rows or 0 for table in view.tables)
     return (
@@ -92,7 +92,7 @@ def line(view: SubscriptionView) -> str:
 
 
 def render(views: Sequence[SubscriptionView], load: str) -> RenderableType:
-    """The same for a terminal: a line for each subscription, and below it one for each of its tables."""
+    """Render the state for a terminal: a line for each subscription, and below it a line for each of its tables."""
     parts: list[RenderableType] = [Text(), _columns(heading=True)]
     for view in views:
         position = f", lag {size_text(view.lag_bytes)}, remote_lsn {view.remote_lsn or '-'}"
@@ -105,7 +105,7 @@ def render(views: Sequence[SubscriptionView], load: str) -> RenderableType:
 
 
 def _columns(*, heading: bool) -> Table:
-    """Columns of fixed widths, so that one table's stand below another's; 77 characters together."""
+    """Return a table with fixed column widths, so that those of all subscriptions align; 77 characters in all."""
     table = Table(box=None, pad_edge=False, show_header=heading)
     for name, width in (("", 21), ("", 12), ("rows published", 14), ("rows in Delta", 13), ("version", 9)):
         table.add_column(name, width=width, justify="right" if name else "left", no_wrap=True)
@@ -127,7 +127,7 @@ def _style(state: str) -> str:
 
 
 def render_verdicts(verdicts: Sequence[Verdict]) -> RenderableType:
-    """A line for each table, and under one that differs the first differences."""
+    """Render a line for each table, then the first differences of tables that differ."""
     table = Table(box=None, pad_edge=False)
     for heading in ("subscription", "table", "columns", "rows", "equal"):
         right = heading in {"columns", "rows"}

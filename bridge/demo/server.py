@@ -1,8 +1,8 @@
 """A private PostgreSQL server for the demo, the tests and the benchmarks.
 
-Not for data that is to be kept: by default all of it goes with the process that started it, however that
-process ends. The server listens on a Unix socket in a folder that only its OS user and root can enter (there,
-`trust`), and on 127.0.0.1 with a password.
+It is not for data that must be kept: by default all data is deleted when the process that started the server ends,
+however it ends. The server listens on a Unix socket (`trust`), in a folder that only its OS user and root can enter,
+and on 127.0.0.1 with a password.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SETTINGS: Final[Mapping[str, Setting]] = {
     "wal_level": "logical",
-    # a test run has many short-lived slots; a forgotten one must not fail the tests after it
+    # tests create many slots; a slot that is left behind must not make later tests fail
     "max_wal_senders": 40,
     "max_replication_slots": 40,
     "max_logical_replication_workers": 20,
@@ -39,7 +39,7 @@ DEFAULT_SETTINGS: Final[Mapping[str, Setting]] = {
     "lc_messages": "C",
     "log_line_prefix": "%m [%p] %b %q%u@%d ",
 }
-"""Settings over PostgreSQL's own defaults; `EmbeddedPostgres(settings=...)` goes over these."""
+"""Settings instead of PostgreSQL's defaults; `EmbeddedPostgres(settings=...)` overrides them."""
 
 StopMode = Literal["smart", "fast", "immediate"]
 _SIGNALS: Final[Mapping[StopMode, signal.Signals]] = {
@@ -54,7 +54,7 @@ _POLL_S = 0.02
 _TAIL_LINES = 20
 _ESCALATE_S = 20.0  # an immediate shutdown kills what is left after 5 s (postmaster.c, SIGKILL_CHILDREN_AFTER_SECS)
 
-# Outlives us when we are killed: ends the server by its pid file and removes what it leaves.
+# A shell that outlives us if we are killed: it stops the server and removes its folder.
 _KEEPER = """
 read -r _ && exit 0
 "$1" stop -s -m immediate -D "$2" >/dev/null 2>&1
@@ -127,7 +127,7 @@ class EmbeddedPostgres:
             EmbeddedPostgresError: The server was never started, or is closed.
         """
         if self._folder is None:
-            raise EmbeddedPostgresError("the server was never started, or is closed: it has no folder")
+            raise EmbeddedPostgresError("the server has no folder: it was never started, or is closed")
         return self._folder
 
     @property
@@ -153,7 +153,7 @@ class EmbeddedPostgres:
 
     @property
     def running(self) -> bool:
-        """Whether the postmaster lives."""
+        """Whether the postmaster runs."""
         return self._postmaster is not None and self._postmaster.poll() is None
 
     def conninfo(self, dbname: str = "postgres") -> str:
@@ -166,7 +166,7 @@ class EmbeddedPostgres:
         return f"host={self.host} port={self.port} user={self.user} password={self.password} dbname='{quoted}'"
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
-        """The last lines of the server's log; empty when there is none."""
+        """Return the last lines of the server's log; empty if there is no log."""
         if self._folder is None or not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
@@ -178,7 +178,7 @@ class EmbeddedPostgres:
             EmbeddedPostgresError: It runs already, cannot be made, or does not start; with its log's end.
         """
         if self.running:
-            raise EmbeddedPostgresError(f"the server runs already, as process {self.pid}")
+            raise EmbeddedPostgresError(f"the server already runs, as process {self.pid}")
         deadline = time.monotonic() + self._start_timeout_s
         new = self._folder is None
         if new:
@@ -195,11 +195,11 @@ class EmbeddedPostgres:
                 return
             said = self.log.read_bytes()[seen_bytes:].decode(errors="replace")
             if time.monotonic() < deadline:
-                # after kill(): backends that were busy are still on their way out
+                # after kill(): busy backends have not ended yet
                 if "pre-existing shared memory block" in said:
                     time.sleep(_POLL_S)
                     continue
-                # somebody was faster between the choice of the port and its use
+                # another process took the port after it was chosen
                 if new and "Address already in use" in said:
                     self._choose_port()
                     continue
@@ -284,7 +284,7 @@ class EmbeddedPostgres:
             "--auth-host", "scram-sha-256",
             "--encoding", "UTF8",
             "--locale", "C.UTF-8",
-            "--no-sync",  # a folder that is being made can be made again
+            "--no-sync",  # a data directory that is not complete is created again
         )  # fmt: skip
         password_file.unlink()
         with (self.datadir / "postgresql.conf").open("a", encoding="utf-8") as file:
@@ -365,7 +365,7 @@ def _literal(value: Setting) -> str:
 
 
 def _read_or_empty(path: Path) -> str:
-    """A file's text; empty when it went between the look and the reading."""
+    """Return a file's text; empty if the file was removed meanwhile."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The demo's shop and the load on it: seeded, so that the same number of steps always leaves the same rows.
+"""The demo's shop, and the load on it. The load is seeded: the same number of steps always leaves the same rows.
 
-One connection, hence one order of transactions. Rows are chosen by numbers that were given out once; where a
-row is gone by then, a statement just finds nothing.
+One connection runs the transactions, so their order is fixed. They choose rows by ids from earlier steps; a statement
+for a row that is deleted finds nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCHEMA: Final = Path(__file__).with_name("shop.sql")
-"""The shop's tables, first rows and publications."""
+"""The statements that create the shop's tables, first rows and publications."""
 
 _COUNTRIES = ("DE", "ES", "FR", "PT")
 _INTERESTS = ("books", "bikes", "plants", "tea", 'it\'s, "quoted"', "azulejos", "茶")
 _EPOCH = dt.datetime(2026, 7, 1, tzinfo=dt.UTC)
 _ROLLED_BACK = 0.05  # the share of transactions that end in ROLLBACK
 _RECENT_ORDERS = 3000  # orders that still change
-_CATCH_UP_S = 0.25  # how far behind its rate the load may be before it lets the difference go
+_CATCH_UP_S = 0.25  # a load that is further behind its rate does not catch up
 
 
 def create(conninfo: str) -> None:
-    """Make the shop in an empty database."""
+    """Create the shop in an empty database."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute(SCHEMA.read_bytes())
 
@@ -43,12 +43,12 @@ class ShopLoad:
 
     Args:
         conninfo: The shop's database, as `create` left it.
-        seed: Decides on everything but the pace.
+        seed: Determines the transactions.
 
     Attributes:
         committed: Transactions committed.
         rolled_back: Transactions rolled back.
-        error: What ended the thread before `stop`.
+        error: The error that ended the thread before `stop`.
     """
 
     def __init__(self, conninfo: str, seed: int = 18) -> None:
@@ -66,7 +66,7 @@ class ShopLoad:
         self._thread: threading.Thread | None = None
 
     def _mix(self) -> dict[Callable[[], None], int]:
-        """What transactions do, and how often of a hundred or so."""
+        """Return the kinds of transactions with their weights."""
         return {
             self._place_order: 30,
             self._view_pages: 24,
@@ -84,7 +84,7 @@ class ShopLoad:
         }
 
     def step(self) -> None:
-        """Run one transaction; some are rolled back at their end."""
+        """Run one transaction; roll back some."""
         (transaction,) = self._random.choices(self._transactions, self._weights)
         undo = self._random.random() < _ROLLED_BACK
         self._on_commit.clear()
@@ -98,7 +98,7 @@ class ShopLoad:
             change()
 
     def start(self, per_second: float) -> None:
-        """Run transactions in a thread, at most so many a second, until `stop`."""
+        """Run transactions in a thread until `stop`, at most so many per second."""
         self._thread = threading.Thread(target=self._run, args=(per_second,), name="shop load", daemon=True)
         self._thread.start()
 
@@ -112,7 +112,7 @@ class ShopLoad:
             self.error = error
 
     def check(self) -> None:
-        """Raise what ended the load before `stop`."""
+        """Raise the error that ended the thread before `stop`."""
         if self.error is not None:
             raise self.error
 
@@ -121,7 +121,7 @@ class ShopLoad:
         self.stop()
 
     def stop(self) -> None:
-        """End after the transaction under way, and close the connection."""
+        """End after the current transaction, and close the connection."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -217,7 +217,7 @@ class ShopLoad:
             (self._last_customer,) = row
 
     def _edit_customer(self) -> None:
-        """Sometimes with a new note; otherwise a long one stays what it is, and is not sent."""
+        """Sometimes with a new note; else a long note is an unchanged TOAST value, which is not sent."""
         customer = self._customer()
         self._do(
             "UPDATE customers SET interests = %s, preferences = %s WHERE id = %s",
@@ -229,7 +229,7 @@ class ShopLoad:
             self._do("UPDATE customers SET note = %s WHERE id = %s", self._long_text(), customer)
 
     def _change_vip(self) -> None:
-        """The customer enters or leaves what vip_pub publishes."""
+        """Make a customer pass the row filter of vip_pub, or not pass it any more."""
         self._do("UPDATE customers SET vip = NOT vip WHERE id = %s", self._customer())
 
     def _forget_customer(self) -> None:
@@ -237,7 +237,7 @@ class ShopLoad:
         self._do("DELETE FROM customers WHERE id = %s", self._customer())
 
     def _reprice_product(self) -> None:
-        """The description stays what it is, and is not sent."""
+        """The description is an unchanged TOAST value, which is not sent."""
         self._do(
             "UPDATE products SET price = round(price * %s::numeric, 2) + 0.01, updated_at = %s WHERE sku = %s",
             self._random.choice((0.9, 1.1)),
@@ -287,5 +287,5 @@ class ShopLoad:
         return _EPOCH + dt.timedelta(microseconds=self._random.randint(0, 10**12))
 
     def _long_text(self) -> str:
-        """What does not fit in a page's row, compressed or not."""
+        """A text that becomes a TOAST value, because it does not fit in a row even compressed."""
         return self._random.randbytes(self._random.randint(1500, 4000)).hex()

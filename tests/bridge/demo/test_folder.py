@@ -5,34 +5,34 @@ from __future__ import annotations
 import pytest
 
 from bridge import config
-from bridge.demo.folder import MARKER, SUBSCRIPTIONS, Place
+from bridge.demo.folder import MARKER, SUBSCRIPTIONS, DemoFolder
 from bridge.errors import BridgeError
 
 CONNECTION = r"host='/tmp/a \'b\' \\c' port='5432' user='postgres' dbname='\"shop 🐘'"
 
 
 def test_new_folder_is_made(tmp_path):
-    place = Place(tmp_path / "some" / "folder")
+    place = DemoFolder(tmp_path / "some" / "folder")
     with place.taken():
         assert (place.directory / MARKER).exists()
 
 
 def test_empty_folder_is_taken(tmp_path):
-    with Place(tmp_path).taken():
+    with DemoFolder(tmp_path).taken():
         assert (tmp_path / MARKER).exists()
 
 
 def test_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "precious").touch()
-    with pytest.raises(BridgeError, match=r"is not empty, and no demo made it\nHINT: .*--directory"):
-        Place(tmp_path).taken().__enter__()
+    with pytest.raises(BridgeError, match=r"is not the folder of an earlier demo\nHINT: .*--directory"):
+        DemoFolder(tmp_path).taken().__enter__()
     assert (tmp_path / "lake" / "precious").exists()
     assert not (tmp_path / MARKER).exists()
 
 
 def test_results_of_an_earlier_demo_are_replaced_and_nothing_else(tmp_path):
-    place = Place(tmp_path)
+    place = DemoFolder(tmp_path)
     with place.taken():
         place.write_config(CONNECTION)
         for path in (place.lake / "shop" / "part.parquet", tmp_path / "state" / "catalog.sqlite", tmp_path / "own.txt"):
@@ -44,21 +44,21 @@ def test_results_of_an_earlier_demo_are_replaced_and_nothing_else(tmp_path):
 
 
 def test_two_demos_do_not_share_a_folder(tmp_path):
-    with Place(tmp_path).taken():
+    with DemoFolder(tmp_path).taken():
         (tmp_path / "lake").mkdir()
-        with pytest.raises(BridgeError, match="another demo is at work"):
-            Place(tmp_path).taken().__enter__()
+        with pytest.raises(BridgeError, match="another demo runs in"):
+            DemoFolder(tmp_path).taken().__enter__()
         assert (tmp_path / "lake").exists()
 
 
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BridgeError, match="cannot be used"):
-        Place(tmp_path / "file" / "demo").taken().__enter__()
+        DemoFolder(tmp_path / "file" / "demo").taken().__enter__()
 
 
 def test_scratch_goes_with_the_demo(tmp_path):
-    place = Place(tmp_path)
+    place = DemoFolder(tmp_path)
     with place.taken():
         (place.scratch / "blockmgr").mkdir(parents=True)
     assert not place.scratch.exists()
@@ -67,8 +67,8 @@ def test_scratch_goes_with_the_demo(tmp_path):
 def test_configuration_is_valid(tmp_path, monkeypatch):
     """It loads, keeps a connection string as it is, and has both publications; wherever the demo was started."""
     monkeypatch.chdir(tmp_path.parent)
-    place = Place(tmp_path)
-    assert Place(tmp_path.relative_to(tmp_path.parent)).directory == place.directory
+    place = DemoFolder(tmp_path)
+    assert DemoFolder(tmp_path.relative_to(tmp_path.parent)).directory == place.directory
     with place.taken():
         place.write_config(CONNECTION)
         settings = config.load(place.config_file)

@@ -134,7 +134,7 @@ def test_place_taken_by_others_is_refused(private_package, public_folder, how):
         case _:
             place.rename(public_folder / "elsewhere")
             place.symlink_to(public_folder / "elsewhere")
-    with pytest.raises(EmbeddedPostgresError, match="is not a folder of ours"):
+    with pytest.raises(EmbeddedPostgresError, match="is not our folder"):
         Programs.find()
 
 

@@ -144,7 +144,7 @@ def test_bad_setting_is_named_and_a_corrected_one_starts(private_server):
 
 
 def test_second_start_is_refused(private_server):
-    with pytest.raises(EmbeddedPostgresError, match=f"runs already, as process {private_server.pid}"):
+    with pytest.raises(EmbeddedPostgresError, match=f"already runs, as process {private_server.pid}"):
         private_server.start()
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.demo.folder import Place
+from bridge.demo.folder import DemoFolder
 from bridge.demo.watch import DeltaLog, SubscriptionView, TableView, Watch
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.rows import BatchIntent, RelRow
@@ -88,7 +88,7 @@ def watched(publisher, tmp_path):
         "CREATE PUBLICATION shop_pub FOR TABLE t;"
         "CREATE PUBLICATION vip_pub FOR TABLE t (id) WHERE (v) WITH (publish = 'insert')"
     )
-    place = Place(tmp_path)
+    place = DemoFolder(tmp_path)
     with place.taken():
         place.write_config(publisher.conninfo)
         with (
