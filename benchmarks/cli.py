@@ -24,12 +24,14 @@ WorkloadName = enum.Enum("WorkloadName", {name: name for name in WORKLOADS})  # 
 @app.command()
 def run(
     *,
-    workload: Annotated[list[WorkloadName] | None, typer.Option(help="Which; may be repeated. Default: all.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each variant runs.")] = 5,
-    scale: Annotated[float, typer.Option(min=0.0001, help="The part of the workload: less than 1 to try.")] = 1.0,
-    to: Annotated[Path | None, typer.Option("--report", help="Where the report goes.", metavar="FILE")] = None,
+    workload: Annotated[
+        list[WorkloadName] | None, typer.Option(help="Workload; may be repeated. Default: all.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of runs of each variant.")] = 5,
+    scale: Annotated[float, typer.Option(min=0.0001, help="Part of the workload to run: 1 for all.")] = 1.0,
+    to: Annotated[Path | None, typer.Option("--report", help="File to write the report to.", metavar="FILE")] = None,
 ) -> None:
-    """Measure receive and decode beside pg_recvlogical, on a private server; write a report."""
+    """Compare receiving and decoding with pg_recvlogical, on a private server; write a report."""
     chosen = [WORKLOADS[item.value] for item in workload] if workload else list(WORKLOADS.values())
     today = dt.datetime.now(dt.UTC).date()
     path = to or _REPORTS / f"{today}.md"

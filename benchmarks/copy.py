@@ -1,8 +1,8 @@
-"""The initial copy of W1's table, beside what can hardly be done without: PostgreSQL's COPY, and Spark's write.
+"""The initial copy of W1's table, compared with its two unavoidable parts: PostgreSQL's COPY and Spark's write.
 
 `python -m benchmarks.copy` fills the table on a private server and copies it with the bridge's own `TableSync`, in turn
 with `psql -c "COPY … TO STDOUT (FORMAT binary)"` to /dev/null and with Spark writing the same rows from Parquet to a
-Delta table. Spark runs on two cores, is started once, and has done each way before anything is measured.
+Delta table. Spark runs on two cores; it is started once, and runs each way once before the measurement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REPORTS: Final = Path(__file__).with_name("reports")
 _METHOD: Final = f"""\
 A round runs each way once; they take turns in being first. **{PSQL}** is psql's `COPY w1 TO STDOUT (FORMAT binary)`.
 **{WRITE}** is `read.parquet(…).write.format("delta").save(…)` of the same rows. **{COPY}** is the daemon's own, from
-the making of a slot with a snapshot to the commit, on the same session ({_MASTER}). The ratio is the copy's time over
+the creation of a slot with a snapshot to the commit, on the same session ({_MASTER}). The ratio is the copy's time over
 the sum of the other two in the same round: its median, and from the best to the worst. The goal: at most {LIMIT:g}."""
 
 
@@ -91,7 +91,7 @@ class Bench:
         return self._server.conninfo(self._dbname)
 
     def ways(self) -> dict[str, Callable[[], float]]:
-        """By name; each returns its seconds."""
+        """Return the ways by name; each returns its seconds."""
         return {PSQL: self._psql, WRITE: self._write, COPY: self._copy}
 
     def _psql(self) -> float:
@@ -121,7 +121,7 @@ class Bench:
         return seconds
 
     def _copy_to(self, name: str) -> str:
-        """What a daemon does of a table that is to be copied; its path."""
+        """Copy the table as a daemon does; return the Delta table's path."""
         lake = self._folder / name
         settings = Subscription(
             name="bench", connection=self._conninfo, publications=("bench",), warehouse=str(lake / "lake")
@@ -144,9 +144,9 @@ class Bench:
 
 
 def main(
-    rows: Annotated[int, typer.Option(min=1, help="How many the table has.")] = 10_000_000,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each way runs.")] = 3,
-    to: Annotated[Path | None, typer.Option("--report", help="Where the report goes.", metavar="FILE")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows in the table.")] = 10_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of runs of each way.")] = 3,
+    to: Annotated[Path | None, typer.Option("--report", help="File to write the report to.", metavar="FILE")] = None,
 ) -> None:
     """Measure, print, and write a report."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -185,7 +185,7 @@ def _ratio(one: dict[str, float]) -> float:
 
 
 def table(measured: list[dict[str, float]], rows: int) -> str:
-    """A row for each way: median seconds, rows a second, the ratio."""
+    """Return a Markdown table: for each way median seconds, rows per second, ratio."""
     lines = ["| way | seconds | rows/s | ratio |", "|---|---:|---:|---:|"]
     for name in (PSQL, WRITE, COPY):
         seconds = statistics.median(one[name] for one in measured)
@@ -195,7 +195,7 @@ def table(measured: list[dict[str, float]], rows: int) -> str:
 
 
 def render(measured: list[dict[str, float]], rows: int, table_bytes: int, facts: dict[str, str]) -> str:
-    """The whole report."""
+    """Return the whole report."""
     lines = "\n".join(f"- {key}: {value}" for key, value in facts.items())
     size = f"{report.grouped(rows)} rows of W1's table, {table_bytes >> 20} MiB as stored; {len(measured)} rounds."
     return f"# The initial copy\n\n{lines}\n\n{_METHOD}\n\n{size}\n\n{table(measured, rows)}\n"

@@ -1,8 +1,8 @@
-"""What a row filter costs of applying W1: the same changes, with and without one, in turn.
+"""The cost of a row filter: applies W1's changes with and without one, in turn.
 
 `python -m benchmarks.filter_cost` makes W1's changes (1 M inserts, 500 k updates, 100 k deletes) as batches of Arrow,
 as the decoder leaves them, and applies them to a Delta table through the project's own `apply_table`. The filter passes
-every row, so that all else is the same work.
+every row, so that all other work is the same.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _COLUMNS: Final = (
     ("amount", 1700, (12 << 16 | 2) + 4),
 )
 FILTER: Final = "(amount >= 0 AND id > 0 AND ratio IS NOT NULL) OR code LIKE 'never%' OR (active AND parent % 7 = 3)"
-"""Numbers, a pattern, boolean logic, arithmetic; true of every row."""
+"""A filter with numbers, a pattern, boolean logic and arithmetic, which every row passes."""
 
 _BATCH: Final = 500_000
 _LIMIT: Final = 0.15
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="How often each way runs.")] = 3,
-    scale: Annotated[float, typer.Option(min=0.001, help="The part of W1: less than 1 to try.")] = 1.0,
-    to: Annotated[Path | None, typer.Option("--report", help="Where the report goes.", metavar="FILE")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of runs of each way.")] = 3,
+    scale: Annotated[float, typer.Option(min=0.001, help="Part of W1 to run: 1 for all.")] = 1.0,
+    to: Annotated[Path | None, typer.Option("--report", help="File to write the report to.", metavar="FILE")] = None,
 ) -> None:
     """Measure, print, and write a report."""
     columns = tuple(TargetColumn(name, resolve(oid, typmod, {})) for name, oid, typmod in _COLUMNS)
@@ -88,7 +88,7 @@ def main(
 def _run(
     spark: SparkSession, path: str, columns: tuple[TargetColumn, ...], filters: RowFilters | None, scale: float
 ) -> float:
-    """Seconds to apply everything to a new table."""
+    """Apply all changes to a new table; return the seconds."""
     fields = [(column.name, column.type.arrow) for column in columns]
     create_table(spark, path, spark_schema(fields))
     subscribed = Subscribed(Target("public", "w1", path, target_schema(fields)), INVALID, ("id",), filters=filters)
@@ -102,7 +102,7 @@ def _run(
 
 
 def _batches(columns: tuple[TargetColumn, ...], scale: float) -> Iterator[pa.Table]:
-    """W1's changes, in the columns of `TableChanges.changes`."""
+    """Return W1's changes, in the columns of `TableChanges.changes`."""
     for op, rows in ((INSERT, 1_000_000), (UPDATE, 500_000), (DELETE, 100_000)):
         total = max(1, round(rows * scale))
         for first in range(1, total + 1, _BATCH):
@@ -131,7 +131,7 @@ def _changes(columns: tuple[TargetColumn, ...], op: int, ids: np.ndarray) -> pa.
         **{f"new_{i}": value.cast(columns[i].type.arrow) for i, value in enumerate(values)},
     }
     if op == DELETE:
-        # The filter's columns are of the replica identity, as PostgreSQL demands.
+        # the replica identity covers the filter's columns, as PostgreSQL demands
         old = _changes(columns, INSERT, ids)
         table |= {f"old_{i}": old[f"new_{i}"] for i in range(len(columns))}
     return pa.table(table)

@@ -35,10 +35,10 @@ _POLL_S: Final = 0.1
 
 
 def main(
-    rows: Annotated[int, typer.Option(help="Rows that the transaction inserts.")] = 5_000_000,
-    updates: Annotated[int, typer.Option(help="How many of them it then updates.")] = 0,
+    rows: Annotated[int, typer.Option(help="Number of rows that the transaction inserts.")] = 5_000_000,
+    updates: Annotated[int, typer.Option(help="Number of these rows that it then updates.")] = 0,
     *,
-    streaming: Annotated[bool, typer.Option(help="Receive it while it runs.")] = True,
+    streaming: Annotated[bool, typer.Option(help="Receive the transaction while it runs.")] = True,
 ) -> None:
     """Measure one large transaction."""
     with EmbeddedPostgres(settings={"max_wal_size": "16GB"}, fsync=False) as server, _folder() as folder:
@@ -79,7 +79,7 @@ streaming = "{"on" if streaming else "off"}"
 
 
 def _run(config: Path, folder: str) -> tuple[float, int, int]:
-    """One run of the daemon: seconds, Python's peak resident set, the largest size of the spool files."""
+    """Run the daemon; return the seconds, Python's peak resident set, and the peak size of the spool files."""
     command = [sys.executable, "-m", "bridge", "run", "--until-caught-up", "--config", str(config)]
     started_s = time.monotonic()
     with Path(folder, "daemon.log").open("ab") as log:
@@ -99,7 +99,7 @@ def _files(folder: str) -> list[Path]:
 
 
 def _peak_bytes(pid: int) -> int:
-    """VmHWM: the highest the resident set has been."""
+    """Return VmHWM, the peak of the resident set."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Runs the variants over one workload, in turn, each on a clone of the slot and in a process of its own."""
+"""Runs the variants on one workload, in turn, each with a clone of the slot and in its own process."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ RECVLOGICAL: Final = "pg_recvlogical"
 RECEIVE: Final = "receive only"
 DECODE: Final = "receive + decode"
 VARIANTS: Final = (RECVLOGICAL, RECEIVE, DECODE)
-"""What is compared; the first is what the others are held against."""
+"""The variants that are compared; the first is the reference."""
 
 _ROOT: Final = Path(__file__).parents[1]
 _SLOT: Final = "bench"
 _PATIENCE_S = 10.0
 _REST_S = 3.0
-"""Before each stream, so that what a shared host makes of a process's start, on both cores, is over by then."""
+"""Pause before each stream, until the start of the process no longer uses the cores."""
 
 _STOLEN_SHARE = 0.1
 _TRIES = 4
-"""So often a run is made, while the host steals more than that share of its time: the rate of a machine is wanted, and
-not of what others leave of it."""
+"""How often a run is tried, if the host steals more than `_STOLEN_SHARE` of its time: the rate of the machine is
+wanted, not that of the share which others leave."""
 
 
 class BenchmarkError(RuntimeError):
@@ -48,14 +48,14 @@ class BenchmarkError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One variant, once.
+    """One run of one variant.
 
     Attributes:
         variant: One of VARIANTS.
         seconds: Wall clock, from START_REPLICATION (of pg_recvlogical: from its start) to the workload's end.
-        cpu_s: Of the process that receives.
-        walsender_cpu_s: Of the server's process that sends.
-        stolen_s: What the host gave of this machine's cores to others.
+        cpu_s: CPU time of the receiving process.
+        walsender_cpu_s: CPU time of the walsender.
+        stolen_s: CPU time of this machine that the host gave to others.
     """
 
     variant: str
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def disturbed(self) -> bool:
-        """The host stole more of its time than one would overlook."""
+        """Whether the host stole more time than can be neglected."""
         return self.stolen_s > _STOLEN_SHARE * self.seconds
 
 
@@ -76,11 +76,11 @@ class Measured:
 
     Attributes:
         workload: What was streamed.
-        rows: How many row messages a run has.
-        transactions: In how many transactions.
-        load_s: How long it took to write, in seconds.
-        rounds: Each a run of every variant, in the order they were run in.
-        left_out: Disturbed runs, in place of which others were made.
+        rows: Number of row messages in a run.
+        transactions: Number of transactions in a run.
+        load_s: How long writing the workload took, in seconds.
+        rounds: For each round a run of every variant, in the order in which they ran.
+        left_out: Disturbed runs that were repeated.
     """
 
     workload: Workload
@@ -99,17 +99,17 @@ def measure(
     scale: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Write a workload in a new database of the server's, which is gone afterwards, and measure.
+    """Write a workload in a new database, measure, and drop the database.
 
     Args:
-        server: Nothing else should run on it: what its other processes use counts as the walsender's.
+        server: The server. Nothing else should run on it: the CPU time of other processes counts as the walsender's.
         workload: What to stream.
-        rounds: How often each variant runs; they take turns in being first.
-        scale: The part of the workload, 1 for all.
-        say: Told of each run.
+        rounds: Number of runs of each variant; they take turns in being first.
+        scale: Part of the workload to run, 1 for all.
+        say: Called with a line for each run.
 
     Raises:
-        BenchmarkError: A variant failed, or did not receive all.
+        BenchmarkError: A variant failed, or did not receive everything.
     """
     dbname = f"bench_{workload.name.lower()}"
     with psycopg.connect(server.conninfo(), autocommit=True) as admin:
@@ -139,9 +139,9 @@ def _measure(
     started_s = time.monotonic()
     rows, transactions = workload.load(server, dbname, scale)
     load_s = time.monotonic() - started_s
-    # pg_recvlogical ends at the first message beyond it; a keepalive tells it when there is no other.
+    # pg_recvlogical ends at the first message after this LSN; without another message, at a keepalive
     end_lsn = _one(connection, "SELECT pg_current_wal_insert_lsn()::text")
-    connection.execute("CHECKPOINT")  # now rather than during a run
+    connection.execute("CHECKPOINT")  # so that none happens during a run
     say(f"{workload.name}: {rows} rows in {transactions} transactions, written in {load_s:.1f} s")
     measured = Measured(workload, rows, transactions, load_s, [])
     for number in range(rounds):
@@ -190,7 +190,7 @@ def _run(
 
 
 def _recvlogical(server: EmbeddedPostgres, job: Job) -> Received:
-    """PostgreSQL's own client, which writes each message to /dev/null; it does not count."""
+    """Run PostgreSQL's own client. It writes each message to /dev/null and counts nothing."""
     command = [
         str(server.programs.bindir / RECVLOGICAL),
         f"--dbname={job.conninfo}",
@@ -227,13 +227,13 @@ def _receiver(job: Job) -> Received:
 
 
 def _reaped_cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of the children that have ended, the walsenders among them."""
+    """Return the CPU seconds of the children that have ended, with the walsenders."""
     times = process.cpu_times()
     return float(times.children_user + times.children_system)
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:
-    """Until it is so, or long enough: a child that is not the walsender may stay."""
+    """Wait for a condition, but not for ever: a child that is not the walsender may stay."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)

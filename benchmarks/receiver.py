@@ -1,7 +1,7 @@
-"""The process that is measured: a slot's stream through the bridge's own receiver, and on to Arrow or to nothing.
+"""The measured process: receives a slot's stream with the bridge's own receiver, and decodes it to Arrow, or not.
 
-The only module here that knows the receive path. `python -m benchmarks.receiver JOB` prints what it measured;
-Python's start and the imports are not in it, as they are not in the life of a daemon.
+Only this module uses the receive path. `python -m benchmarks.receiver JOB` prints its measurement, without Python's
+start and the imports, which a daemon does only once.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 
 _NAME = "benchmark"
 _TURN_S = 0.02
-"""How often the end is looked for: what the last batch may wait, less than 1 % of a run."""
+"""How long the last batch may wait before the end is noticed: less than 1 % of a run."""
 
 _DECODED_ROWS = 50_000
-"""Rows decoded at a time: a rate is measured, and not how long the last batch takes once the stream has ended."""
+"""Rows decoded at a time. Few, because the rate is measured, not the time for the last batch after the stream's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to receive.
+    """A stream to receive.
 
     Attributes:
         conninfo: The publisher.
-        slot_name: A slot nobody else reads.
-        publication: What it publishes.
-        start_lsn: Where the slot stands.
-        end_lsn: Where the workload ends.
-        decode: Form batches as the apply loop does; otherwise transactions are thrown away.
-        rest_s: How long to do nothing before the stream is started, and everything is there for it.
+        slot_name: A slot that nobody else uses.
+        publication: The publication to ask for.
+        start_lsn: The slot's LSN.
+        end_lsn: The LSN at which the workload ends.
+        decode: Form batches, as the apply worker does; else transactions are dropped.
+        rest_s: Pause between the preparation and the start of the stream.
     """
 
     conninfo: str
@@ -71,14 +71,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What came, from START_REPLICATION until it was all there, and decoded.
+    """The measurement, from START_REPLICATION until everything was received, and decoded.
 
     Attributes:
         seconds: Wall clock.
-        cpu_s: Of this process, all threads.
-        rows: Row messages.
-        transactions: Transactions.
-        stolen_s: What a hypervisor gave of this machine's cores to others meanwhile, though there was work for them.
+        cpu_s: CPU time of this process, all threads.
+        rows: Number of row messages.
+        transactions: Number of transactions.
+        stolen_s: CPU time that a hypervisor gave to others, although this machine had work for its cores.
     """
 
     seconds: float
@@ -89,7 +89,7 @@ class Received:
 
 
 def receive(job: Job) -> Received:
-    """Take the stream from start to end."""
+    """Receive the stream from start to end."""
     settings = Subscription(name=_NAME, connection=job.conninfo, publications=(job.publication,), warehouse="/")
     queue = TransactionQueue(max_bytes=2 * settings.batch_max_bytes)
     progress = Progress(Lsn.parse(job.start_lsn))
@@ -98,7 +98,7 @@ def receive(job: Job) -> Received:
         progress.durable_lsn,
         {"proto_version": 1, "publication_names": settings.publications, "binary": True},
     )
-    former = _former(job)
+    batcher = _batcher(job)
     with tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
         keep_freed()  # as the daemon does
@@ -107,7 +107,7 @@ def receive(job: Job) -> Received:
         receiver.start()
         try:
             rows, transactions = _consume(
-                queue, progress, former if job.decode else None, settings, Lsn.parse(job.end_lsn)
+                queue, progress, batcher if job.decode else None, settings, Lsn.parse(job.end_lsn)
             )
             seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_s
             return Received(seconds, cpu_s, rows, transactions, stolen_s() - stolen_before_s)
@@ -116,14 +116,14 @@ def receive(job: Job) -> Received:
 
 
 def stolen_s() -> float:
-    """Since the machine's start, of all cores; 0 where nobody counts it."""
+    """Return the stolen CPU time since the machine's start, of all cores; 0 if it is not counted."""
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _consume(
-    queue: TransactionQueue, progress: Progress, former: Batcher | None, settings: Subscription, end_lsn: Lsn
+    queue: TransactionQueue, progress: Progress, batcher: Batcher | None, settings: Subscription, end_lsn: Lsn
 ) -> tuple[int, int]:
-    """Batches as the apply loop takes them with lag, full ones; at the end what remains."""
+    """Take full batches, as the apply worker does with lag; at the end what remains. Return rows and transactions."""
     limits = BatchLimits(_DECODED_ROWS, settings.batch_max_bytes, max_age_s=0)
     rows = transactions = 0
     while True:
@@ -132,19 +132,19 @@ def _consume(
         if not taken and ended:
             return rows, transactions
         transactions += sum(len(item) if isinstance(item, TransactionRun) else 1 for item in taken)
-        rows += _decode(former, taken) if former else sum(item.n_rows for item in taken)
+        rows += _decode(batcher, taken) if batcher else sum(item.n_rows for item in taken)
 
 
-def _decode(former: Batcher, taken: Sequence[Transaction | TransactionRun]) -> int:
-    """How many changes there are in the tables that are made of them."""
+def _decode(batcher: Batcher, taken: Sequence[Transaction | TransactionRun]) -> int:
+    """Form a batch; return the number of changes in its tables."""
     if not taken:
         return 0
-    tables = former.form(taken, INVALID).tables
+    tables = batcher.form(taken, INVALID).tables
     return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
 
 
-def _former(job: Job) -> Batcher:
-    """As a subscriber's whose targets have the published columns."""
+def _batcher(job: Job) -> Batcher:
+    """Return the batcher of a subscriber whose targets have the published columns."""
     with Publisher(job.conninfo, application_name=_NAME) as publisher:
         tables = publisher.tables([job.publication])
         catalog = publisher.types({column.type_oid for table in tables for column in table.columns})

@@ -34,11 +34,11 @@ from the worst to the best."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
-    """The whole report.
+    """Return the whole report.
 
     Args:
-        measured: A section each.
-        facts: What it was measured on and with, a line each.
+        measured: A section for each.
+        facts: Machine, versions and settings, a line for each.
     """
     parts = ["# Receive and decode, beside pg_recvlogical", "\n".join(f"- {k}: {v}" for k, v in facts.items()), _METHOD]
     for one in measured:
@@ -47,7 +47,7 @@ def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
 
 
 def table(measured: Measured) -> str:
-    """A row for each variant: seconds, rows/s, CPU seconds of both processes and stolen ones, ratio to the first."""
+    """Return a row for each variant: seconds, rows/s, CPU seconds of both processes, stolen seconds, ratio."""
     lines = [
         "| variant | seconds | rows/s | CPU s | walsender CPU s | stolen s | ratio to pg_recvlogical |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -67,12 +67,12 @@ def table(measured: Measured) -> str:
 
 
 def spread(ratios: Sequence[float]) -> str:
-    """The rounds' median, and from the least to the greatest."""
+    """Return the median, the least and the greatest."""
     return f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def grouped(number: float) -> str:
-    """A number without decimals, a space between its thousands."""
+    """Return a number without decimals, with spaces between thousands."""
     return f"{number:,.0f}".replace(",", " ")
 
 
@@ -92,7 +92,7 @@ def _of(variant: str, runs: Sequence[Run]) -> Run:
 
 
 def facts(server_version: str, settings: Mapping[str, object]) -> dict[str, str]:
-    """The machine, the versions, and what the server was set to."""
+    """Return the machine, the versions and the server's settings."""
     memory_gib = psutil.virtual_memory().total / (1 << 30)
     packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
     return {
@@ -114,7 +114,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _commit() -> str:
-    """The checkout's commit, and whether anything in it was changed since."""
+    """Return the checkout's commit, and whether files have changed since."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=10"],
         check=False,

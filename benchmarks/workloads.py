@@ -1,4 +1,4 @@
-"""The two workloads: what is written to a database after the slot was made, so that the slot's stream has it.
+"""The two workloads, which are written to a database after the slot was created.
 
 W1 is large transactions of one table with the common types, W2 the small ones of pgbench.
 """
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 PUBLICATION: Final = "bench"
 
 SETTINGS: Final[Mapping[str, Setting]] = {
-    # Loading is not what is measured: nothing of it has to survive.
+    # loading is not measured, and its data need not survive
     "synchronous_commit": "off",
     "full_page_writes": False,
     "max_wal_size": "16GB",
     "shared_buffers": "1GB",
-    # What else would run on the same cores, or count as the walsender's CPU time.
+    # it would use the same cores, and count as the walsender's CPU time
     "autovacuum": False,
 }
-"""Over the demo server's; with fsync off."""
+"""Settings instead of the demo server's; fsync is off, too."""
 
-_CLIENTS = 8  # so that pgbench's round trips overlap; more gain nothing on few cores
+_CLIENTS = 8  # so that pgbench's round trips overlap; more clients gain nothing on few cores
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is streamed.
+    """A workload.
 
     Attributes:
         name: For the command line and the report.
-        text: What it is, for people.
-        prepare: Makes the tables, and rows that are there before the slot; gets server and database.
-        load: Writes the stream at a scale, 1 for all of it, and returns its number of rows and of transactions.
+        text: A description.
+        prepare: Creates the tables, and rows that exist before the slot; called with server and database.
+        load: Writes the workload at a scale, 1 for all of it; returns the number of rows and of transactions.
     """
 
     name: str
