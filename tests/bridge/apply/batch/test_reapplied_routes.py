@@ -33,7 +33,7 @@ def types(wanted):
 
 @pytest.fixture
 def server(publisher):
-    """The tables, and how a Relation message would have them."""
+    """A server with the tables."""
     publisher.execute(SCHEMA.replace(' COLLATE "en-x-icu"', ""))
     return publisher
 
@@ -46,7 +46,7 @@ def relation(server, name: str) -> Relation:
 
 
 def routes(server, text: str, *names: str) -> tuple[ReappliedRoutes, list[int]]:
-    """Routes by definitions, and a list that grows with each look at the catalog."""
+    """Make routes by definitions, and a list that grows each time the catalog is read."""
     publications = parse(text, "x.sql")
     looks: list[int] = []
 
@@ -64,7 +64,7 @@ def routes(server, text: str, *names: str) -> tuple[ReappliedRoutes, list[int]]:
 
 
 def test_definitions_restrict(server):
-    """Actions, columns and filters are those of the file; a table that it does not have goes nowhere."""
+    """Actions, columns and filters are the file's; changes of a table that the file lacks are ignored."""
     made, looks = routes(
         server,
         "CREATE PUBLICATION p FOR TABLE t (id, note) WHERE (id > 5) WITH (publish = 'insert, delete')",
@@ -94,7 +94,7 @@ def test_a_partition_goes_to_its_root(server):
 
 
 def test_a_table_that_was_renamed(server):
-    """Its changes are ours under the name that the stream has, whatever the catalog has; a root has the catalog's."""
+    """The stream's name decides, whatever the catalog has; for a root, the catalog's name does."""
     everything = "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)"
     before = {name: relation(server, name) for name in ("t", "leaf", "root")}
 
@@ -110,7 +110,7 @@ def test_a_table_that_was_renamed(server):
     found = made.route(before["t"])
     assert found is not None
     assert (found.target.name, made.renamed_table(before["t"])) == ("t", None)
-    for text in (everything, "CREATE PUBLICATION p FOR TABLE other"):  # that the definitions lack it is no answer
+    for text in (everything, "CREATE PUBLICATION p FOR TABLE other"):  # also if the definitions do not have the table
         made = of(text)
         for message, name in (
             (replace(before["t"], name="new"), "public.new"),
@@ -124,7 +124,7 @@ def test_a_table_that_was_renamed(server):
 
 
 def test_what_is_truncated_goes_on_as_published(server):
-    """Rows that come after the TRUNCATE go through the same filter, list and actions as those before it."""
+    """Rows after the TRUNCATE have the same filter, column list and actions as rows before it."""
     text = (
         "CREATE PUBLICATION p FOR TABLE t (id, note) WHERE (id > 5);"
         "CREATE PUBLICATION q FOR TABLE root WHERE (id > 5) WITH (publish_via_partition_root)"
@@ -145,8 +145,8 @@ def test_a_partition_that_comes_later_is_looked_for_once(server):
     assert len(looks) == 1
 
 
-def test_what_was_dropped_is_taken_for_what_its_message_says(server):
-    """It is in no publication any more; the stream goes on."""
+def test_a_dropped_table_is_what_its_message_says(server):
+    """It is no longer in a publication; the stream goes on."""
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
     assert made.route(Relation(4_000_000, "public", "dropped", "d", (Column("id", 23, -1, is_key=True),))) is None
     assert len(looks) == 1
@@ -164,7 +164,7 @@ def test_a_column_that_the_stream_does_not_carry(server):
 
 
 def test_without_a_column_list_columns_are_the_streams(server):
-    """The catalog, which is as of now, may be ahead of it, or behind what it was when the stream began."""
+    """The catalog may be ahead of the stream, or have been read before an ALTER TABLE that the stream has."""
     server.execute("ALTER TABLE t ADD doubled int GENERATED ALWAYS AS (id * 2) STORED")
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t", "t")
     known = relation(server, "t")
@@ -181,7 +181,7 @@ def identified(known: Relation, identity: str, *key: str) -> Relation:
 
 
 def test_what_the_identity_does_not_carry(server):
-    """As the stream has it, whatever the catalog has: through lag, or because it is altered while all runs."""
+    """The stream's replica identity decides: the catalog's may be another through lag, or by an ALTER TABLE."""
     made, looks = routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5)", "t")
     known = relation(server, "t")
 
@@ -203,7 +203,7 @@ def test_what_the_identity_does_not_carry(server):
 
 
 def test_partitions_under_their_roots_name_have_identities_of_their_own(server):
-    """The root's says nothing of old tuples; each partition's is in the stream, before its first change."""
+    """The root's does not tell what old tuples have; the stream announces each partition's before its first change."""
     server.execute("ALTER TABLE root ADD n int")
     text = "CREATE PUBLICATION p FOR TABLE root WHERE (n > 5) WITH (publish_via_partition_root)"
     made, _ = routes(server, text, "root")

@@ -89,7 +89,7 @@ def test_the_first_error_of_all_filters():
     assert caught.value.row == 1
 
 
-def test_changes_as_what_they_become():
+def test_changes_with_their_new_operations():
     changes = pa.table(
         {
             "seq": [0, 1, 2, 3],
