@@ -236,7 +236,9 @@ def load(path: Path) -> Config:
             f"configuration file {path} does not exist",
             hint=f"write one with: {remedies.INIT}",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration file, in the file's words: pydantic's errors speak of Python's types."""
+"""Turns pydantic's errors, which speak of Python's types, into messages in the words of the configuration file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subscription gets from its publisher, read from the server's catalog when a connection begins."""
+"""The tables that a subscription gets from its publisher, read from the server's catalog before each stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Published:
-    """What a subscription gets from its publisher, as the server's catalog was when it was read.
+    """The tables that a subscription gets from its publisher, as the server's catalog was when it was read.
 
     Attributes:
         subscription: The subscription.

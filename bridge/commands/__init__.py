@@ -1,4 +1,4 @@
-"""What each command of `pgbridge` does and prints: a module for each, named after the command.
+"""The commands of `pgbridge`: each is a module, named after it, with what it does and prints.
 
 `bridge.cli` has their arguments, help and exit codes. `run` is `bridge.daemon`, `demo` is `bridge.demo.show`; `disable`
 is in `enable`.

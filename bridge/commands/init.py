@@ -67,7 +67,7 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
     try:
         config_file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"configuration file {config_file} cannot be written: {error}") from error
+        raise ConfigError(f"configuration file {config_file} cannot be written: {error.strerror}") from error
     try:
         config.load(config_file)
     except ConfigError:

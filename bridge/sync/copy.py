@@ -62,7 +62,7 @@ def encoded(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopySpec:
-    """What a reader on an executor needs to know, as plain data.
+    """The data that a reader on an executor needs, as plain values.
 
     Attributes:
         connection_secret: The connection string. Spark redacts options with "secret" in their name.
