@@ -244,7 +244,7 @@ class ApplyWorker:
         if intent.undoing or intent.alters or intent.rebooted:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=True)
-            self._batcher.open_again()
+            self._batcher.reload()
             return True
         self._log.info("finishing a batch", **boundaries)
         while self._should_continue():

@@ -108,7 +108,7 @@ class Batcher:
         collectors: dict[str, ChangeCollector] = {}
         try:
             for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._form(block, collectors, batch)
+                self._decode(block, collectors, batch)
                 if block.spooled and self._stage is not None:
                     self._limit_memory(collectors.values(), self._stage)
         except ApplyError as error:
@@ -132,20 +132,20 @@ class Batcher:
         self._definitions.forget_plan(batch)
         self._routes.names = dict(batch.names_before)
 
-    def open_again(self) -> None:
-        """Read the targets' columns again: an undo has taken the tables back to the origin's LSN."""
-        self._definitions.open_again()
+    def reload(self) -> None:
+        """Read the targets' columns again: an undo has restored the tables to the origin's LSN."""
+        self._definitions.reload()
 
     def _learn(self, transactions: Sequence[Item]) -> None:
-        """Take the definitions from transactions that are not decoded: the server does not announce them again."""
-        again = False
+        """Take the definitions of transactions that are not decoded: the server does not announce them again."""
+        known = False
         for block in decode_blocks(transactions):
             for _, _, message in block.events:
                 if isinstance(message, Relation):
-                    again |= self._definitions.relations.find(message.relation_id) is not None
+                    known |= self._definitions.relations.find(message.relation_id) is not None
                     self._definitions.announce(message)
         self._definitions.unfollow()
-        if again:
+        if known:
             self._routes.reread_catalog()
 
     def _limit_memory(self, collectors: Collection[ChangeCollector], stage: Stage) -> None:
@@ -153,7 +153,8 @@ class Batcher:
             for collector in collectors:
                 collector.stage(stage)
 
-    def _form(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch) -> None:
+    def _decode(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch) -> None:
+        """Decode a block's rows, from one definition or TRUNCATE to the next."""
         decoder = self._decoder(block, collectors)
         begin = 0
         for position, transaction, message in block.events:
@@ -162,8 +163,9 @@ class Batcher:
                     batch.with_messages.append(transaction)
                 continue
             known = isinstance(message, Relation) and self._definitions.relations.find(message.relation_id) is not None
-            again = known and message not in transaction.relations and not transaction.in_stream
-            if isinstance(message, Relation) and not again and not self._definitions.relations.differs(message):
+            # outside of streams, pgoutput announces a relation again only if something about the table has changed
+            changed = known and message not in transaction.relations and not transaction.in_stream
+            if isinstance(message, Relation) and not changed and not self._definitions.relations.differs(message):
                 continue
             decoder.decode(begin, position)
             begin = position
@@ -176,7 +178,7 @@ class Batcher:
         decoder.decode(begin, len(block.rows))
 
     def _truncate(self, collectors: dict[str, ChangeCollector], message: Truncate, transaction: Transaction) -> None:
-        """Drop the changes that came before it on its tables."""
+        """Empty the targets of a TRUNCATE: the changes before it do not count."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
@@ -193,15 +195,17 @@ class Batcher:
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
-            # a root has no definition below where the stream has its partitions
-            collector = collectors.setdefault(target.path, ChangeCollector(self._definitions.opened(subscribed)))
+            # no relation below defines a root if the stream has its partitions
+            collector = collectors.setdefault(
+                target.path, ChangeCollector(self._definitions.with_planned_schema(subscribed))
+            )
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
                     try:
                         columns, _ = self._definitions.follow(relation, subscribed, collector)
                     except TargetError as error:
-                        of_target = replace(context, relation=target.qualified_name)
-                        raise ApplyError(error.message, of_target, hint=error.hint) from error
+                        with_relation = replace(context, relation=target.qualified_name)
+                        raise ApplyError(error.message, with_relation, hint=error.hint) from error
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
             collector.truncate()

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from protocol.values.types import ColumnType
 
 
-class Definition(NamedTuple):
-    """The columns of a relation as the target has them, and the types that their values are read by."""
+class RelationColumns(NamedTuple):
+    """The columns of a relation.
+
+    Attributes:
+        columns: The columns with their types in the target.
+        types: The types that their values are read by.
+    """
 
     columns: tuple[TargetColumn, ...]
     types: list[ColumnType]
@@ -48,10 +53,10 @@ class Definitions:
         self.relations = RelationCache()
         self._types = types
         self._tracker = tracker
-        self._followed: dict[int, Definition] = {}  # by relid
+        self._followed: dict[int, RelationColumns] = {}  # by relid
 
     def announce(self, relation: Relation) -> None:
-        """Take a Relation message: the rows after it stand under this definition."""
+        """Take a Relation message: it defines the rows after it."""
         self.relations.update(relation)
         self._followed.pop(relation.relation_id, None)
 
@@ -74,7 +79,7 @@ class Definitions:
         self.forget_plan(batch)
 
     def unfollow(self) -> None:
-        """Have each definition followed anew, when rows under it come."""
+        """Forget which definitions the targets follow: each is followed again when rows come that it defines."""
         self._followed.clear()
 
     def forget_plan(self, batch: Batch) -> None:
@@ -83,17 +88,17 @@ class Definitions:
         if self._tracker is not None:
             self._tracker.restore(batch.columns_before)
 
-    def open_again(self) -> None:
-        """Read the targets' columns again: an undo has taken the tables back to the origin's LSN."""
+    def reload(self) -> None:
+        """Forget all plans, and read the Delta tables again: they were restored to the origin's LSN."""
         self.unfollow()
         if self._tracker is not None:
             self._tracker.reload()
 
-    def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> Definition:
-        """Have a target follow a definition; its collector hears once what changes in the target.
+    def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> RelationColumns:
+        """Have a target follow a definition. Its collector gets the alterations of the target, once.
 
         Raises:
-            TargetError: The target lacks a column, and cannot follow.
+            TargetError: The target cannot follow it.
         """
         target = subscribed.target
         found = self._followed.get(relation.relation_id)
@@ -108,15 +113,15 @@ class Definitions:
                 columns = tuple(checked.get(column.name, column) for column in columns)
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                plan = self._tracker.plan(relation, types, target, wanted=published, key=key)
+                plan = self._tracker.plan(relation, types, target, replicated=published, key=key)
                 columns = plan.columns
                 collector.alter(plan.alterations)
-            found = self._followed[relation.relation_id] = Definition(columns, types)
-        collector.subscribed = self.opened(subscribed)
+            found = self._followed[relation.relation_id] = RelationColumns(columns, types)
+        collector.subscribed = self.with_planned_schema(subscribed)
         return found
 
-    def opened(self, subscribed: Subscribed) -> Subscribed:
-        """The subscribed table, its target with the columns that it will have then."""
+    def with_planned_schema(self, subscribed: Subscribed) -> Subscribed:
+        """Return a subscribed table whose target has its columns after all plans so far."""
         if self._tracker is None:
             return subscribed
         return replace(subscribed, target=self._tracker.with_planned_schema(subscribed.target))

@@ -65,7 +65,7 @@ class Definition:
         relation: `namespace.name` of the target, for messages.
         columns: The Relation message's columns.
         types: How their values are read.
-        wanted: Names of the columns that the target must have; None for all.
+        replicated: Names of the replicated columns, which the target must have; None for all.
         key: Names of the columns that identify a row.
         known: The columns before this definition; empty if they are not known.
         attributes: The columns in the publisher's present catalog.
@@ -77,7 +77,7 @@ class Definition:
     relation: str
     columns: Sequence[Column]
     types: Sequence[ColumnType]
-    wanted: Collection[str] | None
+    replicated: Collection[str] | None
     key: Collection[str]
     known: Sequence[ColumnRow]
     attributes: Sequence[Attribute]
@@ -85,9 +85,9 @@ class Definition:
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
 
-    def wants(self, name: str) -> bool:
-        """Whether the target must have a column."""
-        return self.wanted is None or name in self.wanted
+    def replicates(self, name: str) -> bool:
+        """Whether a column is replicated."""
+        return self.replicated is None or name in self.replicated
 
 
 def plan(definition: Definition, schema: TargetSchema) -> Plan:
@@ -157,7 +157,6 @@ class _SchemaDraft:
 
     def rename_columns(self) -> None:
         """Rename the target's columns, in an order in which every new name is free."""
-        wanted = self._definition.wants
         pending = {
             match.known.name: match.column.name
             for match in self._matches
@@ -165,7 +164,7 @@ class _SchemaDraft:
             and match.known.state == "live"
             and match.known.name != match.column.name
             and match.known.name in self._fields
-            and wanted(match.column.name)
+            and self._definition.replicates(match.column.name)
         }
         while pending:
             free = next((old for old, new in pending.items() if self._same_name(new) is None), None)
@@ -223,7 +222,7 @@ class _SchemaDraft:
     def add_or_widen(self, match: Match, type_: ColumnType) -> ColumnType:
         """Make the target hold a column's values, and return how they stand there."""
         name, known = match.column.name, match.known
-        if not self._definition.wants(name):
+        if not self._definition.replicates(name):
             return type_
         if known is not None and known.state != "hidden" and match.attnum not in self._republished:
             if known.state == "gone":
@@ -323,6 +322,6 @@ class _SchemaDraft:
         rows = {row.attnum: row for row in self._absent}
         for match in self._matches:
             column = match.column
-            state: Literal["live", "hidden"] = "live" if self._definition.wants(column.name) else "hidden"
+            state: Literal["live", "hidden"] = "live" if self._definition.replicates(column.name) else "hidden"
             rows[match.attnum] = ColumnRow(match.attnum, column.name, column.type_oid, column.typmod, state)
         return tuple(rows[attnum] for attnum in sorted(rows))

@@ -96,7 +96,7 @@ class DefinitionTracker:
         types: Sequence[ColumnType],
         target: Target,
         *,
-        wanted: Collection[str] | None,
+        replicated: Collection[str] | None,
         key: Collection[str],
     ) -> Plan:
         """Plan how a target follows a definition. The plan counts from now on.
@@ -105,7 +105,7 @@ class DefinitionTracker:
             relation: The definition.
             types: How its columns' values are read.
             target: The table's target.
-            wanted: Names of the columns that the target must have; None for all.
+            replicated: Names of the replicated columns, which the target must have; None for all.
             key: Names of the columns that identify a row.
 
         Raises:
@@ -116,7 +116,7 @@ class DefinitionTracker:
             target.qualified_name,
             relation.columns,
             types,
-            wanted,
+            replicated,
             key,
             self._known.get(relation.relation_id, ()),
             self._attributes(relation.relation_id),

@@ -95,7 +95,7 @@ class Parts:
     def forget_plan(self, batch):
         self.passed_over.append(int(batch.start_lsn))
 
-    def open_again(self):
+    def reload(self):
         self.opened_again += 1
 
     def apply(self, batch, *, clear_skip_lsn=None):

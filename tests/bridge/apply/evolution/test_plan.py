@@ -26,13 +26,15 @@ def types_of(wanted):
     return [resolve(*item) for item in wanted]
 
 
-def planned(was, columns, now, schema=None, *, wanted=None, key=("id",), sole_source=True):
+def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True):
     """Plan a definition; without `schema`, the target has the known columns."""
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
         schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
-    definition = Definition("public.t", columns, types, wanted, key, was, now, sole_source, types_of, value_from_text)
+    definition = Definition(
+        "public.t", columns, types, replicated, key, was, now, sole_source, types_of, value_from_text
+    )
     return plan(definition, schema)
 
 
@@ -169,7 +171,7 @@ def test_a_column_that_was_left_out_for_a_while():
 
 
 def test_columns_that_are_not_wanted():
-    found = planned(known("id", "{a}"), message("id", "b", "c"), catalog("id", "b", "c"), wanted={"id"})
+    found = planned(known("id", "{a}"), message("id", "b", "c"), catalog("id", "b", "c"), replicated={"id"})
     assert (found.alterations, found.warnings) == ((), ())
     assert [row.state for row in found.known] == ["live", "hidden", "hidden"]
 

@@ -44,7 +44,7 @@ class World:
     def plan(self, *names: str):
         columns = tuple(Column(name, INT, -1, is_key=name == "id") for name in names)
         relation = Relation(7, "public", "t", "d", columns)
-        return self.tracker.plan(relation, [resolve(INT, -1)] * len(names), TARGET, wanted=None, key={"id"})
+        return self.tracker.plan(relation, [resolve(INT, -1)] * len(names), TARGET, replicated=None, key={"id"})
 
 
 def test_what_is_planned_counts_from_then_on():
@@ -87,7 +87,7 @@ def test_what_cannot_be_followed_has_its_remedy():
             Relation(7, "public", "t", "d", columns),
             [resolve(INT, -1), resolve(25, -1)],
             TARGET,
-            wanted=None,
+            replicated=None,
             key={"id"},
         )
     assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
