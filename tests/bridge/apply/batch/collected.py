@@ -1,4 +1,4 @@
-"""Changes for the tests of what collects them, and a stage for them."""
+"""Changes for the tests of collectors, and a stage in Arrow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def collector(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> Change
 
 
 class ArrowStage:
-    """A stage that stays in Arrow: what Spark's does, seen from here."""
+    """Does in Arrow what `SparkStage` does."""
 
     def __init__(self) -> None:
         self.put_rows: list[int] = []
@@ -58,7 +58,7 @@ class ArrowStage:
 
 
 def changed(seq: int, op: int, **values: int | None) -> pa.Table:
-    """A change with what identifies its row."""
+    """One change with the old values that identify its row."""
     old = NO_OLD if op == INSERT else OLD_TUPLE
     row = {"seq": seq, "op": op, "old": old, **values}
     types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()} | dict.fromkeys(values, pa.int32())
@@ -66,6 +66,6 @@ def changed(seq: int, op: int, **values: int | None) -> pa.Table:
 
 
 def rows_of(part: TableChanges) -> pa.Table:
-    """What is in memory."""
+    """The changes of a part, in memory."""
     assert not isinstance(part.changes, Staged)
     return part.changes

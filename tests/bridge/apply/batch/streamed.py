@@ -1,4 +1,4 @@
-"""Transactions as the receiver leaves them, and a batcher for them."""
+"""Transactions as the receiver hands them over, and a batcher for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(value):
 
 
 def row(message):
-    """A row message as the receiver leaves it."""
+    """A row message as the receiver hands it over."""
     return encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, encode(message)))
 
 

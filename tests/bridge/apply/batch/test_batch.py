@@ -1,4 +1,4 @@
-"""What a batch says of the transactions that it is made of."""
+"""A batch's boundaries, its transactions' ends, their logical messages, and the rounds of its commits."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ START = Lsn(0x50)
 
 
 def transaction(number: int, *rows: bytes, **fields: object) -> Transaction:
-    """The number-th, which commits at 100 times its number."""
+    """Make transaction `number`, which commits at 100 times its number."""
     made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), ChunkedMessages(rows))
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
 def run(*numbers: int) -> TransactionRun:
-    """The same, a row in each."""
+    """Make a run of such transactions with a row in each."""
     of_each = np.array(numbers)
     lsns = (100 * of_each).astype(np.uint64)
     rows = MessageArray.of([b"x"] * len(numbers))
@@ -63,7 +63,7 @@ def test_of_several_the_last_one_counts(items):
 
 
 def test_prepared_transactions_and_their_ends(tmp_path):
-    """Their files are of no use any more when they have ended."""
+    """A prepared transaction's spool file can go when it is committed or rolled back, not before."""
     file = SpoolFile(tmp_path / "7.1", rows=2)
     prepared = transaction(7, gid="g", spooled=file, ending=Ending.PREPARE)
     batch = Batch.of([prepared], START)
@@ -82,7 +82,7 @@ def message(number: int, *, size_bytes: int = 1, xid: int | None = None) -> Logi
 
 
 def test_logical_messages_come_in_order_from_file_and_memory(tmp_path):
-    """Without those of subtransactions that were rolled back."""
+    """Messages of subtransactions that were rolled back are left out."""
     streamed = transaction(7, in_stream=True, aborted={9})
     file = SpoolFolder(tmp_path).file_for(streamed)
     for number, xid in ((1, 7), (2, 8), (3, 9)):
@@ -100,7 +100,7 @@ def test_logical_messages_come_in_order_from_file_and_memory(tmp_path):
 
 
 def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
-    """By the bytes that Python holds meanwhile."""
+    """Python's peak memory shows it."""
     large = transaction(7)
     file = SpoolFolder(tmp_path).file_for(large)
     for number in range(64):
@@ -118,7 +118,7 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
 
 
 def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
-    """What has the batch's own version in Delta comes last, whatever the number of parts."""
+    """The last round's commits have the batch's own version in Delta, however many parts a table has."""
     targets = {name: Target("public", name, f"/{name}", ()) for name in "abc"}
     batch = Batch.of([], START, Lsn(0x60))
     batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]

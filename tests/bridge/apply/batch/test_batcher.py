@@ -1,4 +1,4 @@
-"""Batches: whole transactions to one Arrow table a target, by name, with keys, cut-offs and truncates."""
+"""Transactions become one Arrow table of changes for each target: its names, keys, `srsublsn`, TRUNCATE and TOAST."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_repeated_definition_changes_nothing():
     assert batch.tables[0].changes["seq"].to_pylist() == [0, 1]
 
 
-def test_truncate_voids_what_came_before_it():
+def test_truncate_drops_the_changes_before_it():
     batch = batcher(subscribed(T), subscribed(LOG)).form(
         [transaction(100, T, LOG, insert(1, "gone"), Insert(2, (text("stays"),)), Truncate((1,)), insert(2, "after"))],
         Lsn(50),
@@ -140,7 +140,7 @@ def test_unchanged_toast_is_marked():
 
 
 class Verdicts:
-    """A server that lets pass what begins with "y", and has an error for "error"."""
+    """A server whose filters accept values that begin with "y", and raise an error for "error"."""
 
     def verdicts(self, row_filter, types, rows):
         for i, (value,) in enumerate(rows):
@@ -149,8 +149,8 @@ class Verdicts:
         return np.array([value.data.startswith(b"y") for (value,) in rows])
 
 
-def test_a_server_lets_pass_before_anything_is_decoded():
-    """A value that no target holds does no harm in a row that does not pass; an error stops at its transaction."""
+def test_a_server_filters_rows_before_their_values_are_decoded():
+    """An unrepresentable value does no harm in a rejected row. An error in a filter names its transaction."""
     by_server = ServerFilters(Verdicts(), *[ServerFilter("f", "f", "t", ("note",), (None,))] * 3)
     one = replace(subscribed(T), columns=frozenset({"id", "note"}), server_filters=by_server)
     bad = Insert(1, (text("no number"), text("no")))
@@ -179,7 +179,7 @@ def test_full_identity_uses_the_primary_key_and_takes_unchanged_values_from_the_
 
 
 def test_an_unchanged_value_of_a_key_is_taken_from_the_keys_tuple():
-    """The server sends the key's old tuple for it even where the key is the same; of other columns it has nothing."""
+    """The server sends the key's old tuple for such a value even if the key stays; the tuple has NULL elsewhere."""
     keyed = Relation(
         1, "public", "t", "d", (Column("id", TEXT, -1, is_key=True), Column("note", TEXT, -1, is_key=False))
     )
@@ -191,7 +191,7 @@ def test_an_unchanged_value_of_a_key_is_taken_from_the_keys_tuple():
 
 
 def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
-    """Also where there is a primary key that is not published."""
+    """So it is for a primary key that is not published."""
     full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
     for primary_key in ((), ("not_here",)):
         batch = batcher(subscribed(full, primary_key=primary_key)).form(
@@ -205,7 +205,7 @@ def test_full_identity_without_a_key_has_the_old_values_of_all_columns():
 
 
 def test_an_identity_that_changes_divides_the_changes():
-    """Each part has the old values of the columns that it goes by; new rows before it go with it, or a TRUNCATE."""
+    """Each part has the old values of its key's columns. INSERTs before a part, or a TRUNCATE, do not divide."""
     by_note = Relation(
         1, "public", "t", "i", tuple(Column(c.name, c.type_oid, -1, is_key=c.name == "note") for c in T.columns)
     )
@@ -224,7 +224,7 @@ def test_an_identity_that_changes_divides_the_changes():
 
 
 def test_a_table_without_a_key_that_is_altered_divides_its_changes():
-    """Its rows are found by all their columns: those of before and after have not the same."""
+    """Its rows are found by all their columns, and these differ before and after."""
     full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
     less = replace(full, columns=full.columns[:1])
     gone = transaction(100, full, Delete(1, old_tuple=(text(1), text("a"))))
@@ -248,7 +248,7 @@ def test_target_columns_that_are_not_published_do_not_matter():
 
 
 def test_a_key_that_only_a_filter_looks_at_is_none():
-    """A column list for INSERTs may leave the replica identity out; the filter may still look at it."""
+    """A column list for INSERTs may leave out the replica identity, and the filter may still look at it."""
 
     @dataclass(frozen=True)
     class Id:

@@ -1,4 +1,4 @@
-"""What stops a batch, or is NULL: values, identities, columns; each error names its transaction and its place."""
+"""Values, identities and columns that stop a batch, or become NULL. Each error names its transaction and column."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_changes_without_any_identity_are_refused_with_what_to_run():
 
 
 class Refusing(Routes):
-    """By definitions that do not go with the identity that a relation has in the stream."""
+    """Routes whose publications do not fit the replica identity in the stream."""
 
     def identity_refusals(self, relation, definition_of):
         assert definition_of(relation.relation_id) == relation
@@ -56,7 +56,7 @@ class Refusing(Routes):
 
 
 def test_the_first_change_that_the_definitions_cannot_take_stops_it():
-    """INSERTs go on, and what is not refused; the relation's latest definition decides."""
+    """INSERTs and actions that are not refused pass. The relation's latest definition decides."""
     full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
     update = Update(1, (text(1), text("b")))
     whole = Update(1, (text(1), text("c")), old_tuple=(text(1), text("b")))
@@ -118,7 +118,7 @@ def test_an_unrepresentable_value_is_an_error_with_its_row_or_null():
     ("identity", "primary_key", "refused"), [("d", (), True), ("f", ("on",), True), ("f", (), False)]
 )
 def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(identity, primary_key, refused):
-    """As NULL it would find no row; where there is no key, only inserts are taken, and it may be NULL."""
+    """As NULL it would find no row. A table without a key has only INSERTs, so it may be NULL there."""
     date = Relation(1, "public", "t", identity, (Column("on", 1082, -1, is_key=True),))
     schema = target_schema([("on", pa.date32())])
     table = Subscribed(Target("public", "t", "/lake/public/t", schema), INVALID, primary_key)
@@ -134,7 +134,7 @@ def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(ident
 
 
 def test_definitions_shield_from_what_they_leave_out():
-    """Of a column that is not published nothing is decoded; what a filter may leave out is told beside NULL."""
+    """Unpublished columns are not decoded. A value that a filter may still reject is NULL, with its text beside it."""
 
     @dataclass(frozen=True)
     class OnDay:

@@ -1,4 +1,4 @@
-"""Tables that have another name, or are made again under the same one."""
+"""Tables that are renamed, or dropped and created again under the same name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def known(relation, lsn=INVALID, relid=1):
     [(insert(2, "b"), "INSERT"), (Truncate((2, 1), cascade=False, restart_identity=False), "TRUNCATE")],
 )
 def test_a_table_with_another_name_stops_before_it(change, command):
-    """As a native subscriber, whose `logicalrep_rel_open` finds no table of that name."""
+    """A native subscriber stops, too: its `logicalrep_rel_open` finds no table of that name."""
     bridge = batcher(known(T), subscribed(LOG))
     items = [transaction(100, T, LOG, insert(1, "a")), transaction(200, NEW_NAME, change)]
     batch = bridge.attempt(items, Lsn(50))
@@ -47,7 +47,7 @@ def test_a_table_with_another_name_stops_before_it(change, command):
 
 
 def test_names_that_a_table_had_before_it_was_copied_are_passed_over():
-    """A stream that lags has it under the old name: those changes are in the copy."""
+    """A stream that lags has the table under its old name. The copy already has those changes."""
     renamed = Relation(1, "public", "old", "d", T.columns)
     truncate = Truncate((1,), cascade=False, restart_identity=False)
     names: list[str] = []
@@ -72,7 +72,7 @@ def test_tables_that_change_their_names_are_not_taken_for_each_other():
 
 
 def test_a_table_that_is_created_again_is_followed_by_its_name():
-    """As natively; that its rows are others is told, once, and its relid is known when the batch is durable."""
+    """As with a native subscriber. `replaced` is called once, and the batch has the new relid."""
     told: list[tuple[str, str]] = []
     routes = Routes({("public", "t"): known(T)}, replaced=lambda *table: told.append(table))
     bridge = Batcher("pgbridge_x", routes, lambda wanted: [resolve(*item) for item in wanted])

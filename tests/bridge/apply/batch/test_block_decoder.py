@@ -1,4 +1,4 @@
-"""An error at a row of a block names its transaction, of several the right one. `test_batcher` has what is decoded."""
+"""Errors name the right transaction of a block, and rows count from an LSN on. `test_batcher` tests what is decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bridge.apply.batch.streamed import T, insert, row, subscribed, transa
 
 
 def decoder(*transactions, since=0):
-    """A decoder of their one block, and its collectors."""
+    """Make a decoder of the transactions' one block; returns it and its collectors."""
     definitions = Definitions(lambda wanted: [resolve(*one) for one in wanted], None)
     definitions.announce(T)
     (block,) = decode_blocks(transactions)
@@ -29,7 +29,7 @@ def decoder(*transactions, since=0):
 
 
 def test_errors_have_the_rows_transaction():
-    """Of the first of its relation's rows, where it is not a value's."""
+    """An error that is not one value's names the first row of its relation."""
     bad = Insert(1, (Value(ValueKind.TEXT, b"no number"), Value(ValueKind.TEXT, b"n")))
     made, _ = decoder(transaction(100, insert(1, "a")), transaction(200, insert(2, "b"), bad))
     with pytest.raises(ApplyError, match="no number") as caught:

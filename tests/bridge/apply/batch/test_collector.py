@@ -1,4 +1,4 @@
-"""Changes of a target are collected until the batch ends, in memory or out of it."""
+"""Changes of a target are collected until the batch ends, in memory or on a stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_nothing():
     assert collector(columns("a")).changes() == []
 
 
-def test_truncate_voids_what_came_before():
+def test_truncate_drops_the_changes_before_it():
     made = collector(columns("a"), table(0, new_0=1))
     made.truncate()
     (changes,) = made.changes()

@@ -1,4 +1,4 @@
-"""Changes under each definition come together by name under the last one, in memory as out of it; parts do not."""
+"""Changes under each definition are joined by column name, in memory or on a stage; parts stay apart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.bridge.apply.made_changes import changes_table, random_case
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_definitions_that_differ(staged):
-    """By name: a column that moved, one that came (NULL in inserts, unchanged in updates), one that went."""
+    """Columns are joined by name. A new column is NULL in INSERTs and unchanged in UPDATEs."""
     made = collector(
         columns("a", "b"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3, unchanged_1=True)
     )
@@ -50,7 +50,7 @@ def test_definitions_that_differ(staged):
     assert (changes.inserts_only, changes.needs_fold, changes.empty) == (False, False, False)
 
 
-def test_moves_are_known_also_out_of_memory():
+def test_moved_rows_are_known_on_a_stage_too():
     rng = random.Random(5)
     for seed in range(200):
         changes = changes_table([random_case(0, random.Random(seed), moves_keep_toast=True)], rng)
@@ -62,8 +62,8 @@ def test_moves_are_known_also_out_of_memory():
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_columns_that_became_others(staged):
-    """What came before a change of the target's columns is brought along: names, types, constants."""
+def test_altered_columns(staged):
+    """Earlier changes follow the target's alterations: names, types, constants."""
     made = collector(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3))
     stage = ArrowStage()
     if staged:
@@ -99,7 +99,7 @@ def test_columns_that_became_others(staged):
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_key_changes_while_a_column_is_away(staged):
-    """The row has to take along what it has in the column, so it moves; also out of memory."""
+    """The row keeps its value in the column, so it has to be moved; on a stage, too."""
     made = collector(columns("id", "gone"), table(0, new_0=1, new_1=2))
     made.columns = columns("id")
     row = {"seq": 1, "op": UPDATE, "old": KEY_TUPLE, "new_0": 2, "old_0": 1}
@@ -116,7 +116,7 @@ def test_a_key_changes_while_a_column_is_away(staged):
 
 
 def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
-    """Under REPLICA IDENTITY FULL every UPDATE has one; few of them change the key."""
+    """Under REPLICA IDENTITY FULL every UPDATE has its whole old row; few UPDATEs change the key."""
     for old, moved in ((1, False), (2, True)):
         made = ChangeCollector(
             Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
@@ -128,7 +128,7 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
         assert len(changes.columns) == (2 if moved else 1)
 
 
-def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
+def test_columns_that_only_a_filter_looks_at_are_not_for_the_target():
     made = ChangeCollector(Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
     made.columns, made.key = columns("id", "old", "looked_at"), (0,)
     made.add(table(0, new_0=1, new_1=2, new_2=3))
@@ -141,7 +141,7 @@ def test_columns_that_only_a_filter_looked_at_are_not_for_the_target():
 
 
 def parts(made: ChangeCollector) -> list[tuple[list[str], list[str], list[int]]]:
-    """Of each part its columns, those that identify a row, and its changes' positions."""
+    """The columns of each part, those that identify a row, and the positions of its changes."""
     return [
         (
             [column.name for column in part.columns],
@@ -153,7 +153,7 @@ def parts(made: ChangeCollector) -> list[tuple[list[str], list[str], list[int]]]
 
 
 def test_a_part_ends_where_rows_are_found_by_other_columns():
-    """INSERTs look for none: they go with what comes next, but not with another key's changes before them."""
+    """INSERTs find no rows: they go with any key's changes after them, but not with another key's before them."""
     update = {"new_0": 1, "new_1": 2, "old_0": 1, "old_1": 1}
     made = collector(columns("a", "b"))
     for seq, (key, op) in enumerate(
@@ -171,7 +171,7 @@ def test_a_part_ends_where_rows_are_found_by_other_columns():
 
 
 def test_without_a_key_a_part_ends_where_there_are_other_columns():
-    """All of them identify a row. A constant of one that came later is for the rows that come."""
+    """All columns identify a row. The constant of a later column is for new rows only."""
     made = collector(columns("a"))
     made.key = ()
     made.add(changed(0, UPDATE, new_0=1, old_0=2))
@@ -189,7 +189,7 @@ def test_without_a_key_a_part_ends_where_there_are_other_columns():
 
 
 def test_an_earlier_part_stands_in_the_target_as_it_will_be():
-    """With a key's columns come those that were added later, filled; and types that were widened later."""
+    """It has the columns that were added later, with their constants, and the types that were widened later."""
     schema = target_schema([("id", pa.int64()), ("n", pa.int32()), ("later", pa.int32())])
     made = ChangeCollector(Subscribed(replace(TARGET, schema=schema), INVALID, ()))
     made.columns, made.key = columns("id", "n"), (0,)

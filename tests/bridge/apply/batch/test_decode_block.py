@@ -1,4 +1,4 @@
-"""Runs: what can be decoded together, with positions, transactions and everything void left out."""
+"""Blocks have the right rows, positions and transactions, and nothing that was rolled back."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def row(number: int, xid: int | None = None) -> bytes:
 
 
 def transaction(number: int, rows: int, **fields) -> Transaction:
-    """The number-th of a stream, which commits at 100 times its number."""
+    """Make transaction `number`, which commits at 100 times its number."""
     xid = number if fields.get("in_stream") else None
     made = Transaction(number, Lsn(100 * number), 0, Lsn(100 * number + 8), **fields)
     made.rows.extend(MessageArray.of([row(n, xid) for n in range(rows)]))
     return made
 
 
-def shape(run: DecodeBlock) -> tuple[list[int], int, int, list[int], bool]:
+def shape(block: DecodeBlock) -> tuple[list[int], int, int, list[int], bool]:
     """(xids, rows, first_seq, first_rows, in_stream)."""
-    return list(run.xids), len(run.rows), run.first_seq, run.first_rows.tolist(), run.in_stream
+    return list(block.xids), len(block.rows), block.first_seq, block.first_rows.tolist(), block.in_stream
 
 
 def test_transactions_of_one_form_are_joined(tmp_path):
-    """Streamed ones apart from the others, those in files apart from those in memory; positions go on over all."""
+    """Streamed and spooled transactions have blocks of their own. Positions count through all blocks."""
     spooled = transaction(4, 3)
     SpoolFolder(tmp_path).file_for(spooled).append(spooled)
     spooled.rows.extend(MessageArray.of([row(3)]))
@@ -47,7 +47,7 @@ def test_transactions_of_one_form_are_joined(tmp_path):
         transaction(5, 1),
         transaction(6, 2),
     ]
-    assert [shape(run) for run in decode_blocks(some)] == [
+    assert [shape(block) for block in decode_blocks(some)] == [
         ([1, 2], 2, 0, [0, 2, 2], False),
         ([3], 1, 2, [0, 1], True),
         ([4], 3, 3, [0, 3], False),
@@ -57,26 +57,26 @@ def test_transactions_of_one_form_are_joined(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [Ending.PREPARE, Ending.ROLLBACK_PREPARED])
-def test_what_did_not_commit_has_no_part(ending):
+def test_transactions_that_did_not_commit_are_left_out(ending):
     assert list(decode_blocks([transaction(1, 2, ending=ending)])) == []
 
 
 @pytest.mark.parametrize("spooled", [False, True])
 def test_events_stand_before_their_rows(tmp_path, spooled):
-    """A transaction's definitions come before its first row; what an aborted subtransaction did is not there."""
+    """A transaction's definitions come before its first row. Events of aborted subtransactions are left out."""
     made = transaction(1, 2, in_stream=True, relations=(RELATION,), aborted={9})
     truncate, void = Truncate((7,), xid=1), Truncate((7,), xid=9)
     message = LogicalMessage(transactional=True, lsn=Lsn(5), prefix="p", content=b"", xid=1)
     made.events += [(0, void), (1, truncate), (2, message)]
     if spooled:
         SpoolFolder(tmp_path).file_for(made).append(made)
-    (run,) = decode_blocks([made])
-    assert run.events == [(0, made, RELATION), (1, made, truncate), (2, made, message)]
-    assert run.aborted == [9]
+    (block,) = decode_blocks([made])
+    assert block.events == [(0, made, RELATION), (1, made, truncate), (2, made, message)]
+    assert block.aborted == [9]
 
 
-def test_places_in_a_run():
-    """The first row of what commits at or after an LSN, and the transaction of a row, past empty ones."""
-    (run,) = decode_blocks([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
-    assert [run.first_row_from(Lsn(lsn)) for lsn in (0, 100, 101, 200, 201, 300, 301)] == [0, 0, 2, 2, 2, 2, 3]
-    assert [run.transaction_of(row) for row in range(3)] == [(1, 100), (1, 100), (3, 300)]
+def test_rows_and_transactions_of_a_block():
+    """The first row that commits at or after an LSN, and the transaction of a row; one transaction is empty."""
+    (block,) = decode_blocks([transaction(1, 2), transaction(2, 0), transaction(3, 1)])
+    assert [block.first_row_from(Lsn(lsn)) for lsn in (0, 100, 101, 200, 201, 300, 301)] == [0, 0, 2, 2, 2, 2, 3]
+    assert [block.transaction_of(row) for row in range(3)] == [(1, 100), (1, 100), (3, 300)]

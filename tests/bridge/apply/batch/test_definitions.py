@@ -1,4 +1,4 @@
-"""Definitions that change in the stream: what they make of the targets, and of what is in the batch already."""
+"""Definitions that change in the stream: the targets follow, and so do changes that the batch already has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_ke
 
 
 def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(), **options):
-    """A batcher whose targets follow the stream; attributes are those of the publisher's catalog."""
+    """Make a batcher whose targets follow the stream; `attributes` are the publisher's catalog."""
     tracker = DefinitionTracker(
         "shop",
         known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
@@ -50,7 +50,7 @@ C = Attribute(3, "c", INT4, -1, has_missing=True, missing="7")
 
 
 def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
-    """An INSERT from before it has the constant; an UPDATE keeps the target's, which is the constant, too."""
+    """An INSERT before the column has the constant; an UPDATE keeps the target's value, which is the constant, too."""
     bridge = evolving(ID, NOTE, C)
     batch = bridge.form(
         [transaction(100, T, insert(1, "a"), Update(1, (text(2), text("b"))), WIDER, Insert(1, (text(3), NULL, NULL)))],
@@ -70,7 +70,7 @@ def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
 
 
 def test_a_renamed_and_a_widened_column_are_one_through_the_batch():
-    """By number, not by name: and values from before have the wider type."""
+    """Columns are followed by number, not by name, and earlier values get the wider type."""
     other = Relation(1, "public", "t", "d", (Column("id", 20, -1, is_key=True), Column("text", TEXT, -1, is_key=False)))
     bridge = evolving(Attribute(1, "id", 20, -1), Attribute(2, "text", TEXT, -1))
     batch = bridge.form(
@@ -86,7 +86,7 @@ def test_a_renamed_and_a_widened_column_are_one_through_the_batch():
 
 
 def test_a_dropped_column_keeps_what_the_batch_had_for_it():
-    """As if the batch had ended before the column went."""
+    """The result is that of a batch that ended before the column was dropped."""
     narrower = Relation(1, "public", "t", "d", T.columns[:1])
     batch = evolving(ID).form(
         [transaction(100, T, insert(1, "a"), narrower, Insert(1, (text(2),)), Update(1, (text(1),)))], Lsn(50)
@@ -99,7 +99,7 @@ def test_a_dropped_column_keeps_what_the_batch_had_for_it():
 
 
 def test_added_dropped_and_added_again_in_one_transaction():
-    """Each c is a column of its own; what the first one held goes to one that is set aside."""
+    """Each c is a column of its own; the first one is renamed, and its values go with it."""
     now = (ID, NOTE, Attribute(3, None, 0, -1), Attribute(4, "c", INT4, -1, has_missing=True, missing="8"))
     bridge = evolving(*now)
     batch = bridge.form(
@@ -130,7 +130,7 @@ def test_a_key_that_changes_takes_along_what_only_the_target_has():
 
 
 class OfPartitions(Routes):
-    """By definitions that publish partitions as their root."""
+    """Routes that publish partitions as their root."""
 
     def route(self, relation):
         assert relation.name == "t_1"
@@ -138,7 +138,7 @@ class OfPartitions(Routes):
 
 
 def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
-    """The stream has TRUNCATE of the partitions only; what the root had at the start may have other names."""
+    """The stream has a TRUNCATE of the partitions only; the root's first columns may have been renamed since."""
     tracker = DefinitionTracker(
         "shop",
         known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
@@ -157,7 +157,7 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
 
 
 def test_what_is_not_applied_is_planned_again():
-    """A batch that is divided, and one that is skipped."""
+    """So it is for a batch that is divided, and for one that is skipped."""
     bridge = evolving(ID, NOTE, C)
     history = [transaction(100, T, insert(1, "a")), transaction(200, WIDER, Insert(1, (text(3), NULL, NULL)))]
     batch = bridge.attempt(history, Lsn(50))
@@ -170,7 +170,7 @@ def test_what_is_not_applied_is_planned_again():
 
 
 def test_what_follows_an_undecodable_transaction_is_decoded_by_all_that_it_announced():
-    """Also by what came behind the bad row, which the server does not send again; not by what was rolled back."""
+    """Definitions after the bad row count, because the server does not send them again. Those rolled back do not."""
     swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
     bridge = batcher(subscribed(swapped), subscribed(LOG))
     bridge.form([transaction(100, T, insert(1, "a"))], Lsn(50))
@@ -188,7 +188,7 @@ def test_what_follows_an_undecodable_transaction_is_decoded_by_all_that_it_annou
 
 
 def test_an_undecodable_transaction_that_is_divided_off_announces_in_its_turn():
-    """What is before it is decoded by the definitions before it."""
+    """Rows before a definition are decoded by the definition before it."""
     swapped = Relation(1, "public", "t", "d", (*T.columns[:1], Column("c", TEXT, -1, is_key=False), T.columns[1]))
     bridge = batcher(subscribed(swapped))
     history = [transaction(100, T, insert(1, "a")), transaction(200, insert("x", "bad"), swapped)]
@@ -216,7 +216,7 @@ def test_a_change_that_cannot_be_followed_names_its_transaction_and_the_remedy()
 
 
 def test_only_published_columns_follow():
-    """Of definitions with a column list the others are none of the target's business."""
+    """With a column list, the target does not need the other columns."""
     only = replace(subscribed(T), columns=frozenset({"id"}))
     batch = evolving(ID, NOTE, C, tables=[only]).form(
         [transaction(100, WIDER, Insert(1, (text(3), NULL, NULL)))], Lsn(50)

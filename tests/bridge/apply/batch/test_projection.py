@@ -1,4 +1,4 @@
-"""Which columns of a relation its target's changes keep."""
+"""The columns of a relation that a target's changes keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RELATION = Relation(1, "public", "t", "d", tuple(Column(name, 23, -1, is_key=nam
 
 
 class LooksAt:
-    """A filter of a column."""
+    """A row filter that looks at one column."""
 
     def __init__(self, name):
         self.columns = frozenset({name})
@@ -48,7 +48,7 @@ def test_a_key_is_complete_or_none():
 
 
 def test_old_values():
-    """Without a key, rows are found by all of them."""
+    """Without a key, rows are found by all columns."""
     assert old_positions(COLUMNS, RELATION, subscribed(), ()) == {0, 1, 2}
     assert old_positions(COLUMNS, RELATION, subscribed(), (1,)) == {1}
     assert old_positions(COLUMNS, RELATION, subscribed("b", looked_at="c"), (0,)) == {1, 2}

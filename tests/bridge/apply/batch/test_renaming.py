@@ -1,4 +1,4 @@
-"""Changes under one definition, seen under another."""
+"""Changes under one definition get the columns of another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INT, BIGINT = resolve(23, -1), resolve(20, -1)
 
 
 def test_columns_go_by_name():
-    """One that moved and is wider now, one that has a constant, one that has nothing, one that is gone."""
+    """A column that moved and was widened, one with a constant, one without, and one that was dropped."""
     before = (TargetColumn("gone", INT), TargetColumn("id", INT))
     after = (TargetColumn("id", BIGINT), TargetColumn("c", INT), TargetColumn("d", INT))
     changes = pa.table(

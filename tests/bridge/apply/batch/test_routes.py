@@ -16,7 +16,7 @@ def subscribed(*names: str) -> dict[tuple[str, str], Subscribed]:
 
 
 def test_by_name():
-    """What the server publishes is taken as it comes; a table in pg_catalog has no schema in its message."""
+    """Each relation goes to the target of its name. A table in pg_catalog has no schema in its message."""
     here = Routes({**subscribed("t"), ("pg_catalog", "c"): subscribed("c")["public", "c"]})
     t, unknown, system = (
         Relation(n, ns, name, "d", ()) for n, (ns, name) in enumerate((("public", "t"), ("public", "u"), ("", "c")))
@@ -28,7 +28,7 @@ def test_by_name():
 
 
 def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
-    """By another column list while the stream runs; once, and for no other change."""
+    """The server is asked once, when a key shrinks while the stream runs, and after no other change."""
     looks = []
 
     def look():

@@ -1,4 +1,4 @@
-"""What a batch knows of row filters: the columns that they look at, and whether there are any."""
+"""A batch knows which columns row filters look at, and whether there are any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bridge.apply.batch.row_filters import RowFilters
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that looks at some columns."""
+    """A row filter that looks at these columns."""
 
     columns: frozenset[str]
 

@@ -28,7 +28,7 @@ def own_filter(name, *columns):
 
 
 class Server:
-    """Lets pass what begins with "y"; has an error for "error"."""
+    """Accepts values that begin with "y"; raises an error for "error"."""
 
     def __init__(self):
         self.asked = []

@@ -1,4 +1,4 @@
-"""Which columns identify a row of a table that follows the stream."""
+"""The columns that identify a row of a subscribed table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bridge.apply.batch.streamed import (
 
 
 def test_a_part_of_an_identity_is_no_key():
-    """A column list may leave the rest out; a message from before it, or before a rename, has the whole key."""
+    """A column list may leave out a part of the key. A message from before the list, or before a rename, has all."""
     wide = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=True)))
     cut = replace(subscribed(wide), cut_identity=frozenset({"id", "c"}))
     assert key_of(T, cut) == ()

@@ -9,7 +9,7 @@ from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 
 
 def test_an_unchanged_value_is_that_of_the_old_tuple_or_stays():
-    """A partition whose identity is its key sends it as the whole row, where its root has FULL: NULL is no value."""
+    """A partition with a key sends it as a whole row if its root has FULL: the NULLs in it are not values."""
     decoded = pa.table(
         {
             "op": pa.array([UPDATE] * 4, pa.uint8()),
