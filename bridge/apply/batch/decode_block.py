@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from protocol.message_array import MessageArray
 from protocol.transactions import Ending, Transaction, TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from protocol.transactions import Event
     from protocol.values.value_array import Ints
@@ -28,10 +28,8 @@ _BLOCK_ROWS = 50_000
 """Enough rows of each table to be worth the steps of decoding them. More would hold Python's lock for long: the
 receiver waits for it, and behind a full socket the walsender does."""
 
-_NONE: Final = np.zeros(0, np.int64)
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DecodeBlock:
     """Row messages of transactions in commit order, and the other messages between them.
 
@@ -80,7 +78,7 @@ def decode_blocks(
     """
     seq = 0
     committed = (t for t in transactions if isinstance(t, TransactionRun) or t.ending is Ending.COMMIT)
-    for (spooled, in_stream), group in groupby(committed, _form):
+    for (spooled, in_stream), group in groupby(committed, _spooled_and_streamed):
         if spooled:
             for transaction in group:
                 assert isinstance(transaction, Transaction)  # noqa: S101 - nothing else is spooled
@@ -88,38 +86,40 @@ def decode_blocks(
                     yield block
                     seq += len(block.rows)
         else:
-            for some in _grouped(group):
-                block = _joined(some, seq, in_stream=in_stream)
+            for items in _grouped(group):
+                block = _joined(items, seq, in_stream=in_stream)
                 yield block
                 seq += len(block.rows)
 
 
 def _grouped(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
-    """Group items to lists of about a block's size."""
-    some: list[Transaction | TransactionRun] = []
+    """Group transactions to lists of about a block's size."""
+    group: list[Transaction | TransactionRun] = []
     rows = 0
     for item in items:
-        some.append(item)
+        group.append(item)
         rows += item.n_rows
         if rows >= _BLOCK_ROWS:
-            yield some
-            some, rows = [], 0
-    if some:
-        yield some
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
 
 
-def _form(item: Transaction | TransactionRun) -> tuple[bool, bool]:
+def _spooled_and_streamed(item: Transaction | TransactionRun) -> tuple[bool, bool]:
     """Whether its changes are spooled, and whether they were streamed."""
     return (item.spooled is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
 
 
 def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> DecodeBlock:
+    """One block of transactions in memory."""
     parts: list[MessageArray] = []
     rows = 0
     xids: list[Ints] = []
     commit_lsns: list[np.ndarray] = []
     first_rows: list[Ints] = []
-    block = DecodeBlock(_NONE, _NONE, MessageArray.of(), [], in_stream, seq, _NONE)
+    events: list[tuple[int, Transaction, Event]] = []
+    aborted: list[int] = []
     for item in items:
         if isinstance(item, TransactionRun):
             xids.append(item.xids)
@@ -127,41 +127,52 @@ def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_strea
             first_rows.append(item.first_rows[:-1] + rows)
             parts.append(item.rows)
         else:
-            _add_events(block, item, item.events, rows, first=True)
             xids.append(np.array([item.xid]))
             commit_lsns.append(np.array([item.commit_lsn], np.uint64))
             first_rows.append(np.array([rows]))
             parts.append(item.rows.part())
-            block.aborted.extend(item.aborted)
+            events += _events(item, item.events, rows, first=True)
+            aborted.extend(item.aborted)
         rows += len(item.rows)
-    block.rows = MessageArray.concatenated(parts)
-    block.xids, block.commit_lsns = np.concatenate(xids), np.concatenate(commit_lsns)
-    block.first_rows = np.concatenate([*first_rows, [rows]])
-    return block
+    return DecodeBlock(
+        np.concatenate(xids),
+        np.concatenate(commit_lsns),
+        MessageArray.concatenated(parts),
+        events,
+        in_stream,
+        seq,
+        np.concatenate([*first_rows, [rows]]),
+        aborted,
+    )
 
 
 def _spooled(transaction: Transaction, seq: int, chunk_bytes: int) -> Iterator[DecodeBlock]:
+    """The blocks of a spooled transaction: one for each chunk of its file, and one for what is in memory."""
     assert isinstance(transaction.spooled, SpoolFile)  # noqa: S101 - nothing else holds spooled changes
     first = True
     for rows, events in transaction.spooled.chunks(in_stream=transaction.in_stream, chunk_bytes=chunk_bytes):
-        block = _alone(transaction, rows, seq, spooled=True)
-        _add_events(block, transaction, events, 0, first=first)
-        yield block
+        yield _alone(transaction, rows, _events(transaction, events, first=first), seq, spooled=True)
         seq += len(rows)
         first = False
     if len(transaction.rows) or transaction.events:
-        rest = _alone(transaction, transaction.rows.part(), seq)
-        _add_events(rest, transaction, transaction.events, 0, first=first)
-        yield rest
+        rest = _events(transaction, transaction.events, first=first)
+        yield _alone(transaction, transaction.rows.part(), rest, seq)
 
 
-def _alone(transaction: Transaction, rows: MessageArray, seq: int, *, spooled: bool = False) -> DecodeBlock:
-    """A block of one transaction's rows, or of a part of them."""
+def _alone(
+    transaction: Transaction,
+    rows: MessageArray,
+    events: list[tuple[int, Transaction, Event]],
+    seq: int,
+    *,
+    spooled: bool = False,
+) -> DecodeBlock:
+    """A block of some or all rows of one transaction."""
     return DecodeBlock(
         np.array([transaction.xid]),
         np.array([transaction.commit_lsn], np.uint64),
         rows,
-        [],
+        events,
         transaction.in_stream,
         seq,
         np.array([0, len(rows)], np.int64),
@@ -170,11 +181,23 @@ def _alone(transaction: Transaction, rows: MessageArray, seq: int, *, spooled: b
     )
 
 
-def _add_events(
-    block: DecodeBlock, transaction: Transaction, events: Iterable[tuple[int, Event]], offset: int, *, first: bool
-) -> None:
-    if first:
-        block.events.extend((offset, transaction, relation) for relation in transaction.relations)
-    block.events.extend(
-        (offset + position, transaction, event) for position, event in events if event.xid not in transaction.aborted
-    )
+def _events(
+    transaction: Transaction, events: Iterable[tuple[int, Event]], offset: int = 0, *, first: bool
+) -> list[tuple[int, Transaction, Event]]:
+    """A transaction's events as those of a block; the definitions in force at its start come with the `first` ones.
+
+    Args:
+        transaction: The transaction.
+        events: Its events, or those of a chunk, by the position of the row after each.
+        offset: What to add to the positions.
+        first: Whether these are its first events.
+    """
+    relations: Sequence[Event] = transaction.relations if first else ()
+    return [
+        *((offset, transaction, relation) for relation in relations),
+        *(
+            (offset + position, transaction, event)
+            for position, event in events
+            if event.xid not in transaction.aborted
+        ),
+    ]
