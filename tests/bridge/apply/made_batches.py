@@ -1,4 +1,4 @@
-"""Batches of a subscription that stands at 0/10, its applier, and faults on the way."""
+"""Batches of a subscription whose origin is at 0/10, its applier, and faults."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def batch(*tables):
 
 
 class Cut(BaseException):
-    """Stands for a crash: nothing that handles errors may handle it."""
+    """Stands for a crash: no error handler may catch it."""
 
 
 @contextmanager
 def failing(error, *points):
-    """Within, whoever reaches one of the points for the first time gets the error raised."""
+    """Within it, the first time that one of the points is reached raises the error."""
     left = set(points)
 
     def act(reached):

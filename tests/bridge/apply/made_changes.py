@@ -1,6 +1,6 @@
-"""A plain row-at-a-time model of a table, random valid changes to it, and what effects do to it.
+"""A plain row-at-a-time model of a table, random valid changes to it, and a model of the MERGE of effects.
 
-The model is what the net effect must agree with; it shares nothing with it.
+The net effect must agree with the model, and shares no code with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 INSERT, UPDATE, DELETE, NO_OLD, KEY_TUPLE = ord("I"), ord("U"), ord("D"), 0, ord("K")
 TYPES = [pa.int64(), pa.int64(), pa.int64(), pa.string()]
-"""case, key, a plain column, a column that may be unchanged TOAST. The key is (case, key)."""
+"""Case, key, a plain column, and a column with unchanged TOAST values. The key is (case, key)."""
 KEY = (0, 1)
 TOAST = 3
 
@@ -34,7 +34,7 @@ class Case:
 
 
 def random_case(number: int, rng: random.Random, *, moves_keep_toast: bool) -> Case:
-    """A history as a publisher sends it: keys are unique at each point, and what is updated exists."""
+    """Make a history as a publisher sends it: keys are always unique, and updated rows exist."""
 
     def value() -> int | None:
         return rng.choice([None, rng.randrange(1000)])
@@ -88,7 +88,7 @@ def _change(
 
 
 def changes_table(cases: list[Case], rng: random.Random) -> pa.Table:
-    """All histories interleaved, each in its own order, in the columns of `TableChanges.changes`."""
+    """Interleave all histories, each in its own order, in the columns of `TableChanges.changes`."""
     pending = [list(case.changes) for case in cases]
     rows: list[dict[str, Any]] = []
     while pending := [changes for changes in pending if changes]:
@@ -107,7 +107,7 @@ def changes_table(cases: list[Case], rng: random.Random) -> pa.Table:
 
 
 def merged(before: dict[tuple[int, int], Row], effects: list[dict[str, Any]]) -> dict[tuple[int, int], Row]:
-    """What a MERGE of effects makes of a table, by the rules of SQL: every effect sees the table as it was."""
+    """The table after a MERGE of effects, by the rules of SQL: every effect sees the table as it was."""
     matched: set[tuple[int, int]] = set()
     after = dict(before)
     added: list[tuple[tuple[int, int], Row]] = []
@@ -131,11 +131,11 @@ def merged(before: dict[tuple[int, int], Row], effects: list[dict[str, Any]]) ->
 
 
 class RowAtATime:
-    """PostgreSQL's apply worker on a table with a key: every change against the table as it is by then.
+    """PostgreSQL's apply worker on a table with a key: every change sees the table after the changes before it.
 
     Args:
         rows: The table's rows by key.
-        overwrite: A row that is in the way is overwritten; otherwise it stops everything (`stopped`: the conflict and
+        overwrite: Whether a row with the same key is overwritten; otherwise it stops all (`stopped`: the conflict and
             its key).
     """
 
@@ -167,10 +167,10 @@ class RowAtATime:
 
 
 def before_all(cases: list[Case]) -> dict[tuple[int, int], Row]:
-    """The tables before the histories, as one."""
+    """The rows before all histories, in one table."""
     return {(case.number, key): row for case in cases for key, row in case.before.items()}
 
 
 def after_all(cases: list[Case]) -> dict[tuple[int, int], Row]:
-    """The tables after the histories, as one."""
+    """The rows after all histories, in one table."""
     return {(case.number, key): row for case in cases for key, row in case.after.items()}

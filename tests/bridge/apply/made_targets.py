@@ -22,7 +22,7 @@ COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25,
 
 
 def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
-    """An empty table."""
+    """Make an empty table."""
     path = str(folder / name)
     schema = spark.createDataFrame([], "id long, note string").schema
     create_table(spark, path, schema)
@@ -35,7 +35,7 @@ def changes(
     key: tuple[int, ...] = (0,),
     truncated: bool = False,
 ) -> TableChanges:
-    """Changes of (op, old key, id, note)."""
+    """Make changes from (op, old key, id, note)."""
     table = pa.table(
         {
             "seq": pa.array(range(len(rows)), pa.int64()),

@@ -1,4 +1,4 @@
-"""Rows of a bag are followed through the changes: none is lost, none comes twice, and counts are a plain model's."""
+"""Every copy of a bag's rows is followed through the changes, and the counts agree with a plain model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def halves(*changes: tuple[int, int, int]) -> pa.Table:
     return pa.table(found)
 
 
-def test_a_row_that_becomes_another_is_followed():
+def test_an_updated_copy_is_followed():
     moves = bag_moves({1: 2, 2: 0, 3: 0}, halves((UPDATE, 1, 2), (UPDATE, 2, 3), (INSERT, 0, 2), (DELETE, 1, 0)))
     assert moves.staying == {1: 0, 2: 0, 3: 0}
     assert moves.moved == {(1, 2): 3, (1, 1): None}
     assert (moves.inserted, moves.missing) == ({2: 1}, {})
 
 
-def test_an_update_of_a_missing_row_makes_none():
+def test_an_update_of_a_missing_row_adds_no_row():
     moves = bag_moves({1: 0, 2: 0}, halves((UPDATE, 1, 2), (UPDATE, 2, 1)))
     assert (moves.moved, moves.inserted) == ({}, {})
     assert moves.missing == {"update_missing": {1: 1, 2: 1}}
@@ -42,7 +42,7 @@ def test_an_update_of_a_missing_row_makes_none():
     before=st.dictionaries(st.integers(0, 4), st.integers(0, 3), min_size=5, max_size=5),
     changes=st.lists(st.tuples(st.sampled_from([INSERT, UPDATE, DELETE]), st.integers(0, 4), st.integers(0, 4))),
 )
-def test_every_copy_is_somewhere_once_and_counts_are_those_without_following(before, changes):
+def test_every_copy_ends_in_one_place_and_counts_are_those_of_settle(before, changes):
     made = halves(*changes)
     moves = bag_moves(before, made)
     copies = {(row, copy) for row, count in before.items() for copy in range(1, count + 1)}

@@ -1,4 +1,4 @@
-"""Conflicts are told in PostgreSQL's words."""
+"""Conflicts have PostgreSQL's messages and details."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.apply.effects.conflicts import (
 )
 
 
-def test_words_are_postgresqls():
+def test_messages_are_postgresqls():
     conflict = Conflict("public.t", INSERT_EXISTS, ("a", "b"), ("1", None))
     assert str(conflict) == (
         'conflict detected on relation "public.t": conflict=insert_exists\n'
@@ -44,7 +44,7 @@ def test_words_are_postgresqls():
         ("x" * 300, "x" * 200),
     ],
 )
-def test_values_for_people(value, text):
+def test_values_as_text(value, text):
     assert as_text(value) == text
 
 

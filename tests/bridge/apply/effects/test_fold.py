@@ -1,4 +1,4 @@
-"""The fold agrees with a row-at-a-time model, also where a key change carries an unchanged TOAST value."""
+"""The fold agrees with a row-at-a-time model, also if a key change carries an unchanged TOAST value."""
 
 import math
 import random
@@ -23,7 +23,7 @@ from tests.bridge.apply.made_changes import (
 
 
 def folded(changes, before, *, overwrite=False):
-    """Effects and conflicts of changes to a table."""
+    """Fold changes of a table; returns the effects, and the conflicts."""
     tally = Tally()
     return fold.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite).to_pylist(), tally
 
@@ -41,7 +41,7 @@ def test_fold_has_the_net_effect_of_the_changes(seed, moves_keep_toast):
 @settings(max_examples=500, deadline=None)
 @given(seed=st.integers(0, 2**32), overwrite=st.booleans(), gaps=st.booleans())
 def test_fold_agrees_with_row_at_a_time_whatever_the_target_has(seed, overwrite, gaps):
-    """The target lacks rows and has others; `gaps`: some changes are not published."""
+    """The target lacks rows and has additional ones; with `gaps`, some changes are not published."""
     rng = random.Random(seed)
     cases = [random_case(number, rng, moves_keep_toast=True) for number in range(2)]
     before = {key: row for key, row in before_all(cases).items() if rng.random() < 0.8}
@@ -62,8 +62,8 @@ def test_fold_agrees_with_row_at_a_time_whatever_the_target_has(seed, overwrite,
     assert tally.counts == model.conflicts
 
 
-def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
-    """1 moves to 2 with its large value; a new 1 comes: the target's row 1 becomes 2, and 1 is inserted."""
+def test_a_new_row_with_the_key_of_a_moved_row_is_inserted():
+    """Row 1 moves to 2 with its large value, then a new 1 is inserted: the target's row 1 becomes 2, and 1 is new."""
     changes: list[dict[str, Any]] = [
         {"op": ord("U"), "old": ord("K"), "new_0": 0, "new_1": 2, "new_2": 7, "new_3": None, "old_0": 0, "old_1": 1,
          "unchanged_3": True},
@@ -76,7 +76,7 @@ def test_a_row_that_takes_the_key_of_a_moved_one_is_inserted_beside_it():
     assert merged({(0, 1): (1, "large")}, effects) == {(0, 2): (7, "large"), (0, 1): (8, "new")}
 
 
-def test_keys_that_python_would_not_find():
+def test_keys_of_arrays_and_nan_are_found():
     (nan, items, nested) = fold.key_of_values([float("nan"), [1, float("nan")], 1.5])
     assert (nan, items, nested) == fold.key_of_values([float("nan"), [1, float("nan")], 1.5])
     assert math.isnan(nan)

@@ -1,4 +1,4 @@
-"""Targets: Delta types for PostgreSQL's, paths, names, and the check of a relation against a table."""
+"""Targets: the Delta types for PostgreSQL's, paths, names, and the check of a relation's columns."""
 
 import pyarrow as pa
 import pytest
@@ -62,7 +62,7 @@ def column(name, oid):
     return TargetColumn(name, resolve(oid, -1))
 
 
-def test_check_finds_missing_columns_and_other_types_whatever_the_order():
+def test_check_finds_missing_columns_and_other_types_in_any_order():
     schema = target.target_schema([("b", pa.string()), ("a", pa.int64()), ("extra", pa.int64())])
     table = Target("public", "t", "/lake/public/t", schema)
     assert table.check([column("b", 25), column("a", 20)]) == (column("b", 25), column("a", 20))
@@ -90,7 +90,7 @@ def test_check_finds_missing_columns_and_other_types_whatever_the_order():
         (pa.string(), 23, False),
     ],
 )
-def test_a_wider_type_is_taken_where_it_holds_every_value(there, published, held):
+def test_a_wider_type_is_accepted_if_it_holds_every_value(there, published, held):
     table = Target("public", "t", "/lake/public/t", target.target_schema([("a", there)]))
     if held:
         (found,) = table.check([column("a", published)])

@@ -1,4 +1,4 @@
-"""Which types hold which, and values in them: each as PostgreSQL reads its text into the wider column."""
+"""Which types hold which others, and values cast to them, as PostgreSQL reads their text into a wider column."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ NOT_HELD = [
 
 
 @pytest.mark.parametrize(("wide", "narrow"), HELD)
-def test_what_is_held(wide, narrow):
+def test_types_that_hold_others(wide, narrow):
     assert holds(wide, narrow)
     assert not holds(narrow, wide) or wide == narrow
 
 
 @pytest.mark.parametrize(("wide", "narrow"), NOT_HELD)
-def test_what_is_not_held(wide, narrow):
+def test_types_that_do_not_hold_others(wide, narrow):
     assert not holds(wide, narrow)
 
 
-def test_values():
-    """The least and the greatest of each, and NULL."""
+def test_values_in_wider_types():
+    """The least and the greatest value of each type, and NULL."""
     cases: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
         (pa.array([-32768, 32767, None], INT2), pa.decimal128(5, 0), [Decimal(-32768), Decimal(32767), None]),
         (pa.array([-(2**31), 2**31 - 1], INT4), DOUBLE, [-(2.0**31), 2.0**31 - 1]),
@@ -67,7 +67,7 @@ def test_values():
 
 
 def test_reals_are_the_doubles_of_their_text(publisher):
-    """As the server writes them, of all sizes: a subscriber's column of type double precision has these."""
+    """Reals of all sizes become what a subscriber's column of type double precision has."""
     some = [
         "0.1", "-0", "Infinity", "-Infinity", "3.4028235e38", "1e-45", "16777216", "43665352", "33554436", "1.1", "0.3",
         "9.5367432e-07", "1e15", "1e16", "123456.7", "1.17549435e-38", "8388608.5",
