@@ -139,7 +139,7 @@ def slots(publisher):
     return row[0]
 
 
-@pytest.mark.soak  # `tests.bridge.sync.test_worker` has what may befall tables that come later, one by one
+@pytest.mark.soak  # `tests.bridge.sync.test_tablesync_worker` has what may befall tables that come later, one by one
 def test_a_crash_at_every_step(spark, publisher, pipeline, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
 
