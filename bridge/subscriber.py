@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from bridge.config import Subscription
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import RelRow
     from bridge.track.progress import Progress
-    from bridge.track.rows import RelRow
     from protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0

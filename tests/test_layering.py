@@ -67,12 +67,12 @@ RULES = (
         only=True,
     ),
     Rule(
-        ("protocol/*", "bridge/track/progress.py", "bridge/track/skip.py"),
+        ("protocol/*", "bridge/track/progress.py", "bridge/track/skip_lsn.py"),
         _CLOCK,
         "no clock: time comes in as a value",
     ),
     Rule(
-        ("bridge/track/progress.py", "bridge/track/skip.py"),
+        ("bridge/track/progress.py", "bridge/track/skip_lsn.py"),
         _PURE,
         "what to confirm and what to skip are pure decisions",
         only=True,
@@ -235,7 +235,7 @@ def violations(path: str, source: str) -> list[str]:
 
 
 def dotted(path: str) -> str:
-    """A module's name: `bridge/track/skip.py` is `bridge.track.skip`."""
+    """A module's name: `bridge/track/skip_lsn.py` is `bridge.track.skip_lsn`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -367,8 +367,8 @@ def test_module_keeps_to_its_layer(path):
         ("bridge/log.py", "import sys\nx = sys.argv[1]"),
         ("bridge/receive/walreceiver.py", "import signal"),
         ("bridge/track/progress.py", "import sqlite3"),
-        ("bridge/track/skip.py", "from bridge.track import catalog"),
-        ("bridge/track/skip.py", "from . import catalog"),
+        ("bridge/track/skip_lsn.py", "from bridge.track import catalog"),
+        ("bridge/track/skip_lsn.py", "from . import catalog"),
         ("bridge/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
         ("bridge/session.py", "from tests import fix_spark"),
         ("sql/__init__.py", "import psycopg"),

@@ -1,4 +1,4 @@
-"""tests/ is the mirror of the sources: `bridge/track/skip.py` is tested by `tests/bridge/track/test_skip.py`.
+"""tests/ is the mirror of the sources: `bridge/track/skip_lsn.py` is tested by `tests/bridge/track/test_skip_lsn.py`.
 
 So it is clear which tests belong to a module, and a module without tests is seen at once. A module with many tests may
 have further files, `test_<module>_<aspect>.py`. Tests of several modules together have folders of their own
@@ -73,6 +73,6 @@ def test_exceptions_are_still_needed():
 
 def test_names_are_mirrored():
     """The rule itself, on its three cases."""
-    assert mirror_of("bridge/track/skip.py") == "tests/bridge/track/test_skip.py"
+    assert mirror_of("bridge/track/skip_lsn.py") == "tests/bridge/track/test_skip_lsn.py"
     assert mirror_of("sql/__init__.py") == "tests/sql/test_init.py"
     assert mirror_of("bridge/__main__.py") == "tests/bridge/test_main.py"

@@ -25,7 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
-from bridge.apply import skipped
+from bridge.apply import skipped_transactions
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
@@ -39,7 +39,7 @@ from bridge.apply.error_context import context_of, error_context
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.track import stats
-from bridge.track.rows import BatchIntent, PreparedRow
+from bridge.track.catalog_rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
     from bridge.track.catalog import Catalog
-    from bridge.track.rows import ColumnRow
+    from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -220,7 +220,7 @@ class Applier:
         Raises:
             StateError: The files cannot be written; the transaction is not skipped.
         """
-        path = skipped.write(batch, folder, self._subscription)
+        path = skipped_transactions.write(batch, folder, self._subscription)
         faults.reach("skipped_written")
         self._finish(batch, skip_lsn)
         return path

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bridge.track.rows import CopyRow
+    from bridge.track.catalog_rows import CopyRow
 
 
 class CopyProgressBars:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.errors import SkipError
-from bridge.track.skip import parse
+from bridge.track.skip_lsn import parse
 
 if TYPE_CHECKING:
     from bridge.commands.state import State

@@ -15,9 +15,9 @@ from bridge import remedies
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.track import stats
+from bridge.track.catalog_rows import CopyRow
 from bridge.track.left_out import left_out
 from bridge.track.refresh import sync_name
-from bridge.track.rows import CopyRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Config, Subscription
     from bridge.track.catalog import Catalog
-    from bridge.track.rows import ErrorRow, RelRow
+    from bridge.track.catalog_rows import ErrorRow, RelRow
 
 _STATES = {
     "i": "to be copied",

@@ -22,7 +22,7 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from bridge.demo.published_tables import PublishedTable
-    from bridge.track.rows import BatchIntent
+    from bridge.track.catalog_rows import BatchIntent
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bridge.errors import BridgeError
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import RelRow
     from bridge.track.refresh import RefreshRow
-    from bridge.track.rows import RelRow
 
 _LOOK_INTERVAL_S = 1.0
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.track import stats
-from bridge.track.rows import CopyRow
+from bridge.track.catalog_rows import CopyRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ from bridge import faults
 from bridge.errors import TargetError
 from bridge.sync.refresh_plan import plan
 from bridge.track import refresh
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:

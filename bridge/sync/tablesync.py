@@ -40,7 +40,7 @@ from bridge.sync.copy import read_table
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.table_lock import TableLock
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
+from bridge.track.catalog_rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.database import Database
-from bridge.track.rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from bridge.track.catalog import Catalog
-    from bridge.track.rows import RelRow
+    from bridge.track.catalog_rows import RelRow
 
 SYNC = ":sync"
 """Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from bridge.track.rows import CopyRow
+from bridge.track.catalog_rows import CopyRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

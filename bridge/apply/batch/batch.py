@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.errors import ApplyError
-    from bridge.track.rows import ColumnRow
+    from bridge.track.catalog_rows import ColumnRow
     from protocol.messages import Relation
     from protocol.transactions import Item
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.publication.tables import Attribute
-    from bridge.track.rows import ColumnRow
+    from bridge.track.catalog_rows import ColumnRow
     from protocol.messages import Column
 
 _NAME, _NAME_NOW, _TYPE = 1000, 1050, 100

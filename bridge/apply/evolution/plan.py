@@ -23,7 +23,7 @@ from bridge.apply.evolution.type_change import common_type, declared, keeps_valu
 from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bridge import remedies
 from bridge.apply.evolution.plan import Definition, Plan, plan
 from bridge.errors import TargetError
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.columns import RowMessages
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
 from protocol.pgoutput import encode

@@ -22,7 +22,7 @@ from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.track import stats
-from bridge.track.rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing
 from tests.bridge.apply.made_targets import changes, content

@@ -16,7 +16,7 @@ from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT
 from bridge.errors import ApplyError
 from bridge.session import fork
-from bridge.track.rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction

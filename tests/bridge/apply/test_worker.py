@@ -14,8 +14,8 @@ from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherErr
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track import catalog as catalog_module
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import BatchIntent
 from bridge.track.progress import Progress
-from bridge.track.rows import BatchIntent
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages
 from protocol.transactions import Transaction

@@ -12,8 +12,8 @@ from bridge.commands.origin import advance, collect, render
 from bridge.config import Config, Subscription
 from bridge.errors import SkipError, StateError
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from bridge.track.lock import locked
-from bridge.track.rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bridge import log
 from bridge.commands.progress_bar import CopyProgressBars
-from bridge.track.rows import CopyRow
+from bridge.track.catalog_rows import CopyRow
 
 T = CopyRow("public", "[red]t", 1000, 50_000, 200_000, 100.0, 30.0)
 

@@ -11,7 +11,7 @@ from bridge.config import Subscription
 from bridge.errors import ConfigError, PublicationError
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 

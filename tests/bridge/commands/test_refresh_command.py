@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.track import refresh
+from bridge.track.catalog_rows import RelRow
 from bridge.track.lock import locked
-from bridge.track.rows import RelRow
 from protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 

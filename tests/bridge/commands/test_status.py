@@ -15,7 +15,7 @@ from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, CopyRow, RelRow
+from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from bridge.demo.folder import DemoFolder
 from bridge.demo.watch import DeltaLog, SubscriptionView, TableView, Watch
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 

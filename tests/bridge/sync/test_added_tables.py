@@ -19,7 +19,7 @@ from bridge.sync import added_tables
 from bridge.sync.added_tables import AddedTables
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 FOLLOWS = RelRow("public", "a", "r", Lsn(0x100), "/lake/public/a")

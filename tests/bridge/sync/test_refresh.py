@@ -10,7 +10,7 @@ from bridge.receive.publisher import Publisher
 from bridge.sync.refresh import Refresh
 from bridge.sync.tablesync import TableSync
 from bridge.track import refresh
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 

@@ -18,7 +18,7 @@ from bridge.sync import block_ranges, copy, tablesync
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.tablesync import TableSync
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

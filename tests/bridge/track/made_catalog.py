@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.track.rows import RelRow
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bridge.track.rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from bridge.track.catalog_rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import everything
 

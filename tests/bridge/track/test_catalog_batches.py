@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from bridge.errors import StateError
-from bridge.track.rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2, everything
 

@@ -14,7 +14,7 @@ import pytest
 
 from bridge.errors import StateError
 from bridge.track.catalog import Catalog
-from bridge.track.rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2, everything
@@ -41,7 +41,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bridge.track.catalog import Catalog
-from bridge.track.rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
 catalog = Catalog(Path(sys.argv[1]))
 catalog.register("shop", enabled=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.track.rows import RelRow, SubscriptionRow
+from bridge.track.catalog_rows import RelRow, SubscriptionRow
 from protocol.lsn import Lsn
 
 ROW = SubscriptionRow("shop", True, "abc", 0, "s", "ready", "7123", None, "streaming", Lsn(0), 0, 0)

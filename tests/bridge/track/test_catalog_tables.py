@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from bridge.track.rows import BatchIntent, ColumnRow, RelRow
+from bridge.track.catalog_rows import BatchIntent, ColumnRow, RelRow
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1
 

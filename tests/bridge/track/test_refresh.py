@@ -8,7 +8,7 @@ import pytest
 
 from bridge.track import refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent, ColumnRow, PreparedRow, RelRow
+from bridge.track.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow
 from protocol.lsn import Lsn
 
 OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")

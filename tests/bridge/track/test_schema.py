@@ -9,7 +9,7 @@ import pytest
 
 from bridge.track import schema, stats
 from bridge.track.catalog import Catalog
-from bridge.track.rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.track.skip import parse
+from bridge.track.skip_lsn import parse
 from protocol.lsn import Lsn
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.track import stats
-from bridge.track.rows import CopyRow
+from bridge.track.catalog_rows import CopyRow
 
 
 def test_copies_are_those_that_were_put_last(started):

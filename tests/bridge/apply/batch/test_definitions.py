@@ -13,7 +13,7 @@ from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenCol
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.errors import ApplyError
 from bridge.publication.tables import Attribute
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.lsn import Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update
 from protocol.values.types import resolve

@@ -24,7 +24,7 @@ from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import changes, content, empty_target
 

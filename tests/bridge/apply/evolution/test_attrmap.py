@@ -9,7 +9,7 @@ import pytest
 
 from bridge.apply.evolution.attrmap import align
 from bridge.publication.tables import Attribute
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.messages import Column
 
 INT, TEXT = 23, 25

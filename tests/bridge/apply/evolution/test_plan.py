@@ -14,7 +14,7 @@ from bridge.apply.evolution.tracker import value_from_text
 from bridge.apply.target.target import TargetSchema, target_field, target_schema
 from bridge.errors import TargetError
 from bridge.publication.tables import Attribute
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.messages import Column
 from protocol.values.types import resolve
 from tests.bridge.apply.evolution.test_attrmap import INT, TEXT, Server, catalog, known, message

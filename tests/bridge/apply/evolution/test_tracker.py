@@ -14,7 +14,7 @@ from bridge.apply.target.target import Target, target_schema
 from bridge.errors import TargetError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute
-from bridge.track.rows import ColumnRow
+from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Relation
 from protocol.values.types import resolve
