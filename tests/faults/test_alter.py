@@ -71,7 +71,7 @@ def live(bridge, point: str = "", number: int = 0, kind: str = "crash") -> bool:
     return passed[0] >= number
 
 
-@pytest.mark.soak  # `tests.bridge.apply.test_alter` takes back what was altered, `test_apply` has faults in batches
+@pytest.mark.soak  # `delta.test_alter` takes back what was altered, `test_apply` has faults in batches
 @pytest.mark.parametrize("places", [WORST, ALL], ids=["worst", "all"])
 def test_a_fault_while_columns_change(spark, publisher, pipeline, monkeypatch, places):
     monkeypatch.setattr("bridge.subscriber._GIVE_UP_APPLYING_AFTER", 1)
