@@ -7,7 +7,7 @@
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
 #   make coverage                          all tests again, measured: lines and branches, as a table
 #   make soak                              the long tests that `make test` leaves out
-#   make bench                             the benchmarks' table
+#   make bench                             receiving and decoding, measured beside pg_recvlogical
 #   make fuzz                              arbitrary bytes against the decoders, a minute for each target
 #   make lint                              lint and types only
 #   make demo PYTHON=python3.12            with another Python (remove .venv first)
@@ -46,7 +46,7 @@ soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks receive
 
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m fuzz $(FUZZ_ARGS)

@@ -1,5 +1,5 @@
-"""How fast the stream is received and decoded, beside pg_recvlogical, which only throws it away.
+"""How fast pgbridge is, beside what PostgreSQL itself does with the same work.
 
-Not for absolute numbers: a machine's noise is as large as what is looked for. Every variant takes the same stream,
-in turn, in the same run, and the ratio is what counts. Nothing outside this package needs it.
+Not for absolute numbers: a machine's noise is as large as what is looked for. All variants do the same work, in turn,
+in the same run, and the ratio is what counts. Nothing outside this package needs it.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`, which is what `make bench` runs."""
+"""`python -m benchmarks`; `make bench` runs its `receive`."""
 
 from benchmarks.cli import app
 

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 import psycopg
 import typer
 
+from benchmarks.processes import peak_bytes as peak_bytes_of
 from bridge.demo.server import EmbeddedPostgres
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -86,7 +87,7 @@ def _run(config: Path, folder: str) -> tuple[float, int, int]:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
     peak_bytes = spool_bytes = 0
     while process.poll() is None:
-        peak_bytes = max(peak_bytes, _peak_bytes(process.pid))
+        peak_bytes = max(peak_bytes, peak_bytes_of(process.pid))
         spool_bytes = max(spool_bytes, sum(file.stat().st_size for file in _files(folder)))
         time.sleep(_POLL_S)
     if process.returncode:
@@ -96,15 +97,6 @@ def _run(config: Path, folder: str) -> tuple[float, int, int]:
 
 def _files(folder: str) -> list[Path]:
     return list(Path(folder, "state", "spool", "large").glob("*"))
-
-
-def _peak_bytes(pid: int) -> int:
-    """Return VmHWM, the peak of the resident set."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 if __name__ == "__main__":

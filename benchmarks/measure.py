@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import psycopg
 
-from benchmarks.receiver import Job, Received, stolen_s
+from benchmarks.disturbed import in_turn, is_disturbed, stolen_s, undisturbed
+from benchmarks.receiver import Job, Received
 from benchmarks.workloads import PUBLICATION
 
 if TYPE_CHECKING:
@@ -35,11 +37,6 @@ _SLOT: Final = "bench"
 _PATIENCE_S = 10.0
 _REST_S = 3.0
 """Pause before each stream, until the start of the process no longer uses the cores."""
-
-_STOLEN_SHARE = 0.1
-_TRIES = 4
-"""How often a run is tried, if the host steals more than `_STOLEN_SHARE` of its time: the rate of the machine is
-wanted, not that of the share which others leave."""
 
 
 class BenchmarkError(RuntimeError):
@@ -67,7 +64,7 @@ class Run:
     @property
     def disturbed(self) -> bool:
         """Whether the host stole more time than can be neglected."""
-        return self.stolen_s > _STOLEN_SHARE * self.seconds
+        return is_disturbed(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +141,18 @@ def _measure(
     connection.execute("CHECKPOINT")  # so that none happens during a run
     say(f"{workload.name}: {rows} rows in {transactions} transactions, written in {load_s:.1f} s")
     measured = Measured(workload, rows, transactions, load_s, [])
+
+    def run(number: int, variant: str) -> Run:
+        one = _run(server, connection, variant, end_lsn, (rows, transactions))
+        say(
+            f"{workload.name}, round {number + 1}: {variant:16} {one.seconds:6.2f} s,"
+            f" CPU {one.cpu_s:.2f} s, walsender {one.walsender_cpu_s:.2f} s, stolen {one.stolen_s:.2f} s"
+        )
+        return one
+
     for number in range(rounds):
-        first = number % len(VARIANTS)
-        measured.rounds.append([])
-        for variant in VARIANTS[first:] + VARIANTS[:first]:
-            for again in reversed(range(_TRIES)):
-                run = _run(server, connection, variant, end_lsn, (rows, transactions))
-                say(
-                    f"{workload.name}, round {number + 1}: {variant:16} {run.seconds:6.2f} s,"
-                    f" CPU {run.cpu_s:.2f} s, walsender {run.walsender_cpu_s:.2f} s, stolen {run.stolen_s:.2f} s"
-                )
-                if not (again and run.disturbed):
-                    break
-                measured.left_out.append(run)
-            measured.rounds[-1].append(run)
+        runs = [undisturbed(partial(run, number, variant), measured.left_out) for variant in in_turn(VARIANTS, number)]
+        measured.rounds.append(runs)
     return measured
 
 

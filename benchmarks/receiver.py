@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
+from benchmarks.disturbed import stolen_s
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.subscribed import Subscribed
@@ -113,11 +112,6 @@ def receive(job: Job) -> Received:
             return Received(seconds, cpu_s, rows, transactions, stolen_s() - stolen_before_s)
         finally:
             receiver.stop()
-
-
-def stolen_s() -> float:
-    """Return the stolen CPU time since the machine's start, of all cores; 0 if it is not counted."""
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _consume(

@@ -1,4 +1,4 @@
-"""The command: what is chosen is measured, printed, and written to the report."""
+"""The commands: what is chosen is measured, printed, and written to the report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import cli
+from benchmarks import catch_up, cli
 from benchmarks.measure import VARIANTS, BenchmarkError, Measured, Run
 
 
@@ -32,24 +32,48 @@ def asked(monkeypatch):
 
 def test_both_workloads_five_rounds_by_default(asked, monkeypatch, tmp_path):
     monkeypatch.setattr(cli, "_REPORTS", tmp_path)
-    result = CliRunner().invoke(cli.app, [])
+    result = CliRunner().invoke(cli.app, ["receive"])
     assert result.exit_code == 0
     assert asked == [("W1", 5, 1.0), ("W2", 5, 1.0)]
-    (written,) = tmp_path.glob("*.md")
+    (written,) = tmp_path.glob("*-receive.md")
     assert {"## W1", "## W2"} <= set(written.read_text().splitlines())
     assert f"wrote {written}" in result.stdout
 
 
 def test_one_workload_on_a_small_scale(asked, tmp_path):
     path = tmp_path / "new" / "try.md"
-    options = ["--workload", "W2", "--rounds", "2", "--scale", "0.01", "--report", str(path)]
+    options = ["receive", "--workload", "W2", "--rounds", "2", "--scale", "0.01", "--report", str(path)]
     assert CliRunner().invoke(cli.app, options).exit_code == 0
     assert asked == [("W2", 2, 0.01)]
     assert "| receive + decode | 1.00 | 100 |" in path.read_text()
 
 
 def test_failure_is_told_in_words(asked, tmp_path):
-    result = CliRunner().invoke(cli.app, ["--scale", "2", "--report", str(tmp_path / "none.md")])
+    result = CliRunner().invoke(cli.app, ["receive", "--scale", "2", "--report", str(tmp_path / "none.md")])
     assert result.exit_code == 1
     assert "benchmarks: it did not work" in result.stderr
     assert not (tmp_path / "none.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen", "variants"),
+    [
+        ([], ["W1", "W2", "5xW2"], catch_up.VARIANTS),
+        (["--case", "5xW2", "--no-cold"], ["5xW2"], (catch_up.NATIVE, catch_up.WARM)),
+    ],
+)
+def test_catching_up(asked, monkeypatch, tmp_path, options, chosen, variants):
+    calls = []
+
+    def measure(servers, case, folder, *, variants, rounds, scale, say):
+        calls.append((case.name, tuple(variants), rounds, scale))
+        assert not folder.exists()
+        runs = [catch_up.Run(variant, 2, 0, 1) for variant in variants]
+        return catch_up.Measured(case, 100, 10, [runs])
+
+    monkeypatch.setattr(catch_up, "measure", measure)
+    monkeypatch.setattr(cli, "_REPORTS", tmp_path)
+    assert CliRunner().invoke(cli.app, ["catch-up", *options]).exit_code == 0
+    assert calls == [(name, variants, 3, 1.0) for name in chosen]
+    (written,) = tmp_path.glob("*-catch-up.md")
+    assert f"## {chosen[-1]}\n" in written.read_text()
