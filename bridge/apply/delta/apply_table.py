@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import append_new, append_rows, new_keys
 from bridge.apply.delta.bag import Bag
+from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
@@ -53,6 +54,7 @@ def apply_table(
 
     Raises:
         PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
+        TargetError: The target to truncate does not exist any more.
     """
     relation = changes.target.qualified_name
     path = changes.target.path
@@ -60,6 +62,8 @@ def apply_table(
         if changes.truncated:
             truncate_table(spark, path)
         return
+    if changes.truncated:
+        existing_schema(spark, path)
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
     names = [column.name for column in columns]

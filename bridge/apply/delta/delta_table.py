@@ -37,6 +37,21 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
         raise
 
 
+def existing_schema(spark: SparkSession, path: str) -> StructType:
+    """The columns of a table that must exist: an overwrite would create it again.
+
+    Raises:
+        TargetError: It does not exist any more, or is not a Delta table.
+    """
+    schema = schema_of(spark, path)
+    if schema is None:
+        raise TargetError(
+            f"the Delta table at {path} does not exist any more",
+            hint="restore it from a backup, mount its file system, or start the subscription afresh",
+        )
+    return schema
+
+
 def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
     """The columns as `Target` has them; None and errors as for `schema_of`."""
     schema = schema_of(spark, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.stamp import with_stamp
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def overwrite_rows(
 
 
 def truncate_table(spark: SparkSession, path: str) -> None:
-    """Remove all rows of the table, in one commit; its columns stay."""
-    schema = schema_of(spark, path)
-    assert schema is not None  # noqa: S101 - a target is a table
-    overwrite_rows(spark.createDataFrame([], schema), path)
+    """Remove all rows of the table, in one commit; its columns stay.
+
+    Raises:
+        TargetError: The table does not exist any more.
+    """
+    overwrite_rows(spark.createDataFrame([], existing_schema(spark, path)), path)

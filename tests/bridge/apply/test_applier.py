@@ -188,6 +188,18 @@ def test_a_target_that_is_read_only_or_gone(spark, catalog, target, key):
     assert content(spark, target) == [(1, "a")]
 
 
+def test_a_target_that_is_gone_is_not_made_anew_by_truncate(spark, catalog, target):
+    """The error has the path and the remedy, whether rows follow the TRUNCATE or not."""
+    shutil.rmtree(target.path)
+    gone = rf'Delta table at {re.escape(target.path)} does not exist any more(?s:.)*relation "public\.t"'
+    for rows, key in (((), (0,)), (((INSERT, None, 1, "a"),), (0,)), (((INSERT, None, 1, "a"),), ())):
+        one = batch(changes(target, *rows, key=key, truncated=True))
+        with pytest.raises(ApplyError, match=gone) as caught:
+            applier(spark, catalog).apply(one)
+        assert "mount its file system" in caught.value.hint
+    assert not Path(target.path).exists()
+
+
 def test_a_column_that_takes_no_null(spark, catalog, tmp_path):
     """The column is named."""
     path = str(tmp_path / "full")
