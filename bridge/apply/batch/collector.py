@@ -57,15 +57,17 @@ class ChangeCollector:
         piece = self._changes(table)
         changed = not piece.inserts_only
         first_seq, last_seq = (pc.min_max(table["seq"]).as_py()[name] or 0 for name in ("min", "max"))
-        if self._parts and self._parts[-1].takes(piece, changed=changed):
-            self._parts[-1].add(piece, last_seq, changed=changed)
-            return
-        if len(table) and first_seq < max((part.last_seq for part in self._parts), default=0):
+        taken = bool(self._parts) and self._parts[-1].takes(piece, changed=changed)
+        committed_before = self._parts[:-1] if taken else self._parts
+        if len(table) and first_seq < max((part.last_seq for part in committed_before), default=0):
             raise TargetError(
                 f'partitions of table "{self.subscribed.target.qualified_name}" have different replica identities, '
                 "and their changes come by turns",
                 hint="give all partitions the same replica identity",
             )
+        if taken:
+            self._parts[-1].add(piece, last_seq, changed=changed)
+            return
         self._parts.append(CommitPart([piece], changed, last_seq))
 
     def alter(self, changes: Sequence[Alteration]) -> None:
