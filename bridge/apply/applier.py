@@ -37,7 +37,7 @@ from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
 from bridge.apply.undo import BatchUndo
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.track import stats
 from bridge.track.catalog_rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -152,8 +152,15 @@ class Applier:
             self._deliver(batch.messages())
         self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
         for conflicts in found:
-            stats.count_conflicts(self._catalog, self._subscription, conflicts.counts)
+            self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
+
+    def _count(self, conflicts: Mapping[str, int]) -> None:
+        """Count conflicts by name; without a catalog they are not counted: the batch's own outcome matters more."""
+        try:
+            stats.count_conflicts(self._catalog, self._subscription, conflicts)
+        except StateError as error:
+            self._log.warning("conflicts are not counted", conflicts=dict(conflicts), error=str(error))
 
     def _check_room(self, batch: Batch, parts: int) -> None:
         """Raise if a table has more parts than there are transaction versions between the batch's start and end."""
@@ -295,7 +302,7 @@ class Applier:
                 if conflict is None:
                     raise
                 if batch.xid is not None:  # a batch that is divided meets it several times; count it once
-                    stats.count_conflicts(self._catalog, self._subscription, {conflict.name: 1})
+                    self._count({conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error
             faults.reach("table_committed")

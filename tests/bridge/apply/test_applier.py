@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JNetworkError
+from structlog.testing import capture_logs
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta.append import append_rows
@@ -20,7 +21,7 @@ from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
-from bridge.errors import ApplyError, OutcomeUnknown
+from bridge.errors import ApplyError, OutcomeUnknown, StateError
 from bridge.track import stats
 from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
@@ -156,6 +157,24 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
     assert found == [({"insert_exists": 1}, 0x18)]
     assert stats.conflicts(catalog, "sub") == {"insert_exists": 2}
     assert content(spark, target) == [(1, "remote")]
+
+
+def test_a_catalog_that_cannot_count_a_conflict_hides_neither_the_conflict_nor_the_commit(
+    spark, catalog, target, monkeypatch
+):
+    def full(*_):
+        raise StateError("database or disk is full", retry=True)
+
+    monkeypatch.setattr(stats, "count_conflicts", full)
+    append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
+    one = batch(changes(target, (INSERT, None, 1, "remote")))
+    with capture_logs() as events:
+        with pytest.raises(ApplyError, match="conflict=insert_exists"):
+            applier(spark, catalog).apply(one)
+        applier(spark, catalog, conflict="apply_remote").apply(one)
+    assert (content(spark, target), catalog.remote_lsn("sub")) == ([(1, "remote")], 0x20)
+    warnings = [event for event in events if event["event"] == "conflicts are not counted"]
+    assert [event["conflicts"] for event in warnings] == [{"insert_exists": 1}] * 2
 
 
 @contextmanager
