@@ -59,9 +59,9 @@ class Subscription(BaseModel):
             ("refuse"), or computed by a server ("server").
         filter_connection: The server that computes such filters; None for the publisher.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
-        batch_max_rows: A batch ends with the transaction that reaches this many changes.
-        batch_max_bytes: A batch ends with the transaction that reaches this many bytes, as received.
-        batch_max_age_s: How long a committed transaction may wait for others to join its batch.
+        batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
+        batch_max_bytes: The same for the memory that these rows take.
+        batch_max_age_s: How long a transaction of an idle stream waits for others to join its batch.
         max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
         wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
@@ -90,9 +90,9 @@ class Subscription(BaseModel):
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = None
     adopt: bool = False
-    batch_max_rows: int = Field(default=500_000, ge=1)
+    batch_max_rows: int = Field(default=1_000_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
-    batch_max_age_s: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    batch_max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     max_sync_workers: int = Field(default=2, ge=1, le=64)
     wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)

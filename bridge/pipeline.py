@@ -6,6 +6,7 @@ Two workers run streams: the subscription's own (`bridge.subscriber`), and the o
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ from bridge.apply.delta import messages
 from bridge.apply.delta.delta_table import read_target_schema
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
+from bridge.apply.next_batch import Growth
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.stream_events import StreamEvents
 from bridge.track import refresh
@@ -38,12 +41,24 @@ if TYPE_CHECKING:
     from bridge.apply.worker import Control
     from bridge.config import Subscription
     from bridge.published import Published
-    from bridge.receive.streaming_fallback import StreamingFallback
     from bridge.track.catalog import Catalog
 
 _IN_PROGRESS_BYTES = 64 << 20
 """Memory for transactions in progress; more goes to spool files. It is logical_decoding_work_mem's default, from which
 on the server streams or spills them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHistory:
+    """What a worker's streams leave to the next one.
+
+    Attributes:
+        fallback: Decides whether a stream does without `streaming`.
+        growth: Decides whether a stream's batches join.
+    """
+
+    fallback: StreamingFallback = field(default_factory=StreamingFallback)
+    growth: Growth = field(default_factory=Growth)
 
 
 def stream(
@@ -55,11 +70,11 @@ def stream(
     control: Control,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
-    fallback: StreamingFallback,
+    history: StreamHistory,
 ) -> bool:
     """Receive and apply a subscription's stream from its origin's LSN on, until `control` says stop.
 
-    It also ends when `fallback` does, so that the next stream has `streaming` again.
+    It also ends when the fallback does, so that the next stream has `streaming` again.
 
     Args:
         published: What the subscription gets.
@@ -69,27 +84,29 @@ def stream(
         control: Says when to stop.
         log: The worker's logger.
         ignored: Called with each published table that has changes and does not follow the stream.
-        fallback: Decides whether this stream does without `streaming`.
+        history: What the worker's earlier streams have left to this one.
 
     Returns:
-        Whether the next stream is to begin at once: it was `fallback` that ended this one.
+        Whether the next stream is to begin at once: the fallback has ended, or a joined batch has to be received again.
 
     Raises:
         ApplyError: A transaction could not be applied.
         BridgeError: The stream was lost, or cannot begin.
     """
-    name = published.subscription.name
+    name, fallback = published.subscription.name, history.fallback
     if published.subscription.streaming != "off" and fallback.begins(published.publisher.flush_lsn):
         log.warning("streaming is off for now: with it the publisher ends the stream by the same error every time")
     once = _FallbackControl(control, fallback)
     try:
-        _stream(published, subscribed, spark, catalog, control=once, log=log, ignored=ignored)
+        again = _stream(
+            published, subscribed, spark, catalog, control=once, log=log, ignored=ignored, growth=history.growth
+        )
     except StreamError as error:
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID)
         raise
     if once.over:
         log.info("streaming is on again: the WAL that the publisher could not stream is applied")
-    return once.over
+    return once.over or again
 
 
 class _FallbackControl:
@@ -124,8 +141,9 @@ def _stream(
     control: _FallbackControl,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
-) -> None:
-    """Wire receiver, batcher and applier, and run the apply worker."""
+    growth: Growth,
+) -> bool:
+    """Wire receiver, batcher and applier, and run the apply worker; returns whether to stream again."""
     subscription = published.subscription
     name = subscription.name
     events = StreamEvents(log)
@@ -144,7 +162,7 @@ def _stream(
         memory_bytes=memory_bytes,
         tracker=_tracker(published, spark, catalog, events),
     )
-    queue = TransactionQueue(max_bytes=2 * subscription.batch_max_bytes)
+    queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
     asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
     options = pgoutput_options(asked, published.publisher.version, binary_readable=published.binary_readable)
@@ -175,8 +193,15 @@ def _stream(
         receiver.start()
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
-        ApplyWorker(
-            name, Stream(receiver, queue, progress), batcher, applier, catalog, limits=limits, control=control, log=log
+        return ApplyWorker(
+            name,
+            Stream(receiver, queue, progress, growth),
+            batcher,
+            applier,
+            catalog,
+            limits=limits,
+            control=control,
+            log=log,
         ).run()
     finally:
         receiver.stop()

@@ -23,12 +23,11 @@ from bridge.errors import (
     SyncError,
     TargetBusy,
 )
-from bridge.pipeline import stream
+from bridge.pipeline import StreamHistory, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
@@ -102,7 +101,7 @@ class SubscriptionWorker:
             copy_limit=copy_limit,
         )
         self._again = self._look = False
-        self._fallback = StreamingFallback()
+        self._history = StreamHistory()
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -259,7 +258,7 @@ class SubscriptionWorker:
                 control=self,
                 log=self._log,
                 ignored=self._ignoring(left_out),
-                fallback=self._fallback,
+                history=self._history,
             )
         return again or self._again
 

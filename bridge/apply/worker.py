@@ -1,27 +1,32 @@
-"""The apply worker's loop (`LogicalRepApplyLoop` in worker.c): one batch is applied while the next one is formed.
+"""The apply worker's loop (`LogicalRepApplyLoop` in worker.c): one batch is applied while the next one grows.
 
-A batch that cannot be applied is divided until the transaction that fails is alone. While there is a skip LSN, batches
-are single transactions, so that it is compared with each (`maybe_start_skipping_changes`); a transaction that is
-applied instead clears it (`clear_subscription_skip_lsn`).
+Transactions are formed to batches of some ten thousand rows. While one is applied, and while the stream is far behind,
+later ones join the next one, so a batch grows with the lag.
+
+A batch that cannot be applied is divided until the transaction that fails is alone. One that others have joined cannot
+be divided: its transactions are received again, and are applied in batches that do not join. While there is a skip LSN,
+batches are single transactions, so that it is compared with each (`maybe_start_skipping_changes`); a transaction that
+is applied instead clears it (`clear_subscription_skip_lsn`).
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
 from bridge import faults
+from bridge.apply.next_batch import Growth, NextBatch
 from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
 from protocol.errors import ProtocolError
-from protocol.transactions import TransactionRun, divide
+from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from structlog.typing import FilteringBoundLogger
 
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
-    from protocol.transactions import Item
 
 _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""
@@ -60,11 +64,23 @@ class Control(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A running stream: the receiver, the queue it fills, and the progress that receiver and loop share."""
+    """A running stream.
+
+    Attributes:
+        receiver: Receives it.
+        queue: What the receiver fills.
+        progress: What the receiver and the loop share.
+        growth: What earlier streams know of batches that must not join.
+    """
 
     receiver: WalReceiver
     queue: TransactionQueue
     progress: Progress
+    growth: Growth = field(default_factory=Growth)
+
+
+class _ReceiveAgain(Exception):
+    """A batch that others had joined has to be applied in parts."""
 
 
 class ApplyWorker:
@@ -76,7 +92,7 @@ class ApplyWorker:
         batcher: Forms batches of them.
         applier: Makes batches durable.
         catalog: Where intents and the origin are.
-        limits: Limits of a batch.
+        limits: Limits of a batch: of the rows that it keeps, not of the changes that were received.
         control: Decides when to stop.
         log: The subscription's logger.
     """
@@ -98,18 +114,20 @@ class ApplyWorker:
         self._batcher = batcher
         self._applier = applier
         self._catalog = catalog
-        self._limits = limits
         self._control = control
         self._log = log
-        self._formed_lsn = self._progress.durable_lsn
+        self._next = NextBatch(
+            stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
+        )
         self._report_due_s = 0.0
         self._under_way: tuple[Batch, Future[None]] | None = None
-        self._formed: Batch | None = None
-        # taken from the queue, to be formed again, in commit order
-        self._divided: deque[Sequence[Item]] = deque()
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Apply batches until the control stops the loop; waits for the batch under way before it returns.
+
+        Returns:
+            Whether the stream has to begin again at the origin's LSN: a batch that others had joined could not be
+            applied. Nothing of it is in the targets.
 
         Raises:
             ApplyError: A transaction could not be applied; the context names it. Those before it are applied, and
@@ -118,42 +136,49 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        if not self._recover():
-            return
         with ThreadPoolExecutor(1, f"batch {self._name}") as pool:
-            while True:
-                self._reap()
-                if self._under_way is None and not self._should_continue():
-                    return
-                if self._under_way is None and self._formed is not None:
-                    self._begin(self._formed, pool)
-                if self._under_way is not None and (self._formed is not None or not self._should_continue()):
-                    wait([self._under_way[1]], timeout=_POLL_S)
-                    continue
-                try:
-                    items = self._next()
-                except (BridgeError, ProtocolError):
-                    if self._under_way is not None:
-                        wait([self._under_way[1]])
-                        self._reap()
-                    self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
-                    raise
-                if items:
-                    self._form(items)
-                elif self._under_way is None:
-                    self._idle()
+            try:
+                if self._recover():
+                    self._loop(pool)
+            except _ReceiveAgain:
+                return True
+        return False
 
-    def _next(self) -> Sequence[Item]:
-        """Transactions for the next batch; empty when none came in time."""
-        if self._divided:
-            items = self._divided.popleft()
-        else:
-            items = self._queue.take(self._limits, _POLL_S, full_only=self._under_way is not None)
-        if items and self._must_apply_singly():
-            items, others = divide(items, 1)
-            if others:
-                self._divided.appendleft(others)
-        return items
+    def _loop(self, pool: ThreadPoolExecutor) -> None:
+        while True:
+            self._reap()
+            complete = self._next.complete(waited_for=self._under_way is None)
+            if self._under_way is None:
+                if not self._should_continue():
+                    return
+                if complete:
+                    self._begin(pool)
+                    continue
+            elif complete or not self._should_continue():
+                wait([self._under_way[1]], timeout=_POLL_S)
+                continue
+            under_way = self._under_way
+            try:
+                items = self._next.take(_POLL_S, applied=under_way[1].done if under_way is not None else None)
+            except (BridgeError, ProtocolError):
+                self._finish_received(pool)
+                raise
+            if items:
+                self._next.form(items)
+            elif self._under_way is None and not self._next.there:
+                self._idle()
+
+    def _finish_received(self, pool: ThreadPoolExecutor) -> None:
+        """Apply what was formed before the stream was lost."""
+        while self._under_way is not None or self._next.there:
+            if self._under_way is not None:
+                wait([self._under_way[1]])
+                self._reap()
+            elif self._next.in_pieces or not self._control.should_continue(self._progress):
+                break  # the next stream has it again
+            else:
+                self._begin(pool)
+        self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
 
     def _must_apply_singly(self) -> bool:
         """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""
@@ -162,28 +187,29 @@ class ApplyWorker:
         error = self._catalog.last_error(self._name)
         return error is not None and error.finish_lsn is not None
 
-    def _form(self, items: Sequence[Item], start_lsn: Lsn | None = None, end_lsn: Lsn | None = None) -> None:
-        self._formed = self._batcher.attempt(items, start_lsn or self._formed_lsn, end_lsn)
-        self._formed_lsn = self._formed.end_lsn
-
-    def _begin(self, batch: Batch, pool: ThreadPoolExecutor) -> None:
-        """Start to apply or to skip a batch; divide it first if that concerns only some of its transactions."""
-        skip_lsn = self._catalog.skip_lsn(self._name)
+    def _begin(self, pool: ThreadPoolExecutor) -> None:
+        """Start to apply or to skip the next batch; divide it first if that concerns only some of its transactions."""
+        batch, skip_lsn = self._next.pop(), self._catalog.skip_lsn(self._name)
         if batch.transactions > 1 and (skip_lsn is not None or batch.error is not None):
             self._divide(batch, 1 if skip_lsn is not None else _transactions_before_error(batch))
             return
-        self._formed = None
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
             self._applier.undo(fence=True)  # what an earlier process has committed of it
+            if not self._next.form_again_after(batch):
+                self._receive_again(batch)
             self._batcher.forget_plan(batch)
-            self._under_way = batch, pool.submit(self._skip, batch, skip_lsn)
+            self._submit(pool, batch, partial(self._skip, batch, skip_lsn))
             return
         if batch.error is not None:
             raise batch.error
         if batch.alters:
             # an earlier process may have begun it with other transactions: undo that before its columns are changed
             self._applier.undo(fence=True)
-        self._under_way = batch, pool.submit(self._apply, batch, skip_lsn if batch.tables else None)
+        self._submit(pool, batch, partial(self._apply, batch, skip_lsn if batch.tables else None))
+
+    def _submit(self, pool: ThreadPoolExecutor, batch: Batch, work: Callable[[], None]) -> None:
+        self._under_way = batch, pool.submit(work)
+        self._under_way[1].add_done_callback(lambda _: self._queue.wake())
 
     def _reap(self) -> None:
         """Take the result of the batch under way, if it has ended; divide the batch if it failed."""
@@ -208,13 +234,18 @@ class ApplyWorker:
         Args:
             batch: The batch.
             first: How many transactions the first of the two has.
+
+        Raises:
+            _ReceiveAgain: It, or one that was formed after it, cannot be divided.
         """
         self._applier.undo(fence=True)
-        following = [self._formed] if self._formed is not None and self._formed is not batch else []
-        self._batcher.rewind(batch)
-        self._formed, self._formed_lsn = None, batch.start_lsn
-        again = [*divide(batch.items, first), *(formed.items for formed in following)]
-        self._divided.extendleft(items for items in reversed(again) if items)
+        if not self._next.divide(batch, first):
+            self._receive_again(batch)
+
+    def _receive_again(self, batch: Batch) -> NoReturn:
+        self._log.info("receiving transactions again, to apply them in parts", start_lsn=str(batch.start_lsn))
+        self._next.growth.failed(batch.end_lsn)
+        raise _ReceiveAgain
 
     def _should_continue(self) -> bool:
         if not self._control.should_continue(self._progress):
@@ -247,10 +278,15 @@ class ApplyWorker:
             self._batcher.reload()
             return True
         self._log.info("finishing a batch", **boundaries)
+        self._next.starts_at(intent.start_lsn)
         while self._should_continue():
-            taken = self._queue.take_until(intent.end_lsn, lambda: self._progress.passed_lsn, _POLL_S)
-            if taken is not None:
-                self._form(taken, intent.start_lsn, intent.end_lsn)
+            formed = self._next.form_recorded(intent.end_lsn, _POLL_S)
+            if formed is None:
+                self._log.info("undoing a batch", **boundaries)
+                self._applier.undo(fence=True)
+                self._next.growth.failed(intent.end_lsn)
+                raise _ReceiveAgain
+            if formed:
                 return True
             self._receiver.request_keepalive()
         return False
@@ -303,7 +339,7 @@ class ApplyWorker:
         if not self._catalog.advance_origin(self._name, quiet_lsn):
             return False
         self._progress.durable(quiet_lsn)
-        self._formed_lsn = max(self._formed_lsn, quiet_lsn)
+        self._next.starts_at(quiet_lsn)
         self._control.origin_advanced()
         return True
 

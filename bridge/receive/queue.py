@@ -46,7 +46,6 @@ class TransactionQueue:
         self._rows = 0
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._boundless = False
 
     def put(self, transaction: Item) -> None:
         """Hand over a transaction, or a run of them; never blocks (see `wait_for_room`)."""
@@ -69,13 +68,26 @@ class TransactionQueue:
     def wait_for_room(self, timeout_s: float) -> bool:
         """Wait until the queue is below its limit; False if it is not after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._boundless or self._memory_bytes < self._max_bytes, timeout_s)
+            return self._changed.wait_for(lambda: self._memory_bytes < self._max_bytes, timeout_s)
 
-    def take(self, limits: BatchLimits, timeout_s: float, *, full_only: bool = False) -> list[Item]:
+    def take(
+        self,
+        limits: BatchLimits,
+        timeout_s: float,
+        *,
+        full_only: bool = False,
+        until: Callable[[], bool] = lambda: False,
+    ) -> list[Item]:
         """The transactions of the next batch, in commit order; empty if none came before the timeout.
 
         Waits until a limit is reached: with lag, batches are as large as the limits allow; without, a batch holds
         the transactions that came within `max_age_s` of its first (with `full_only`, its age is no limit).
+
+        Args:
+            limits: Limits of the batch.
+            timeout_s: How long to wait.
+            full_only: Take nothing before a limit is reached.
+            until: Ends the wait when it returns True after a `wake`.
 
         Raises:
             BaseException: The error of `fail`, once the queue is empty.
@@ -91,49 +103,51 @@ class TransactionQueue:
                     return self._pop(limits)
                 if not self._transactions and self._failure is not None:
                     raise self._failure
-                if now >= deadline:
+                if now >= deadline or until():
                     return []
                 self._changed.wait((deadline if full_only else min(ready_at, deadline)) - now)
 
-    def take_until(self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], timeout_s: float) -> list[Item] | None:
-        """The transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
-
-        Until all of them have come the queue has no limit: the batch may have been formed under a larger one.
+    def take_until(
+        self, end_lsn: Lsn, passed_lsn: Callable[[], Lsn], limits: BatchLimits, timeout_s: float
+    ) -> tuple[list[Item], bool]:
+        """The next transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
 
         Args:
             end_lsn: The batch's end.
             passed_lsn: Returns the LSN up to which everything has been put.
+            limits: How many to take at once: they are taken when one of these is reached, or when the last has come.
             timeout_s: How long to wait for transactions that are missing.
 
         Returns:
-            The transactions (none if the stream does not have them any more); None if more may come.
+            The transactions, and whether these are the last (the stream may not have some any more). None, and False,
+            if more may come.
 
         Raises:
             BaseException: The error of `fail`, if transactions are missing.
         """
         with self._changed:
-            self._boundless = True
-            self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._failure or passed_lsn() >= end_lsn, timeout_s):
-                return None
-            self._boundless = False
-            if passed_lsn() < end_lsn and self._failure is not None:
+            if not self._changed.wait_for(
+                lambda: self._failure or passed_lsn() >= end_lsn or self._full(limits), timeout_s
+            ):
+                return [], False
+            complete = passed_lsn() >= end_lsn
+            if not complete and not self._full(limits) and self._failure is not None:
                 raise self._failure
-            taken: list[Item] = []
-            while self._transactions and self._transactions[0][0].end_lsn <= end_lsn:
-                taken.append(self._popleft())
+            taken = self._pop(limits, end_lsn)
             first = self._transactions[0][0] if self._transactions else None
-            if isinstance(first, TransactionRun) and (count := first.ending_by(end_lsn)):
-                taken.append(self._popleft(count))
-            self._changed.notify_all()
-            return taken
+            if isinstance(first, TransactionRun):
+                complete = complete and not first.ending_by(end_lsn)
+            elif first is not None:
+                complete = complete and first.end_lsn > end_lsn
+            return taken, complete
 
     def _full(self, limits: BatchLimits) -> bool:
         """Whether a batch is complete, or the queue takes no more before one is taken."""
         enough = self._rows >= limits.max_rows or self._bytes >= limits.max_bytes
         return enough or self._memory_bytes >= self._max_bytes
 
-    def _pop(self, limits: BatchLimits) -> list[Item]:
+    def _pop(self, limits: BatchLimits, end_lsn: Lsn | None = None) -> list[Item]:
+        """Remove transactions up to the first that reaches a limit, and none that ends after `end_lsn`."""
         taken: list[Item] = []
         rows = size = 0
         while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
@@ -141,6 +155,12 @@ class TransactionQueue:
             count = None
             if isinstance(first, TransactionRun):
                 count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
+                if end_lsn is not None:
+                    count = min(count, first.ending_by(end_lsn))
+                if not count:
+                    break
+            elif end_lsn is not None and first.end_lsn > end_lsn:
+                break
             transaction = self._popleft(count)
             rows += transaction.n_rows
             size += transaction.received_bytes

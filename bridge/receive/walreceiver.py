@@ -203,6 +203,8 @@ class WalReceiver:
             self._assemble(messages.part(at, index))
             self._handle_keepalive(messages[index])
             at = index + 1
+        if at < len(messages):
+            self._progress.server_time_us = decode_xlog_data(messages[-1][:HEADER_BYTES]).send_time_us
         self._assemble(messages.part(at))
         if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING_STATES:
             self._record_streamed_position(messages[-1])
@@ -225,6 +227,7 @@ class WalReceiver:
         message = decode_copy_data(data)
         if isinstance(message, PrimaryKeepalive):
             in_transaction = self._assembler.state is not State.IDLE
+            self._progress.server_time_us = message.send_time_us
             self._progress.keepalive(message.wal_end, in_transaction=in_transaction)
             self._queue.wake()
             if message.reply_requested:

@@ -31,12 +31,11 @@ from typing import TYPE_CHECKING
 from bridge import faults, log, session
 from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
-from bridge.pipeline import spool_folder, stream
+from bridge.pipeline import StreamHistory, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
-from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
@@ -123,7 +122,7 @@ class TableSyncWorker:
         self._aim: tuple[Lsn, float] | None = None  # the subscription's LSN when last looked at, and the time
         self._failures = 0
         self._streams = False
-        self._fallback = StreamingFallback()
+        self._history = StreamHistory()
         self.within_reach = threading.Event()
         self.error: Exception | None = None
         self.gave_up = False
@@ -253,7 +252,7 @@ class TableSyncWorker:
                     control=self,
                     log=self._log,
                     ignored=lambda _: None,
-                    fallback=self._fallback,
+                    history=self._history,
                 )
         faults.reach("sync_caught_up")
 

@@ -21,12 +21,14 @@ class Progress:
         received_lsn: The highest position that the server has sent; a status update's write_lsn.
         durable_lsn: Every transaction that ends at or before it is durable here; a status update's flush_lsn.
         handed_over_lsn: End of the last whole transaction that was received.
+        server_time_us: When the server sent the last message, by its clock: microseconds since 2000-01-01 UTC.
     """
 
     def __init__(self, durable_lsn: Lsn) -> None:
         self.received_lsn = durable_lsn
         self.durable_lsn = durable_lsn
         self.handed_over_lsn = durable_lsn
+        self.server_time_us = 0
         self._quiet: tuple[Lsn, Lsn] | None = None
 
     def received(self, lsn: Lsn) -> None:
@@ -73,6 +75,10 @@ class Progress:
     def durable(self, lsn: Lsn) -> None:
         """Every transaction that ends at or before `lsn` is durable, and recorded as such."""
         self.durable_lsn = max(self.durable_lsn, lsn)
+
+    def behind_s(self, commit_time_us: int) -> float:
+        """How long before the server's last message a transaction was committed there."""
+        return (self.server_time_us - commit_time_us) / 1_000_000
 
     @property
     def passed_lsn(self) -> Lsn:

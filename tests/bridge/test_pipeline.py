@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from bridge import log, pipeline
 from bridge.errors import StreamError
-from bridge.receive.streaming_fallback import REPEATS, StreamingFallback
+from bridge.pipeline import StreamHistory
+from bridge.receive.streaming_fallback import REPEATS
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 
@@ -36,7 +37,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
     catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
     control = SimpleNamespace(should_continue=should_continue, origin_advanced=None, report=None)
-    others: Any = {"control": control, "log": log.get(), "ignored": None, "fallback": StreamingFallback()}
+    others: Any = {"control": control, "log": log.get(), "ignored": None, "history": StreamHistory()}
     positional: Any = (published, {}, None, catalog)
 
     def stream():

@@ -39,13 +39,14 @@ class Batch:
         prepared: Transactions that were prepared in the batch, which does not have their changes.
         ended: Prepared transactions that were committed or rolled back in the batch.
         spools: Spool files that can go once the batch is durable.
-        items: The transactions that it was formed from.
+        items: The transactions that it was formed from; empty if other batches have joined it.
         relations_before: The relations that the stream had announced before it.
         columns_before: What was known of the tables' columns before it.
         columns: What is known of published tables' columns after it, by relid, where it differs from before.
         names_before: The names of the subscription's tables before it, by relid.
         relids: The names of tables that have another relid after it, by that relid.
         error: Why its changes could not be decoded; such a batch has no changes.
+        commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock.
     """
 
     start_lsn: Lsn
@@ -66,6 +67,12 @@ class Batch:
     names_before: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     error: ApplyError | None = None
+    commit_time_us: int = 0
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it can be divided: it has several transactions, and they are still there."""
+        return self.transactions > 1 and bool(self.items)
 
     @classmethod
     def of(cls, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Self:
@@ -78,12 +85,13 @@ class Batch:
         """
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
         number = count(transactions)
-        finish_lsn, xid, last_end_lsn = start_lsn, None, start_lsn
+        finish_lsn, xid, last_end_lsn, time_us = start_lsn, None, start_lsn, 0
         if transactions:
             last = transactions[-1]
             last_end_lsn = last.end_lsn
             finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
             xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
+            time_us = int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
         return cls(
             start_lsn,
             end_lsn or last_end_lsn,
@@ -96,6 +104,7 @@ class Batch:
             ended=[t for t in single if t.gid is not None and t.ending is not Ending.PREPARE],
             spools=[t.spooled for t in single if isinstance(t.spooled, SpoolFile) and t.ending is not Ending.PREPARE],
             items=transactions,
+            commit_time_us=time_us,
         )
 
     def messages(self) -> Iterator[tuple[Transaction, LogicalMessage]]:

@@ -91,7 +91,7 @@ class CommitPart:
             if not tables:
                 kept += pieces
                 continue
-            table = _concatenated(tables)
+            table = concatenated(tables)
             staged = Staged(
                 stage.put(table),
                 table.column_names,
@@ -125,7 +125,7 @@ class CommitPart:
             self.stage(stage)
             changes = _union(self.pieces, columns, stage)
         else:
-            changes = _concatenated([renamed(piece.changes, _renaming(piece, columns)) for piece in self.pieces])
+            changes = concatenated([renamed(piece.changes, _renaming(piece, columns)) for piece in self.pieces])
         return replace(
             last,
             target=subscribed.target,
@@ -204,7 +204,8 @@ def _renaming(piece: TableChanges, columns: tuple[TargetColumn, ...]) -> list[Re
     return renaming(piece.changes.column_names, piece.columns, columns, piece.fills)
 
 
-def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """The changes of tables in order; a column that a table lacks is NULL there, or not unchanged."""
     changes = pa.concat_tables(tables, promote_options="default").combine_chunks()
     for index, name in enumerate(changes.column_names):
         if name.startswith("unchanged_"):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.renaming import Renaming
     from bridge.apply.batch.row_filters import RowFilters
+    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.evolution.alterations import Alteration
     from bridge.apply.target.target import Target, TargetColumn
 
@@ -73,6 +74,7 @@ class TableChanges:
         lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
         fills: Constants of columns that were added after these changes: new rows have them. Empty where `changes` has
             those columns.
+        effect: In a joined batch, the net effect of the changes on their keys; `changes` is empty then.
     """
 
     target: Target
@@ -85,10 +87,23 @@ class TableChanges:
     alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    effect: NetEffect | None = None
+
+    @property
+    def foldable(self) -> bool:
+        """Whether the net effect on each key can be computed here: no filter comes first, which Spark computes."""
+        found = self.changes
+        if isinstance(found, Staged) or not self.key or self.filters:
+            return False
+        if self.published is not None and not self.published.issuperset(column.name for column in self.columns):
+            return False
+        return not any(name.startswith(("unheld_", "oldunheld_")) for name in found.column_names)
 
     @property
     def inserts_only(self) -> bool:
         """Whether all changes are INSERTs."""
+        if self.effect is not None:
+            return self.effect.shape.begins_only
         return self.changes.inserts_only if isinstance(self.changes, Staged) else inserts_only(self.changes)
 
     @property
@@ -104,6 +119,8 @@ class TableChanges:
     @property
     def empty(self) -> bool:
         """Whether there are no changes; what is staged is never empty."""
+        if self.effect is not None:
+            return not len(self.effect.table)
         return not isinstance(self.changes, Staged) and not len(self.changes)
 
 

@@ -13,7 +13,7 @@ from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
-from bridge.apply.delta.merge_by_key import apply_keyed
+from bridge.apply.delta.merge_by_key import apply_effect, apply_keyed
 from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
@@ -58,6 +58,13 @@ def apply_table(
     """
     relation = changes.target.qualified_name
     path = changes.target.path
+    if changes.effect is not None:
+        if changes.lost:
+            lost(changes.lost)
+        joined = KeyedTarget(relation, path, changes.columns, changes.key, overwrite=conflict == "apply_remote")
+        tally = apply_effect(spark, changes.effect, joined, truncated=changes.truncated)
+        tally.report(relation, joined.key_names, conflicts)
+        return
     if changes.empty:
         if changes.truncated:
             truncate_table(spark, path)

@@ -58,5 +58,9 @@ class KeyedTarget:
     def raising(self, name: str, prefix: str) -> str:
         """An expression, of the type of the key's first column, that raises a conflict with the key as its values."""
         columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
-        type_ = spark_type(self.columns[self.key[0]].type.arrow).simpleString()
-        return f"CAST({raise_conflict(name, self.relation, columns)} AS {type_})"
+        return f"CAST({raise_conflict(name, self.relation, columns)} AS {self.key_type})"
+
+    @property
+    def key_type(self) -> str:
+        """The type of the key's first column, as Spark's SQL has it."""
+        return spark_type(self.columns[self.key[0]].type.arrow).simpleString()

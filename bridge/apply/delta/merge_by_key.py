@@ -6,15 +6,15 @@ fail, unless Delta leaves it out because it has the batch already; missing rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
 from bridge.apply.delta.delta_table import table_version
-from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
+from bridge.apply.delta.net_effect import ARRIVED, BEGINS, DELETED, INSERTED, LEFT, UPDATED, events, net_effect
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stage import as_frame
@@ -27,6 +27,7 @@ from bridge.apply.effects.conflicts import (
     UPDATE_MISSING,
     Tally,
 )
+from bridge.apply.effects.net_effect import NetEffect, Shape
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
@@ -37,33 +38,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.keyed_target import KeyedTarget
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The number of effects of each kind.
-
-    Attributes:
-        unclear: Their events do not follow from each other.
-        leaves: A row of the target leaves its key.
-        puts, deletes: On a row of the target.
-        reborn: Those `puts` whose row ended, after which another began.
-        new: The row begins in the batch.
-        brief: The row begins and ends in the batch.
-    """
-
-    unclear: int
-    leaves: int
-    puts: int
-    deletes: int
-    reborn: int
-    new: int
-    brief: int
-
-    def fits(self, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
-        """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
-        if (merged.updated, merged.deleted, merged.inserted) != (self.puts, self.deletes, self.new):
-            return False
-        # a missing row and an existing one, that was not expected, can cancel out in the counts
-        return not overwrite or not ((self.reborn and self.new) or (self.deletes and self.brief))
+_EVENTS = (INSERTED, ARRIVED, UPDATED, LEFT, DELETED)
 
 
 def apply_keyed(
@@ -92,21 +67,48 @@ def apply_keyed(
         return _one_by_one(spark, changes, keyed, truncated=truncated)
     effects = net_effect(changes, keyed.key, toast).persist()
     try:
-        shape = _shape(effects)
-        if shape.unclear or (shape.leaves and (truncated or _any_missing(spark, effects.filter("leaves"), keyed))):
-            return _one_by_one(spark, changes, keyed, truncated=truncated)
-        if truncated:
-            missing = _none_found(effects, keyed) if shape.puts or shape.deletes else Tally()
-            return _overwrite(spark, effects, keyed, missing)
-        merged = _merge(effects, keyed)
-        if merged is None or shape.fits(merged, overwrite=keyed.overwrite):
-            return Tally()
-        return _conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
+        tally = _commit(spark, effects, _shape(effects), keyed, truncated=truncated)
+        return tally if tally is not None else _one_by_one(spark, changes, keyed, truncated=truncated)
     finally:
         effects.unpersist()
 
 
-def _shape(effects: DataFrame) -> _Shape:
+def apply_effect(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *, truncated: bool) -> Tally:
+    """Commit a net effect.
+
+    Raises:
+        PySparkException: The changes have to be made one by one; or the commit failed.
+    """
+    events = pa.array(_EVENTS)
+    table = effect.table.append_column("action", pc.if_else(effect.table["ended"], "delete", "put"))
+    first = table.column_names.index("first")
+    table = table.set_column(first, "first", events.take(table["first"]))
+    tally = _commit(spark, as_frame(spark, table), effect.shape, keyed, truncated=truncated)
+    if tally is None:
+        # an error that is raised only when the effects are applied: Delta may leave the commit out
+        text = f'the changes of "{keyed.relation}" have to be made one by one: they move a row that is missing'
+        raising = f"CAST(raise_error({literal(text)}) AS {keyed.key_type})"
+        _merge(_raising_effect(spark, keyed, (None,) * len(keyed.key), INSERTED, raising), keyed)
+        return Tally()
+    return tally
+
+
+def _commit(
+    spark: SparkSession, effects: DataFrame, shape: Shape, keyed: KeyedTarget, *, truncated: bool
+) -> Tally | None:
+    """Commit effects; returns None, and commits nothing, if they do not determine the result."""
+    if shape.unclear or (shape.leaves and (truncated or _any_missing(spark, effects.filter("leaves"), keyed))):
+        return None
+    if truncated:
+        missing = _none_found(effects, keyed) if shape.puts or shape.deletes else Tally()
+        return _overwrite(spark, effects, keyed, missing)
+    merged = _merge(effects, keyed)
+    if merged is None or _fits(shape, merged, overwrite=keyed.overwrite):
+        return Tally()
+    return _conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
+
+
+def _shape(effects: DataFrame) -> Shape:
     new, put = F.col("first").isin(*BEGINS), F.col("action") == "put"
     kinds = {
         "unclear": F.col("unclear"),
@@ -118,7 +120,15 @@ def _shape(effects: DataFrame) -> _Shape:
         "brief": new & ~put,
     }
     row = effects.agg(*(F.count_if(kind).alias(name) for name, kind in kinds.items())).collect()[0]
-    return _Shape(**row.asDict())
+    return Shape(**row.asDict())
+
+
+def _fits(shape: Shape, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
+    """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
+    if (merged.updated, merged.deleted, merged.inserted) != (shape.puts, shape.deletes, shape.new):
+        return False
+    # a missing row and an existing one, that was not expected, can cancel out in the counts
+    return not overwrite or not ((shape.reborn and shape.new) or (shape.deletes and shape.brief))
 
 
 def _merge(effects: DataFrame, keyed: KeyedTarget) -> merge.MergeCounts | None:
@@ -191,13 +201,19 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
 
 def _failing(spark: SparkSession, keyed: KeyedTarget, error: fold.Exists) -> DataFrame:
     """Effects that raise a conflict only when they are applied: Delta may leave the commit out."""
-    types = [column.type.arrow for column in keyed.columns]
-    key = {f"match_{k}": pa.array([value], types[k]) for k, value in zip(keyed.key, error.key, strict=True)}
-    values = {f"new_{i}": pa.nulls(1, arrow) for i, arrow in enumerate(types)}
     first = INSERTED if error.name == INSERT_EXISTS else ARRIVED
-    effects = as_frame(spark, pa.table({**key, "action": ["put"], "born": [True], **values, "first": [first]}))
-    raising = F.expr(keyed.raising(literal(error.name), "match"))
-    return effects.withColumn(f"new_{keyed.key[0]}", raising)
+    return _raising_effect(spark, keyed, error.key, first, keyed.raising(literal(error.name), "match"))
+
+
+def _raising_effect(
+    spark: SparkSession, keyed: KeyedTarget, key: Sequence[Any], first: str, expression: str
+) -> DataFrame:
+    """An effect that raises when it is applied, by an expression of the type of the key's first column."""
+    types = [column.type.arrow for column in keyed.columns]
+    matched = {f"match_{k}": pa.array([value], types[k]) for k, value in zip(keyed.key, key, strict=True)}
+    values = {f"new_{i}": pa.nulls(1, arrow) for i, arrow in enumerate(types)}
+    effects = as_frame(spark, pa.table({**matched, "action": ["put"], "born": [True], **values, "first": [first]}))
+    return effects.withColumn(f"new_{keyed.key[0]}", F.expr(expression))
 
 
 def merge_effects(

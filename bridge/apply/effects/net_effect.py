@@ -74,6 +74,11 @@ class Shape:
     new: int
     brief: int
 
+    @property
+    def begins_only(self) -> bool:
+        """Whether each row began in the batch, and is there after it."""
+        return not (self.unclear or self.leaves or self.puts or self.deletes or self.brief)
+
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:

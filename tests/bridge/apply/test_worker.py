@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from bridge import log
+from bridge.apply import next_batch
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.next_batch import Growth
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -19,8 +25,29 @@ from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages
 from protocol.transactions import Transaction
+from protocol.values.types import resolve
 
 LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)
+TARGET = Target("public", "t", "/t", target_schema([("id", pa.int64())]))
+COLUMNS = (TargetColumn("id", resolve(20, -1)),)
+
+
+def changes_of(ends):
+    """An INSERT for each transaction."""
+    rows = [{"seq": n, "op": ord("I"), "old": 0, "new_0": end} for n, end in enumerate(ends)]
+    fields = [("seq", pa.int64()), ("op", pa.int16()), ("old", pa.int16()), ("new_0", pa.int64())]
+    return TableChanges(TARGET, COLUMNS, (0,), pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+
+
+@dataclass(slots=True)
+class MadeBatch(Batch):
+    """A batch that knows which of its transactions change columns."""
+
+    altering: Any = ()
+
+    @property
+    def alters(self):
+        return any(self.start_lsn < end <= self.end_lsn for end in self.altering)
 
 
 class Parts:
@@ -33,6 +60,7 @@ class Parts:
         self.queue = TransactionQueue(1 << 20)
         self.progress = Progress(Lsn(remote_lsn))
         self.applied = []
+        self.ends = {}
         self.attempts = []
         self.rewound = []
         self.skipped = []
@@ -46,6 +74,7 @@ class Parts:
         self.asked = 0
         self.wants_keepalive = hurry
         self.until = Lsn(0)
+        self.growth = Growth()
         self.apply_gate = threading.Event()
         self.apply_gate.set()
         self.failure = None
@@ -55,6 +84,7 @@ class Parts:
     def put(self, end_lsn, rows=1):
         """What the receiver does with a transaction."""
         transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=ChunkedMessages([b"x"] * rows))
+        self.ends[end_lsn] = None
         self.queue.put(transaction)
         self.progress.transaction(transaction.end_lsn)
 
@@ -70,24 +100,18 @@ class Parts:
 
     # Batcher, Applier, WalReceiver
     def attempt(self, transactions, start_lsn, end_lsn=None):
-        end_lsn = end_lsn or transactions[-1].end_lsn
+        batch = MadeBatch.of(transactions, start_lsn, end_lsn)
+        batch.altering = self.altering
         ends = [int(transaction.end_lsn) for transaction in transactions]
-        finish_lsn = transactions[-1].commit_lsn if transactions else start_lsn
-        bad = next((t for t in transactions if int(t.end_lsn) in self.undecodable), None)
-        return SimpleNamespace(
-            start_lsn=start_lsn,
-            end_lsn=end_lsn,
-            finish_lsn=finish_lsn,
-            ends=ends,
-            items=transactions,
-            transactions=len(ends),
-            rows=len(ends),
-            tables=[end for end in ends if end not in self.without_changes],
-            committed=len(ends) == 1,
-            alters=any(end in self.altering for end in ends),
-            xid=None,
-            error=bad and ApplyError("undecodable", ApplyContext("o", bad.commit_lsn, bad.xid)),
-        )
+        if changing := [end for end in ends if end not in self.without_changes]:
+            batch.tables = [changes_of(changing)]
+        if bad := next((t for t in transactions if int(t.end_lsn) in self.undecodable), None):
+            batch.error = ApplyError("undecodable", ApplyContext("o", bad.commit_lsn, bad.xid))
+        return batch
+
+    def ends_of(self, batch):
+        """The ends of a batch's transactions."""
+        return [end for end in self.ends if batch.start_lsn < end <= batch.end_lsn]
 
     def rewind(self, batch):
         self.rewound.append(int(batch.start_lsn))
@@ -100,20 +124,21 @@ class Parts:
 
     def apply(self, batch, *, clear_skip_lsn=None):
         self.apply_gate.wait(10)
-        self.attempts.append(batch.ends)
+        ends = self.ends_of(batch)
+        self.attempts.append(ends)
         if self.failure is not None:
             raise self.failure
         self.catalog.begin_batch("sub", BatchIntent(batch.start_lsn, batch.end_lsn))
-        if self.unappliable.intersection(batch.ends):
+        if self.unappliable.intersection(ends):
             self.undo()
-            xid = batch.ends[0] if len(batch.ends) == 1 else None
+            xid = ends[0] if len(ends) == 1 else None
             raise ApplyError("unappliable", ApplyContext("o", batch.finish_lsn, xid))
-        self.applied.append((int(batch.start_lsn), int(batch.end_lsn), batch.ends))
+        self.applied.append((int(batch.start_lsn), int(batch.end_lsn), ends))
         self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
 
     def skip(self, batch, skip_lsn, folder):
         assert self.catalog.batch("sub") is None
-        self.skipped.append(batch.ends)
+        self.skipped.append(self.ends_of(batch))
         self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=skip_lsn)
         return folder
 
@@ -130,9 +155,9 @@ class Parts:
     def run(self, until):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
-        stream = Stream(parts, self.queue, self.progress)
+        stream = Stream(parts, self.queue, self.progress, self.growth)
         loop = ApplyWorker("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
-        loop.run()
+        return loop.run()
 
 
 @pytest.fixture
@@ -320,7 +345,7 @@ def test_what_was_formed_behind_a_failed_batch_is_formed_again(parts):
     with pytest.raises(ApplyError):
         parts.run(until=150)
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120]
-    assert parts.rewound[0] == 100
+    assert parts.rewound[:2] == [140, 100]
     parts.unappliable.clear()
     parts.applied.clear()
     for end_lsn in (130, 140, 150):  # the next life's stream
@@ -378,6 +403,132 @@ def test_a_batch_that_changes_columns_is_undone_and_formed_anew(parts):
     parts.run(until=150)
     assert (parts.undone, parts.opened_again) == (2, 1)
     assert parts.applied[1:] == [(130, 150, [140, 150])]
+
+
+# --- batches that join ------------------------------------------------------------------------------------------------
+
+
+def behind(parts, first, *others, rows=10):
+    """Put a transaction, a full run; and, while it is applied, others. It ends when all are formed."""
+    parts.put(first, rows=rows)
+    parts.apply_gate.clear()
+    formed: list[int] = []
+    attempt, apply = parts.attempt, parts.apply
+
+    def watched(transactions, *arguments):
+        formed.extend(int(t.end_lsn) for t in transactions)
+        if len(formed) == 1 + len(others):
+            threading.Timer(0.05, parts.apply_gate.set).start()
+        return attempt(transactions, *arguments)
+
+    def begun(batch, **arguments):
+        parts.attempt, parts.apply = watched, apply
+        for end_lsn in others:
+            parts.put(end_lsn, rows=rows)
+        formed.append(first)
+        apply(batch, **arguments)
+
+    parts.apply = begun
+
+
+@pytest.fixture
+def few_rows(monkeypatch):
+    """A run has ten rows, as `behind` puts them; a batch's limit is far away."""
+    monkeypatch.setattr(next_batch, "_RUN_ROWS", 10)
+    monkeypatch.setattr("tests.bridge.apply.test_worker.LIMITS", BatchLimits(10_000, 1 << 20, 0.0))
+
+
+def test_what_comes_while_a_batch_is_applied_joins_one_batch(parts, few_rows):
+    behind(parts, 110, 120, 130, 140)
+    assert parts.run(until=140) is False
+    assert [ends for _, _, ends in parts.applied] == [[110], [120, 130, 140]]
+
+
+def test_a_batch_does_not_grow_beyond_its_limit(parts, few_rows, monkeypatch):
+    monkeypatch.setattr("tests.bridge.apply.test_worker.LIMITS", BatchLimits(2, 1 << 20, 0.0))
+    for end_lsn in ENDS:
+        parts.put(end_lsn, rows=2)
+    parts.run(until=ENDS[-1])
+    assert all(len(ends) <= 2 for _, _, ends in parts.applied)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == list(ENDS)
+
+
+@pytest.mark.parametrize("bad", [120, 130, 140])
+def test_a_joined_batch_that_fails_is_received_again_and_applied_in_parts(parts, few_rows, bad):
+    """It has no transactions to be divided by; the stream ends, and the next one's batches do not join."""
+    parts.unappliable.add(bad)
+    behind(parts, 110, 120, 130, 140)
+    assert parts.run(until=140) is True
+    assert parts.catalog.remote_lsn("sub") == 110
+    assert parts.catalog.batch("sub") is None
+    assert parts.growth.apart_until_lsn == 140
+    parts.queue = TransactionQueue(1 << 20)
+    for end_lsn in (120, 130, 140):
+        parts.put(end_lsn, rows=10)
+    with pytest.raises(ApplyError) as raised:
+        parts.run(until=140)
+    assert raised.value.context.finish_lsn == bad - 1
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [end for end in (110, 120, 130, 140) if end < bad]
+    assert len(parts.attempts[1]) == 3
+    assert all(len(ends) == 1 for ends in parts.attempts[2:])
+
+
+def test_batches_join_again_once_the_failed_one_is_passed(parts, few_rows):
+    parts.growth.failed(Lsn(120))
+    behind(parts, 110, 120, 130, 140, 150)
+    threading.Timer(0.3, parts.apply_gate.set).start()  # the second one waits, so the others are not formed
+    parts.run(until=150)
+    assert [ends for _, _, ends in parts.applied] == [[110], [120], [130, 140, 150]]
+    assert parts.growth.apart_until_lsn is None
+
+
+def test_a_skip_lsn_that_comes_while_a_batch_grows(parts, few_rows):
+    """The transaction is in the joined batch: it is received again, alone."""
+    behind(parts, 110, 120, 130, 140)
+    finish_batch = parts.catalog.finish_batch
+
+    def and_set_skip_lsn(*arguments, **options):
+        finish_batch(*arguments, **options)
+        parts.catalog.set_skip_lsn("sub", Lsn(119))
+
+    parts.catalog.finish_batch = and_set_skip_lsn
+    assert parts.run(until=140) is True
+    parts.catalog.finish_batch = finish_batch
+    parts.queue = TransactionQueue(1 << 20)
+    for end_lsn in (120, 130, 140):
+        parts.put(end_lsn, rows=10)
+    parts.run(until=140)
+    assert parts.skipped == [[120]]
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 130, 140]
+
+
+def test_a_begun_batch_that_had_joined_is_formed_again_in_parts(parts, few_rows):
+    """With the same boundaries; what comes after it is another batch."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(130)))
+    for end_lsn in (110, 120, 130, 140):
+        parts.put(end_lsn, rows=10)
+    parts.run(until=140)
+    assert parts.applied == [(100, 130, [110, 120, 130]), (130, 140, [140])]
+
+
+def test_a_begun_batch_whose_parts_no_longer_join_is_undone(parts, few_rows):
+    """The publisher's catalog has changed since: it can no longer be decoded, say."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(130)))
+    parts.undecodable.add(120)
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn, rows=10)
+    assert parts.run(until=130) is True
+    assert (parts.undone, parts.fenced) == (1, 1)
+    assert parts.catalog.batch("sub") is None
+    assert parts.applied == []
+
+
+def test_a_failed_stream_is_raised_after_what_was_formed_is_applied(parts, few_rows):
+    behind(parts, 110, 120, 130)
+    threading.Timer(0.3, parts.queue.fail, (PublisherError("gone", retry=True),)).start()
+    with pytest.raises(PublisherError, match="gone"):
+        parts.run(until=200)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120, 130]
 
 
 # --- SKIP -------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ PATIENCE_S = 10.0
 
 AT_ONCE = BatchLimits(MANY, MANY, 0)
 WHEN_FULL_2 = BatchLimits(2, MANY, PATIENCE_S)
+NO_LIMITS = BatchLimits(MANY, MANY, PATIENCE_S)
 
 
 def transaction(number: int, rows: int = 1, row_bytes: int = 10) -> Transaction:
@@ -47,8 +48,14 @@ def queue_of(*transactions: Transaction, max_bytes: int = MANY) -> TransactionQu
     return queue
 
 
-def numbers(taken: Sequence[Transaction | TransactionRun] | None) -> list[int] | None:
-    return None if taken is None else [t.xid for item in taken for t in singles(item)]
+def numbers(items: Sequence[Transaction | TransactionRun]) -> list[int]:
+    return [t.xid for item in items for t in singles(item)]
+
+
+def taken(found: tuple[Sequence[Transaction | TransactionRun], bool]) -> tuple[list[int], bool]:
+    """What `take_until` returned, with numbers for transactions."""
+    items, complete = found
+    return numbers(items), complete
 
 
 def later(action, *arguments, after_s: float = SOON_S) -> threading.Timer:
@@ -198,7 +205,7 @@ def test_room_comes_back_with_taking():
 
 def test_room_comes_back_with_take_until():
     queue = queue_of(transaction(1, row_bytes=1000), max_bytes=1000)
-    timer = later(queue.take_until, Lsn(100), lambda: Lsn(100), 0)
+    timer = later(queue.take_until, Lsn(100), lambda: Lsn(100), NO_LIMITS, 0)
     assert queue.wait_for_room(PATIENCE_S)
     timer.join()
 
@@ -284,16 +291,16 @@ def test_failure_wakes_a_waiting_take():
 
 
 def test_take_until_takes_up_to_the_end():
-    """The transaction that ends there is in the batch, the next is not, whatever the limits would say."""
+    """The transaction that ends there is in the batch, the next is not."""
     queue = queue_of(*(transaction(n, rows=1000) for n in (1, 2, 3)))
-    assert numbers(queue.take_until(Lsn(200), lambda: Lsn(300), 0)) == [1, 2]
+    assert taken(queue.take_until(Lsn(200), lambda: Lsn(300), NO_LIMITS, 0)) == ([1, 2], True)
     assert numbers(queue.take(AT_ONCE, 0)) == [3]
 
 
 def test_take_until_waits_for_the_rest():
     """The stream is not there yet: nothing is taken, and what was put stays in its place."""
     queue = queue_of(transaction(1))
-    assert queue.take_until(Lsn(200), lambda: Lsn(100), 0.01) is None
+    assert queue.take_until(Lsn(200), lambda: Lsn(100), NO_LIMITS, 0.01) == ([], False)
     assert numbers(queue.take(AT_ONCE, 0)) == [1]
 
 
@@ -310,7 +317,8 @@ def test_take_until_sees_the_rest_come():
 
     timer = later(receive)
     started_s = time.monotonic()
-    assert numbers(queue.take_until(Lsn(200), lambda: progress.passed_lsn, PATIENCE_S)) == [1, 2]
+    found = queue.take_until(Lsn(200), lambda: progress.passed_lsn, NO_LIMITS, PATIENCE_S)
+    assert taken(found) == ([1, 2], True)
     assert time.monotonic() - started_s < PATIENCE_S / 2
     timer.join()
 
@@ -319,31 +327,56 @@ def test_take_until_when_the_stream_no_longer_has_them():
     """They were confirmed before the crash, or their publication is gone: a keepalive passes the end, nothing comes."""
     queue = queue_of()
     progress = Progress(Lsn(50))
-    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, 0.01) is None
+    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, NO_LIMITS, 0.01) == ([], False)
     progress.keepalive(Lsn(250), in_transaction=False)
     queue.wake()
-    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, 0.01) == []
+    assert queue.take_until(Lsn(200), lambda: progress.passed_lsn, NO_LIMITS, 0.01) == ([], True)
 
 
 def test_take_until_fails_only_when_more_is_needed():
     queue = queue_of(transaction(1), transaction(2))
     queue.fail(PublisherError("the stream was lost"))
-    assert numbers(queue.take_until(Lsn(100), lambda: Lsn(200), 0)) == [1]
+    assert taken(queue.take_until(Lsn(100), lambda: Lsn(200), NO_LIMITS, 0)) == ([1], True)
     with pytest.raises(PublisherError, match="the stream was lost"):
-        queue.take_until(Lsn(300), lambda: Lsn(200), PATIENCE_S)
+        queue.take_until(Lsn(300), lambda: Lsn(200), NO_LIMITS, PATIENCE_S)
     assert numbers(queue.take(AT_ONCE, 0)) == [2]
 
 
 def test_take_until_of_a_batch_larger_than_the_queue():
-    """Somebody lowered the limits after a crash: the rest of the batch must come all the same, or nothing ever does."""
+    """Or than the limits: it comes in parts, so that the queue has room for the rest."""
     queue = queue_of(transaction(1, row_bytes=1000), max_bytes=1000)
     assert not queue.wait_for_room(0)
-    assert queue.take_until(Lsn(200), lambda: Lsn(100), 0.01) is None
+    assert taken(queue.take_until(Lsn(200), lambda: Lsn(100), NO_LIMITS, 0.01)) == ([1], False)
     assert queue.wait_for_room(0)
     queue.put(transaction(2, row_bytes=1000))
     queue.put(transaction(3, row_bytes=1000))
-    assert numbers(queue.take_until(Lsn(200), lambda: Lsn(300), 0)) == [1, 2]
+    assert taken(queue.take_until(Lsn(200), lambda: Lsn(300), WHEN_FULL_2, 0)) == ([2], True)
     assert not queue.wait_for_room(0)
+
+
+def test_take_until_in_parts_up_to_the_limits():
+    """The same parts as `take` makes of the same stream."""
+    queue = queue_of(*(transaction(n, rows=2) for n in range(1, 6)))
+    limits = BatchLimits(3, MANY, 0)
+    assert taken(queue.take_until(Lsn(500), lambda: Lsn(300), limits, 0)) == ([1, 2], False)
+    assert taken(queue.take_until(Lsn(500), lambda: Lsn(500), limits, 0)) == ([3, 4], False)
+    assert taken(queue.take_until(Lsn(500), lambda: Lsn(500), limits, 0)) == ([5], True)
+
+
+def test_a_wait_ends_when_it_is_told():
+    """A batch that was applied ends the wait for the next one to be full."""
+    queue = queue_of(transaction(1))
+    told = threading.Event()
+
+    def tell() -> None:
+        told.set()
+        queue.wake()
+
+    timer = later(tell)
+    started_s = time.monotonic()
+    assert queue.take(WHEN_FULL_2, PATIENCE_S, full_only=True, until=told.is_set) == []
+    assert time.monotonic() - started_s < PATIENCE_S / 2
+    timer.join()
 
 
 # --- runs of transactions ---------------------------------------------------------------------------------------------
@@ -379,7 +412,7 @@ def test_a_recorded_batch_ends_within_a_run():
     queue = TransactionQueue(MANY)
     queue.put(run(1, 1, 1, 1, 1))
     passed = Lsn(400)
-    assert numbers(queue.take_until(Lsn(250), lambda: passed, 0)) == [1, 2]
-    assert numbers(queue.take_until(Lsn(300), lambda: passed, 0)) == [3]
-    assert queue.take_until(Lsn(350), lambda: passed, 0) == []
+    assert taken(queue.take_until(Lsn(250), lambda: passed, NO_LIMITS, 0)) == ([1, 2], True)
+    assert taken(queue.take_until(Lsn(300), lambda: passed, NO_LIMITS, 0)) == ([3], True)
+    assert taken(queue.take_until(Lsn(350), lambda: passed, NO_LIMITS, 0)) == ([], True)
     assert numbers(queue.take(AT_ONCE, SOON_S)) == [4]

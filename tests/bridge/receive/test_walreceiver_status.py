@@ -7,6 +7,7 @@ import time
 from psycopg.conninfo import make_conninfo
 
 from bridge.receive import copy_both
+from bridge.receive.queue import BatchLimits
 from protocol.lsn import Lsn
 from tests.bridge.receive.streams import (
     SETTLED_S,
@@ -93,7 +94,7 @@ def test_asking_for_the_position(stream, publisher):
         return bool(stream.progress.passed_lsn >= target)
 
     wait_for(passed)
-    assert stream.queue.take_until(target, lambda: stream.progress.passed_lsn, 0) == []
+    assert stream.queue.take_until(target, lambda: stream.progress.passed_lsn, BatchLimits(1, 1, 0), 0) == ([], True)
 
 
 def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monkeypatch):

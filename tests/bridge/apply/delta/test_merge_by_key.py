@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from bridge.apply.batch.growing_table import GrowingTable
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
@@ -111,6 +114,56 @@ def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, 
     assert set(model.conflicts) >= {"update_missing", "delete_missing"}
     assert apply(session, target, table, **options) == {}
     assert content(spark, target) == model.rows
+
+
+def grown(table, runs, *, truncated):
+    """Changes that came in several runs, as a joined batch has them."""
+    rows = -(-len(table) // runs)
+    growing, *others = [
+        GrowingTable.of(TableChanges(Target("public", "t", "", ()), COLUMNS, KEY, table[at : at + rows], truncated))
+        for at in range(0, len(table), rows)
+    ]
+    assert growing is not None
+    for other in others:
+        assert other is not None
+        growing.add(other)
+    return growing.changes()
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(21, "clear"), (22, "key changes"), (23, "truncated")])
+def test_a_joined_batch_against_a_target_that_is_not_equal(spark, made, seed, kind):
+    """Its net effect is all that is left of the changes; a row that the target lacks must not leave its key."""
+    rng = random.Random(seed)
+    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(150)]
+    if kind != "key changes":
+        for case in cases:
+            case.changes = [change for change in case.changes if change["op"] != ord("U") or change["old"] == 0]
+            case.changes = without_gaps(case)
+    before = before_all(cases) if kind == "key changes" else spoilt(cases, rng)
+    table = changes_table(cases, rng)
+    model = RowAtATime({} if kind == "truncated" else before, overwrite=True)
+    for change in table.to_pylist():
+        model.apply(change)
+    target, session = made(before), fork(spark)
+    changes = replace(grown(table, 7, truncated=kind == "truncated"), target=target)
+    for conflicts in (model.conflicts, Counter[str]()):  # the second time, Delta has it
+        found: list[Conflicts] = []
+        with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
+            apply_table(session, changes, conflict="apply_remote", conflicts=found.append)
+        assert {name: count for one in found for name, count in one.counts.items()} == conflicts
+        assert content(spark, target) == model.rows
+
+
+def test_a_joined_batch_in_which_a_missing_row_leaves_its_key(spark, made):
+    """What becomes of the other key depends on the changes, which are not there any more: nothing is committed."""
+    table = changes_table([random_case(0, random.Random(0), moves_keep_toast=False)], random.Random(0)).slice(0, 0)
+    move = {"seq": 0, "op": ord("U"), "old": ord("K"), "new_0": 0, "new_1": 2, "old_0": 0, "old_1": 1}
+    moved = pa.Table.from_pylist([move | {"unchanged_3": False}], schema=table.schema)
+    target = made({(0, 3): (1, "other")})
+    changes = replace(grown(moved, 1, truncated=False), target=target)
+    with pytest.raises((PySparkException, Py4JError), match="one by one"):
+        apply_table(fork(spark), changes)
+    assert content(spark, target) == {(0, 3): (1, "other")}
 
 
 def without_gaps(case: Case) -> list[dict[str, Any]]:

@@ -1,0 +1,129 @@
+"""A batch that grows while it cannot be applied yet: the batches that are formed after it join it.
+
+Of joined batches only the net effect is kept, so memory follows the rows that are touched, not the changes. A joined
+batch is applied as a whole or not at all. It cannot be divided: for that, its transactions are received again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from bridge.apply.batch.growing_table import GrowingTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.table_changes import TableChanges
+
+
+class GrowingBatch:
+    """A batch, and those that have joined it.
+
+    Args:
+        first: The first batch.
+    """
+
+    def __init__(self, first: Batch) -> None:
+        self._batches = [first]
+        self._tables: dict[str, GrowingTable] | None = None
+        self._joinable = _is_joinable(first)
+
+    @property
+    def rows(self) -> int:
+        """The rows that it keeps: effects, and changes that have no effect yet."""
+        if self._tables is None:
+            return self._batches[0].rows
+        return sum(table.rows for table in self._tables.values())
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that these rows take; 0 as long as no batch has joined."""
+        return sum(table.memory_bytes for table in (self._tables or {}).values())
+
+    @property
+    def last(self) -> Batch:
+        """The last batch that joined, or the first one. The rows of joined batches are not in it any more."""
+        return self._batches[-1]
+
+    def join(self, batch: Batch) -> bool:
+        """Take a batch that follows immediately; returns False, and is as before, if that one has to be by itself."""
+        if not batch.transactions:  # nothing has come but the recorded end
+            self._batches[-1].end_lsn = batch.end_lsn
+            return True
+        if not (self._joinable and _is_joinable(batch)):
+            return False
+        tables = self._tables
+        if tables is None:
+            tables = _growing(self._batches[0].tables)
+            if tables is None:
+                self._joinable = False
+                return False
+        more = _growing(batch.tables)
+        if more is None or not all(tables[path].takes(later) for path, later in more.items() if path in tables):
+            return False
+        for path, later in more.items():
+            if path in tables and not later.truncated:
+                tables[path].add(later)
+            else:
+                tables[path] = later  # a TRUNCATE voids what came before it
+        if self._tables is None:
+            self._tables = tables
+            self._batches[0] = _without_rows(self._batches[0])
+        self._batches.append(_without_rows(batch))
+        return True
+
+    def compact(self) -> None:
+        """Fold the effects of each table's rows into one."""
+        for table in (self._tables or {}).values():
+            table.compact()
+
+    def formed(self) -> Batch:
+        """The whole batch; without `items` if others have joined the first."""
+        if self._tables is None:
+            return self._batches[0]
+        return _joined(self._batches, [table.changes() for table in self._tables.values()])
+
+
+def _is_joinable(batch: Batch) -> bool:
+    """Whether a batch may join another at all."""
+    return batch.error is None and len({changes.target.path for changes in batch.tables}) == len(batch.tables)
+
+
+def _growing(tables: Iterable[TableChanges]) -> dict[str, GrowingTable] | None:
+    """The changes by path; None if those of a table have to be in a batch by themselves."""
+    growing = {}
+    for changes in tables:
+        table = GrowingTable.of(changes)
+        if table is None:
+            return None
+        growing[changes.target.path] = table
+    return growing
+
+
+def _without_rows(batch: Batch) -> Batch:
+    """A batch without its changes and its transactions' rows."""
+    return replace(batch, tables=[], items=())
+
+
+def _joined(batches: list[Batch], tables: list[TableChanges]) -> Batch:
+    first, last = batches[0], batches[-1]
+    return replace(
+        first,
+        end_lsn=last.end_lsn,
+        finish_lsn=last.finish_lsn,
+        xid=None,
+        transactions=sum(batch.transactions for batch in batches),
+        rows=sum(batch.rows for batch in batches),
+        tables=tables,
+        with_messages=list(chain.from_iterable(batch.with_messages for batch in batches)),
+        prepared=list(chain.from_iterable(batch.prepared for batch in batches)),
+        ended=list(chain.from_iterable(batch.ended for batch in batches)),
+        spools=list(chain.from_iterable(batch.spools for batch in batches)),
+        columns={relid: row for batch in batches for relid, row in batch.columns.items()},
+        relids={relid: name for batch in batches for relid, name in batch.relids.items()},
+        items=(),
+        commit_time_us=last.commit_time_us,
+    )

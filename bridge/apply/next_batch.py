@@ -1,0 +1,245 @@
+"""The batch that is applied next: it grows while another one is applied, and while the stream is far behind."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from bridge.apply.batch.growing_batch import GrowingBatch
+from bridge.receive.queue import BatchLimits
+from protocol.transactions import divide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bridge.apply.batch.batch import Batch
+    from bridge.apply.batch.batcher import Batcher
+    from bridge.receive.queue import TransactionQueue
+    from bridge.track.progress import Progress
+    from protocol.lsn import Lsn
+    from protocol.transactions import Item
+
+_RUN_ROWS: Final = 50_000
+_RUN_BYTES: Final = 32 << 20
+"""Transactions are decoded in batches of this size, which then join: a larger one would hold Python's lock for long."""
+
+_FAR_BEHIND_S: Final = 2.0
+"""A batch whose last transaction is this old waits for more: the stream is still catching up."""
+
+_PAUSE_S: Final = 0.2
+"""A stream that is far behind, and sends less than a run within this time, is waited for no longer."""
+
+_GROW_S: Final = 30.0
+"""A batch grows no longer than this while no other one is applied, so that the origin of a stream that is far behind
+advances."""
+
+_FULL_SHARE: Final = 0.75
+"""A batch at its limit is complete if folding its changes leaves this share of the limit: folding again and again for
+little would take more time than it saves."""
+
+
+@dataclass(slots=True)
+class Growth:
+    """What a subscription's streams know of batches that could not be applied as a whole.
+
+    Attributes:
+        apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
+    """
+
+    apart_until_lsn: Lsn | None = None
+
+    def failed(self, end_lsn: Lsn) -> None:
+        """A joined batch could not be applied; its transactions are to be received again, and applied apart."""
+        self.apart_until_lsn = end_lsn
+
+    def may_join(self, durable_lsn: Lsn) -> bool:
+        """Whether batches may join."""
+        if self.apart_until_lsn is not None and durable_lsn >= self.apart_until_lsn:
+            self.apart_until_lsn = None
+        return self.apart_until_lsn is None
+
+
+@dataclass(slots=True)
+class NextBatch:
+    """Takes transactions from the queue, and forms the batch that is applied next.
+
+    Attributes:
+        queue: Where transactions come from.
+        progress: The stream's positions.
+        batcher: Forms batches.
+        limits: Limits of a batch: of the rows that it keeps, not of the changes that were received.
+        growth: Decides whether batches join.
+        singly: Whether batches are single transactions.
+    """
+
+    queue: TransactionQueue
+    progress: Progress
+    batcher: Batcher
+    limits: BatchLimits
+    growth: Growth
+    singly: Callable[[], bool]
+    _start_lsn: Lsn = field(init=False)
+    _growing: GrowingBatch | None = field(init=False, default=None)
+    _grows_since_s: float = field(init=False, default=0.0)
+    _closed: bool = field(init=False, default=False)  # the growing batch is to be applied as it is
+    _after: Batch | None = field(init=False, default=None)  # could not join the growing batch
+    # taken from the queue, to be formed again, in commit order
+    _again: deque[Sequence[Item]] = field(init=False, default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._start_lsn = self.progress.durable_lsn
+
+    @property
+    def there(self) -> bool:
+        """Whether there are any transactions in it."""
+        return self._growing is not None
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether transactions wait to be formed again."""
+        return bool(self._again)
+
+    def starts_at(self, lsn: Lsn) -> None:
+        """Everything before `lsn` is durable, or recorded as a part of the batch."""
+        self._start_lsn = lsn
+
+    def complete(self, *, waited_for: bool) -> bool:
+        """Whether it is there, and no more transactions are to join.
+
+        Args:
+            waited_for: No other batch is under way.
+        """
+        growing = self._growing
+        if growing is None:
+            return False
+        if self._closed or self._after is not None or not self._may_join():
+            return True
+        if self._fill(growing) >= 1.0:
+            growing.compact()
+            if self._fill(growing) >= _FULL_SHARE:
+                return True
+        return waited_for and time.monotonic() >= self._grows_since_s + _GROW_S
+
+    def _fill(self, growing: GrowingBatch) -> float:
+        return max(growing.rows / self.limits.max_rows, growing.memory_bytes / self.limits.max_bytes)
+
+    def take(self, timeout_s: float, *, applied: Callable[[], bool] | None) -> Sequence[Item]:
+        """Take the transactions that are formed next; empty if none came in time.
+
+        Args:
+            timeout_s: How long to wait.
+            applied: Whether the batch under way has ended; None if there is none.
+
+        Raises:
+            BridgeError: The stream was lost, and all transactions before that are taken.
+            ProtocolError: The same: the stream violates the protocol.
+        """
+        limits = self._run_limits
+        if self._again:
+            items: Sequence[Item] = self._again.popleft()
+        elif applied is not None:
+            items = self.queue.take(limits, timeout_s, full_only=True, until=applied)
+        elif self._growing is not None:
+            behind_s = self.progress.behind_s(self._growing.last.commit_time_us)
+            items = self.queue.take(limits, _PAUSE_S if behind_s >= _FAR_BEHIND_S else 0.0, full_only=True)
+            if not items:
+                self._closed = True
+                items = self.queue.take(replace(limits, max_age_s=0.0), 0.0)
+        else:
+            items = self.queue.take(limits, timeout_s)
+        if items and self.singly():
+            items, others = divide(items, 1)
+            if others:
+                self._again.appendleft(others)
+        return items
+
+    def form(self, items: Sequence[Item]) -> None:
+        """Form transactions that were taken; they join the batch, or become the one after it."""
+        batch = self._attempt(items)
+        if self._growing is None:
+            self._grow(batch)
+        elif not (self._may_join() and self._growing.join(batch)):
+            self._after = batch
+
+    def form_recorded(self, end_lsn: Lsn, timeout_s: float) -> bool | None:
+        """Take and form the next transactions of a batch whose boundaries are recorded (see `starts_at`).
+
+        Args:
+            end_lsn: The batch's end.
+            timeout_s: How long to wait for transactions.
+
+        Returns:
+            Whether all of the batch is formed; None if these transactions cannot join those before them.
+
+        Raises:
+            BridgeError: The stream was lost.
+            ProtocolError: The stream violates the protocol.
+        """
+        items, last = self.queue.take_until(end_lsn, lambda: self.progress.passed_lsn, self._run_limits, timeout_s)
+        if items or last:
+            batch = self._attempt(items, end_lsn if last else None)
+            if self._growing is None:
+                self._grow(batch)
+            elif not self._growing.join(batch):
+                return None
+        self._closed = last
+        return last
+
+    def pop(self) -> Batch:
+        """Take the batch; the one after it, if there is one, grows from now on."""
+        assert self._growing is not None  # noqa: S101 - the caller has looked
+        batch = self._growing.formed()
+        self._growing, self._closed = None, False
+        if self._after is not None:
+            self._grow(self._after)
+            self._after = None
+        return batch
+
+    def divide(self, batch: Batch, first: int) -> bool:
+        """Form a batch that was popped again, as two.
+
+        Args:
+            batch: The batch.
+            first: How many transactions the first of the two has.
+
+        Returns:
+            False if that cannot be: its transactions, or those of a batch after it, are not there any more.
+        """
+        if not batch.divisible or not self.form_again_after(batch):
+            return False
+        self.batcher.rewind(batch)
+        self._start_lsn = batch.start_lsn
+        self._again.extendleft(items for items in reversed(divide(batch.items, first)) if items)
+        return True
+
+    def form_again_after(self, batch: Batch) -> bool:
+        """Form the batches again that were formed after one that was popped; returns False if that cannot be."""
+        following = [self._growing.formed()] if self._growing is not None else []
+        following += [self._after] if self._after is not None else []
+        if not all(formed.items for formed in following if formed.transactions):
+            return False
+        self._growing, self._after, self._closed = None, None, False
+        self._start_lsn = batch.end_lsn
+        self._again.extendleft(formed.items for formed in reversed(following) if formed.items)
+        if following:
+            self.batcher.rewind(following[0])
+        return True
+
+    def _attempt(self, items: Sequence[Item], end_lsn: Lsn | None = None) -> Batch:
+        batch = self.batcher.attempt(items, self._start_lsn, end_lsn)
+        self._start_lsn = batch.end_lsn
+        return batch
+
+    def _grow(self, batch: Batch) -> None:
+        self._growing, self._grows_since_s = GrowingBatch(batch), time.monotonic()
+
+    def _may_join(self) -> bool:
+        return not self._again and self.growth.may_join(self.progress.durable_lsn) and not self.singly()
+
+    @property
+    def _run_limits(self) -> BatchLimits:
+        return BatchLimits(
+            min(_RUN_ROWS, self.limits.max_rows), min(_RUN_BYTES, self.limits.max_bytes), self.limits.max_age_s
+        )

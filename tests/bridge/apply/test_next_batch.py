@@ -1,0 +1,99 @@
+"""How long the next batch waits for others to join; all else of it is tested with the worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from bridge.apply import next_batch
+from bridge.apply.batch.batch import Batch
+from bridge.apply.next_batch import Growth, NextBatch
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.track.progress import Progress
+from protocol.lsn import Lsn
+from protocol.message_array import ChunkedMessages
+from protocol.transactions import Transaction
+
+
+class Batcher:
+    """Forms batches without changes."""
+
+    def attempt(self, transactions, start_lsn, end_lsn=None):
+        return Batch.of(transactions, start_lsn, end_lsn)
+
+
+@pytest.fixture
+def following():
+    """A batch that grows from a queue."""
+    batcher: Any = Batcher()
+    queue, progress = TransactionQueue(1 << 20), Progress(Lsn(0))
+    return NextBatch(queue, progress, batcher, BatchLimits(100, 1 << 20, 0.0), Growth(), singly=lambda: False)
+
+
+def put(following, number, *, committed_s=0, rows=1):
+    transaction = Transaction(number, Lsn(100 * number - 8), committed_s * 1_000_000, Lsn(100 * number))
+    transaction.rows = ChunkedMessages([b"x"] * rows)
+    following.queue.put(transaction)
+
+
+def form(following):
+    items = following.take(0.0, applied=None)
+    if items:
+        following.form(items)
+    return following.complete(waited_for=True)
+
+
+@pytest.mark.parametrize("behind_s", [0, 60])
+def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, behind_s):
+    """An idle stream's first transaction does not wait; while catching up, more may come within a moment."""
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.3)
+    following.progress.server_time_us = behind_s * 1_000_000
+    put(following, 1)
+    assert not form(following)
+    threading.Timer(0.1, put, (following, 2), {"rows": 1000}).start()
+    started_s = time.monotonic()
+    assert form(following) == (behind_s == 0)
+    assert (time.monotonic() - started_s < 0.1) == (behind_s == 0)
+    assert following.pop().transactions == (1 if behind_s == 0 else 2)
+
+
+def test_what_is_there_joins_before_it_is_closed(following):
+    put(following, 1)
+    assert not form(following)
+    put(following, 2)
+    put(following, 3)
+    assert form(following)
+    assert following.pop().transactions == 3
+    assert not following.there
+
+
+def test_a_stream_far_behind_is_not_waited_for_for_ever(following, monkeypatch):
+    monkeypatch.setattr(next_batch, "_GROW_S", 0.0)
+    put(following, 1)
+    assert form(following)
+    assert not following.complete(waited_for=False)
+
+
+def test_a_batch_that_is_applied_ends_the_wait(following):
+    put(following, 1)
+    applied = threading.Event()
+
+    def end():
+        applied.set()
+        following.queue.wake()
+
+    threading.Timer(0.1, end).start()
+    started_s = time.monotonic()
+    assert following.take(5.0, applied=applied.is_set) == []
+    assert time.monotonic() - started_s < 2.0
+
+
+def test_batches_do_not_join_before_the_origin_has_passed_the_failed_one():
+    growth = Growth()
+    growth.failed(Lsn(200))
+    assert not growth.may_join(Lsn(199))
+    assert growth.may_join(Lsn(200))
+    assert growth.may_join(Lsn(0)), "a later stream begins anew"
