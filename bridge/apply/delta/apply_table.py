@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
+    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.target.target import TargetColumn
 
 
@@ -58,19 +59,15 @@ def apply_table(
     """
     relation = changes.target.qualified_name
     path = changes.target.path
-    if changes.effect is not None:
-        if changes.lost:
-            lost(changes.lost)
-        joined = KeyedTarget(relation, path, changes.columns, changes.key, overwrite=conflict == "apply_remote")
-        tally = apply_effect(spark, changes.effect, joined, truncated=changes.truncated)
-        tally.report(relation, joined.key_names, conflicts)
-        return
     if changes.empty:
         if changes.truncated:
             truncate_table(spark, path)
         return
     if changes.truncated:
         existing_schema(spark, path)
+    if changes.effect is not None:
+        _apply_joined(spark, changes, changes.effect, conflict, lost, conflicts)
+        return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
     names = [column.name for column in columns]
@@ -93,6 +90,25 @@ def apply_table(
     else:
         tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, needs_fold=changes.needs_fold)
         tally.report(relation, keyed.key_names, conflicts)
+
+
+def _apply_joined(
+    spark: SparkSession,
+    changes: TableChanges,
+    effect: NetEffect,
+    conflict: Literal["error", "apply_remote"],
+    lost: Callable[[int], None],
+    conflicts: Callable[[Conflicts], None],
+) -> None:
+    """Commit the net effect of a joined batch's changes."""
+    if changes.lost:
+        lost(changes.lost)
+    target = changes.target
+    keyed = KeyedTarget(
+        target.qualified_name, target.path, changes.columns, changes.key, overwrite=conflict == "apply_remote"
+    )
+    tally = apply_effect(spark, effect, keyed, truncated=changes.truncated)
+    tally.report(target.qualified_name, keyed.key_names, conflicts)
 
 
 def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
