@@ -20,6 +20,21 @@ NAME: Final = "bench"
 """The subscription's name."""
 
 
+_COPIED: Final = frozenset("fsr")
+"""States of a table whose copy is complete: finishedcopy, syncdone, ready."""
+
+
+def copies(catalog: Catalog) -> list[bool]:
+    """Return for each table whether its copy is complete; nothing before the tables are known."""
+    return [rel.state in _COPIED for rel in catalog.rels(NAME)]
+
+
+def is_copied(catalog: Catalog) -> bool:
+    """Whether the copies of all tables are complete."""
+    found = copies(catalog)
+    return bool(found) and all(found)
+
+
 class BridgeFolder:
     """A folder with a configuration of one subscription, named `NAME`.
 

@@ -15,14 +15,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import psycopg
-from psycopg import sql
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.bridge_folder import BridgeFolder
 from benchmarks.checksum import columns_of, in_postgresql
 from benchmarks.daemon_runs import Applied, Job
+from benchmarks.database import database, drop_slots, insert_lsn
 from benchmarks.disturbed import in_turn, undisturbed
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import NativeSubscriber
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from benchmarks.checksum import Checksum
+    from benchmarks.database import Connection
     from benchmarks.workloads import Workload
     from bridge.demo.server import EmbeddedPostgres
 
@@ -82,6 +81,7 @@ class Run:
         variant: One of VARIANTS.
         seconds: Wall clock, from the subscription's start until the last transaction is durable.
         stolen_s: CPU time of this machine that the host gave to others.
+        others_s: CPU time of this machine's processes that do not belong to the run.
         cpu_s: CPU time of the Python process, or of the subscriber's server.
         jvm_cpu_s: CPU time of the JVM; None for PostgreSQL, as are the next three.
         peak_bytes: Peak of the Python process's resident set.
@@ -92,6 +92,7 @@ class Run:
     variant: str
     seconds: float
     stolen_s: float
+    others_s: float
     cpu_s: float
     jvm_cpu_s: float | None = None
     peak_bytes: int | None = None
@@ -169,18 +170,18 @@ class Bench:
     """One database with a workload in a slot's WAL, and the ways to catch up with it.
 
     Args:
-        publisher: The publisher's server. Its database exists already.
+        publisher: The publisher's server.
         subscriber: The server for PostgreSQL's own subscription.
-        dbname: The database.
+        connection: To the publishing database, which is empty.
         folder: For the Delta tables.
     """
 
-    def __init__(self, publisher: EmbeddedPostgres, subscriber: EmbeddedPostgres, dbname: str, folder: Path) -> None:
-        self._publisher, self._dbname, self._folder = publisher, dbname, folder
-        self._connection: psycopg.Connection[tuple[Any, ...]] = psycopg.connect(
-            publisher.conninfo(dbname), autocommit=True
-        )
-        self._native = NativeSubscriber(subscriber, publisher, dbname)
+    def __init__(
+        self, publisher: EmbeddedPostgres, subscriber: EmbeddedPostgres, connection: Connection, folder: Path
+    ) -> None:
+        self._publisher, self._connection, self._folder = publisher, connection, folder
+        self._dbname = connection.info.dbname
+        self._native = NativeSubscriber(subscriber, publisher, self._dbname)
         self._start = BridgeFolder(folder / "start")
         self._end_lsn = Lsn(0)
         self._columns: dict[str, list[tuple[str, str]]] = {}
@@ -189,12 +190,8 @@ class Bench:
         self.rest_s = _REST_S
 
     def close(self) -> None:
-        """Drop slots and subscriber; the publisher's database is the caller's."""
+        """Drop the subscriber's database; the publisher's is the caller's."""
         self._native.drop()
-        self._connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
-        self._connection.close()
 
     def prepare(self, case: Case, scale: float, daemon: DaemonProcess) -> tuple[int, int]:
         """Create the tables, copy them to both subscribers, keep the slot, and write the workload.
@@ -206,15 +203,13 @@ class Bench:
         self._connection.execute("VACUUM (FREEZE, ANALYZE)")
         self._columns = columns_of(self._connection, PUBLICATION)
         self._start.configure(self._publisher.conninfo(self._dbname), PUBLICATION, slot_name=_RUN_SLOT)
-        copied = daemon.catch_up(Job(str(self._start.path), str(Lsn(0)), self._columns))
+        copied = daemon.catch_up(Job(str(self._start.path), str(Lsn(0)), self._columns, self._publisher.pid))
         self._check("the initial copy", copied.checksums, in_postgresql(self._connection, self._columns))
         self._copy_slot(_RUN_SLOT, _SLOT)
-        self._drop_slot(_RUN_SLOT)
+        drop_slots(self._connection, self._dbname, _RUN_SLOT)
         self._native.prepare()
         rows, transactions = case.workload.load(self._publisher, self._dbname, scale * case.times)
-        row = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-        assert row is not None
-        self._end_lsn = Lsn.parse(row[0])
+        self._end_lsn = insert_lsn(self._connection)
         self._connection.execute("CHECKPOINT")  # so that none happens during a run
         self._expected = in_postgresql(self._connection, self._columns)
         return rows, transactions
@@ -222,9 +217,9 @@ class Bench:
     def native(self) -> Run:
         """Let PostgreSQL's subscription catch up."""
         with self._slot():
-            one = self._native.run(_RUN_SLOT, PUBLICATION, self._end_lsn, self._columns, rest_s=self.rest_s)
+            one = self._native.catch_up(_RUN_SLOT, PUBLICATION, self._end_lsn, self._columns, rest_s=self.rest_s)
         self._check(NATIVE, one.checksums, self._expected)
-        return Run(NATIVE, one.seconds, one.stolen_s, one.cpu_s)
+        return Run(NATIVE, one.seconds, one.stolen_s, one.others_s, one.cpu_s)
 
     def warm(self, daemon: DaemonProcess) -> Run:
         """Let a daemon catch up that has applied changes before."""
@@ -240,7 +235,9 @@ class Bench:
         with self._slot():
             folder = self._start.copied_to(self._folder / f"run{self._serial}")
             commits = folder.commits()
-            one = daemon.catch_up(Job(str(folder.path), str(self._end_lsn), self._columns, self.rest_s))
+            one = daemon.catch_up(
+                Job(str(folder.path), str(self._end_lsn), self._columns, self._publisher.pid, self.rest_s)
+            )
         commits = folder.commits() - commits
         folder.remove()
         self._check(variant, one.checksums, self._expected)
@@ -248,6 +245,7 @@ class Bench:
             variant,
             one.seconds,
             one.stolen_s,
+            one.others_s,
             one.python_cpu_s,
             one.jvm_cpu_s,
             one.python_peak_bytes,
@@ -262,19 +260,10 @@ class Bench:
         try:
             yield
         finally:
-            self._drop_slot(_RUN_SLOT)
+            drop_slots(self._connection, self._dbname, _RUN_SLOT)
 
     def _copy_slot(self, source: str, name: str) -> None:
         self._connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (source, name))
-
-    def _drop_slot(self, name: str) -> None:
-        """Drop a slot whose walsender may not have ended yet."""
-        self._connection.execute(
-            "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-            " WHERE slot_name = %s AND active_pid IS NOT NULL",
-            (name,),
-        )
-        self._connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
     @staticmethod
     def _check(what: str, found: Mapping[str, Sequence[int]], expected: Mapping[str, Checksum]) -> None:
@@ -317,10 +306,8 @@ def measure(
     """
     dbname = f"bench_{case.name.lower()}"
     with ExitStack() as stack:
-        admin = stack.enter_context(psycopg.connect(servers[0].conninfo(), autocommit=True))
-        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(dbname)))
-        stack.callback(admin.execute, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(dbname)))
-        bench = stack.enter_context(closing(Bench(*servers, dbname, folder)))
+        connection = stack.enter_context(database(servers[0], dbname))
+        bench = stack.enter_context(closing(Bench(*servers, connection, folder)))
         daemon = stack.enter_context(closing(DaemonProcess(folder / "warm")))
         measured = Measured(case, *bench.prepare(case, scale, daemon), [])
         say(f"{case.name}: {measured.rows} rows in {measured.transactions} transactions")
@@ -342,6 +329,6 @@ def _say(say: Callable[[str], None], case: Case, when: str, run: Run) -> Run:
     jvm = "" if run.jvm_cpu_s is None else f", JVM {run.jvm_cpu_s:.2f} s, {run.commits} commits"
     say(
         f"{case.name}, {when}: {run.variant:25} {run.seconds:6.2f} s, CPU {run.cpu_s:.2f} s{jvm},"
-        f" stolen {run.stolen_s:.2f} s"
+        f" others {run.others_s:.2f} s, stolen {run.stolen_s:.2f} s"
     )
     return run

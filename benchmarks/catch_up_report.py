@@ -21,10 +21,11 @@ Times run from the start of the subscription until its last transaction is durab
 PostgreSQL's subscription confirms as flushed. **PostgreSQL's subscription** (`binary = true`) is on a second server,
 with `fsync`. **pgbridge** is the daemon with its default configuration; **cold**, its JVM has just started; **warm**,
 the same process has applied the same workload at least once. Counts and checksums of all tables agree with the
-publisher's after every run. CPU seconds are those of the Python process (or of the subscriber's server) and of the JVM;
-peaks are resident sets. A run that lost more than a tenth of its time to other machines of the host is made again, up
-to three times. Columns are medians; the ratio is the variant's time over PostgreSQL's in the same round: its median,
-and from the best to the worst."""
+publisher's after every run. CPU seconds are those of the Python process (or of the subscriber's server), of the JVM,
+and of other processes of this machine meanwhile, which should have used next to nothing. Peaks are resident sets. A run
+that lost more than a tenth of its time to other machines of the host is made again, up to three times. Columns are
+medians; the ratio is the variant's time over PostgreSQL's in the same round: its median, and from the best to the
+worst."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
@@ -44,8 +45,8 @@ def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
 def table(measured: Measured) -> str:
     """Return a row for each variant that ran."""
     lines = [
-        "| variant | seconds | CPU s | JVM CPU s | peak MiB | JVM's peak MiB | Delta commits | ratio |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| variant | seconds | CPU s | JVM CPU s | others' CPU s | peak MiB | JVM's peak MiB | Delta commits | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for variant in VARIANTS:
         runs = [run for runs in measured.rounds for run in runs if run.variant == variant]
@@ -55,6 +56,7 @@ def table(measured: Measured) -> str:
             f"{statistics.median(run.seconds for run in runs):.2f}",
             f"{statistics.median(run.cpu_s for run in runs):.1f}",
             _median(runs, lambda run: run.jvm_cpu_s, "{:.1f}"),
+            _median(runs, lambda run: run.others_s, "{:.1f}"),
             _median(runs, lambda run: run.peak_bytes and run.peak_bytes / 2**20, "{:.0f}"),
             _median(runs, lambda run: run.jvm_peak_bytes and run.jvm_peak_bytes / 2**20, "{:.0f}"),
             _median(runs, lambda run: run.commits, "{:.0f}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import enum
 import sys
@@ -13,19 +14,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks import catch_up as catching_up
-from benchmarks import catch_up_report, native, report
+from benchmarks import catch_up_report, native, report, start_report, steady_report
+from benchmarks import start as starting
+from benchmarks import steady as steadily
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
+from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.server import EmbeddedPostgres
+from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _REPORTS = Path(__file__).with_name("reports")
+_PATIENCE_S = 600.0
+"""How long the daemon may take, after a load's end, to make all of it durable."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help="Measure, and write a report.")
 WorkloadName = enum.Enum("WorkloadName", {name: name for name in WORKLOADS})  # type: ignore[misc]  # typer wants one
 CaseName = enum.Enum("CaseName", {name: name for name in catching_up.CASES})  # type: ignore[misc]  # as above
+
+LoadName = enum.Enum("LoadName", {name: name for name in steadily.loads(1)})  # type: ignore[misc]  # as above
 
 Scale = Annotated[float, typer.Option(min=0.0001, help="Part of the workload to run: 1 for all.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Number of runs of each variant.")]
@@ -69,11 +78,9 @@ def catch_up(
     with (
         _failures_in_words(),
         tempfile.TemporaryDirectory(prefix="pgbridge-catch-up-") as folder,
-        EmbeddedPostgres(settings=SETTINGS, fsync=False) as publisher,
-        EmbeddedPostgres(settings=native.SETTINGS) as subscriber,
+        _servers() as (publisher, subscriber),
     ):
-        facts = _facts(publisher)
-        facts["subscriber's settings"] = ", ".join(f"{name} = {value}" for name, value in native.SETTINGS.items())
+        facts = _facts(publisher, subscriber)
         for one in chosen:
             found = catching_up.measure(
                 (publisher, subscriber),
@@ -89,18 +96,81 @@ def catch_up(
     _write(catch_up_report.render(measured, facts=facts), to, "catch-up")
 
 
+@app.command()
+def steady(
+    *,
+    load: Annotated[list[LoadName] | None, typer.Option(help="Load; may be repeated. Default: all.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="Transactions per second, instead of the load's.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="How long it is measured, instead of the load's.")
+    ] = None,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the load before the measurement.")] = 60,
+    scale: Scale = 1.0,
+    to: Report = None,
+) -> None:
+    """Measure the time from commit to durable under a steady load of pgbench."""
+    known = steadily.loads(scale)
+    measured = []
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-steady-") as folder,
+        EmbeddedPostgres(settings=SETTINGS, fsync=False) as server,
+    ):
+        facts = _facts(server)
+        for name in [item.value for item in load] if load else known:
+            one = dataclasses.replace(
+                known[name], rate=rate or known[name].rate, seconds=seconds or known[name].seconds
+            )
+            found = steadily.measure(
+                server, one, Path(folder, name), warm_up_s=warm_up * scale, patience_s=_PATIENCE_S, say=_say
+            )
+            measured.append(found)
+            typer.echo(f"\n{steady_report.section(found)}\n")
+    _write(steady_report.render(measured, facts=facts), to, "steady")
+
+
+@app.command()
+def start(*, rounds: Rounds = 3, scale: Scale = 1.0, to: Report = None) -> None:
+    """Measure the time from `pgbridge run` to the first batch, beside PostgreSQL's own subscription."""
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-start-") as folder,
+        _servers() as (publisher, subscriber),
+    ):
+        facts = _facts(publisher, subscriber)
+        measured = starting.measure(
+            (publisher, subscriber), Path(folder, "start"), rounds=rounds, scale=scale, say=_say
+        )
+    typer.echo(f"\n{start_report.table(measured)}\n")
+    _write(start_report.render(measured, facts=facts), to, "start")
+
+
+@contextmanager
+def _servers() -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
+    """Run the publisher's server and the subscriber's."""
+    with (
+        EmbeddedPostgres(settings=SETTINGS, fsync=False) as publisher,
+        EmbeddedPostgres(settings=native.SETTINGS) as subscriber,
+    ):
+        yield publisher, subscriber
+
+
 @contextmanager
 def _failures_in_words() -> Iterator[None]:
     """Write a failure to standard error, and exit with 1."""
     try:
         yield
-    except BenchmarkError as error:
+    except (BenchmarkError, BridgeError, EmbeddedPostgresError) as error:
         typer.echo(f"benchmarks: {error}", err=True)
         sys.exit(1)
 
 
-def _facts(server: EmbeddedPostgres) -> dict[str, str]:
-    return {"date": str(_today()), **report.facts(server.version, {"fsync": "off", **SETTINGS})}
+def _facts(server: EmbeddedPostgres, subscriber: EmbeddedPostgres | None = None) -> dict[str, str]:
+    facts = {"date": str(_today()), **report.facts(server.version, {"fsync": "off", **SETTINGS})}
+    if subscriber is not None:
+        settings = ", ".join(f"{name} = {value}" for name, value in native.SETTINGS.items())
+        facts["subscriber's settings"] = f"fsync = on, {settings}"
+    return facts
 
 
 def _today() -> dt.date:

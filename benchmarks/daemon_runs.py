@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -20,10 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
+import psutil
+
 from benchmarks.bridge_folder import NAME, BridgeFolder
 from benchmarks.checksum import in_delta
-from benchmarks.disturbed import stolen_s
-from benchmarks.processes import Meter
+from benchmarks.disturbed import busy_s, stolen_s
+from benchmarks.processes import Meter, tree_cpu_s
 from bridge import log, session
 from bridge.config import load
 from bridge.daemon import Daemon
@@ -44,12 +47,14 @@ class Job:
         folder: The folder, as `BridgeFolder` has it.
         end_lsn: The run's time ends when this LSN is durable.
         tables: The tables to compute checksums of afterwards, with their columns.
+        server_pid: The publisher's postmaster.
         rest_s: Pause before the run.
     """
 
     folder: str
     end_lsn: str
     tables: dict[str, list[tuple[str, str]]]
+    server_pid: int
     rest_s: float = 0.0
 
 
@@ -60,6 +65,7 @@ class Applied:
     Attributes:
         seconds: Wall clock.
         stolen_s: CPU time that the host gave to others.
+        others_s: CPU time of this machine's processes that do not belong to the run.
         python_cpu_s: See `processes.Usage`, as the next three.
         jvm_cpu_s: …
         python_peak_bytes: …
@@ -69,6 +75,7 @@ class Applied:
 
     seconds: float
     stolen_s: float
+    others_s: float
     python_cpu_s: float
     jvm_cpu_s: float
     python_peak_bytes: int
@@ -79,12 +86,14 @@ class Applied:
 class _Watch:
     """Watches a folder's catalog in a thread of its own, and measures until an LSN is durable."""
 
-    def __init__(self, folder: BridgeFolder, end_lsn: Lsn) -> None:
+    def __init__(self, folder: BridgeFolder, end_lsn: Lsn, server_pid: int) -> None:
         self._folder, self._end_lsn = folder, end_lsn
+        self._server = psutil.Process(server_pid)
         self._over = threading.Event()
         self.measured: dict[str, float] | None = None
         self._meter = Meter(os.getpid())
-        self._stolen_s, self._started_s = stolen_s(), time.perf_counter()
+        self._stolen_s, self._others_s = stolen_s(), busy_s() - tree_cpu_s(self._server)
+        self._started_s = time.perf_counter()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
@@ -98,8 +107,14 @@ class _Watch:
     def _take(self, durable: bool) -> bool:
         if durable:
             seconds = time.perf_counter() - self._started_s
-            usage = dataclasses.asdict(self._meter.usage())
-            self.measured = {"seconds": seconds, "stolen_s": stolen_s() - self._stolen_s, **usage}
+            usage = self._meter.usage()
+            others_s = busy_s() - tree_cpu_s(self._server) - self._others_s - usage.python_cpu_s - usage.jvm_cpu_s
+            self.measured = {
+                "seconds": seconds,
+                "stolen_s": stolen_s() - self._stolen_s,
+                "others_s": max(0.0, others_s),
+                **dataclasses.asdict(usage),
+            }
         return durable
 
     def end(self) -> None:
@@ -119,7 +134,7 @@ def catch_up(job: Job) -> Applied:
     spark: SparkSession = session.start(config.spark.master, config.spark.conf)
     time.sleep(job.rest_s)
     with mock.patch.object(session, "stop"):  # Spark stays
-        watch = _Watch(folder, end_lsn)
+        watch = _Watch(folder, end_lsn, job.server_pid)
         try:
             code = Daemon(config, StopSignals(), until_caught_up=True).run()
         finally:
@@ -134,8 +149,23 @@ def main() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that the JVM's output is not among the answers
         log.configure()
-        for line in sys.stdin:
+        lines: queue.Queue[str | None] = queue.Queue()
+        idle = threading.Event()
+        idle.set()
+        threading.Thread(target=_read, args=(lines, idle), name="read", daemon=True).start()
+        while (line := lines.get()) is not None:
+            idle.clear()
             print(json.dumps(dataclasses.asdict(catch_up(Job(**json.loads(line))))), file=answers, flush=True)
+            idle.set()
+
+
+def _read(lines: queue.Queue[str | None], idle: threading.Event) -> None:
+    """Hand over the lines of standard input; if it ends during a run, nobody wants the result any more."""
+    for line in sys.stdin:
+        lines.put(line)
+    if not (idle.is_set() and lines.empty()):
+        os._exit(1)
+    lines.put(None)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,12 @@ def stolen_s() -> float:
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
+def busy_s() -> float:
+    """Return the CPU time that all processes of this machine have used since its start."""
+    times = psutil.cpu_times()
+    return float(sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq")))
+
+
 def is_disturbed(run: Disturbable) -> bool:
     """Whether the host stole more of a run's time than can be neglected."""
     return run.stolen_s > _STOLEN_SHARE * run.seconds

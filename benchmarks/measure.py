@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
-import psycopg
 
+from benchmarks.database import database, durable_lsn, insert_lsn
 from benchmarks.disturbed import in_turn, is_disturbed, stolen_s, undisturbed
 from benchmarks.receiver import Job, Received
 from benchmarks.workloads import PUBLICATION
@@ -23,6 +23,7 @@ from benchmarks.workloads import PUBLICATION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from benchmarks.database import Connection
     from benchmarks.workloads import Workload
     from bridge.demo.server import EmbeddedPostgres
 
@@ -108,22 +109,13 @@ def measure(
     Raises:
         BenchmarkError: A variant failed, or did not receive everything.
     """
-    dbname = f"bench_{workload.name.lower()}"
-    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {dbname} TEMPLATE template0".encode())
-        try:
-            with psycopg.connect(server.conninfo(dbname), autocommit=True) as connection:
-                return _measure(server, connection, workload, rounds=rounds, scale=scale, say=say)
-        finally:
-            admin.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", (dbname,)
-            )
-            admin.execute(f"DROP DATABASE {dbname} WITH (FORCE)".encode())
+    with database(server, f"bench_{workload.name.lower()}") as connection:
+        return _measure(server, connection, workload, rounds=rounds, scale=scale, say=say)
 
 
 def _measure(
     server: EmbeddedPostgres,
-    connection: psycopg.Connection[tuple[Any, ...]],
+    connection: Connection,
     workload: Workload,
     *,
     rounds: int,
@@ -137,7 +129,7 @@ def _measure(
     rows, transactions = workload.load(server, dbname, scale)
     load_s = time.monotonic() - started_s
     # pg_recvlogical ends at the first message after this LSN; without another message, at a keepalive
-    end_lsn = _one(connection, "SELECT pg_current_wal_insert_lsn()::text")
+    end_lsn = str(insert_lsn(connection))
     connection.execute("CHECKPOINT")  # so that none happens during a run
     say(f"{workload.name}: {rows} rows in {transactions} transactions, written in {load_s:.1f} s")
     measured = Measured(workload, rows, transactions, load_s, [])
@@ -158,16 +150,14 @@ def _measure(
 
 def _run(
     server: EmbeddedPostgres,
-    connection: psycopg.Connection[tuple[Any, ...]],
+    connection: Connection,
     variant: str,
     end_lsn: str,
     expected: tuple[int, int],
 ) -> Run:
     clone = f"{_SLOT}_run"
     connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", (_SLOT, clone))
-    start_lsn = _one(
-        connection, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", clone
-    )
+    start_lsn = str(durable_lsn(connection, clone))
     conninfo = server.conninfo(connection.info.dbname)
     job = Job(conninfo, clone, PUBLICATION, start_lsn, end_lsn, decode=variant == DECODE, rest_s=_REST_S)
     postmaster = psutil.Process(server.pid)
@@ -232,9 +222,3 @@ def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
-
-
-def _one(connection: psycopg.Connection[tuple[Any, ...]], query: str, *parameters: str) -> str:
-    row = connection.execute(query.encode(), parameters).fetchone()
-    assert row is not None
-    return str(row[0])

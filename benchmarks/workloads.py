@@ -73,22 +73,23 @@ _DELETE: Final = "DELETE FROM w1 WHERE id BETWEEN $1 AND $2"
 
 
 def _prepare_w1(server: EmbeddedPostgres, dbname: str) -> None:
-    _execute(server, dbname, TABLE_W1, _IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
+    execute(server, dbname, TABLE_W1, _IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
 
 
 def _load_w1(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:
     transactions = rows = 0
     for statement, full, each in ((INSERT_W1, 1_000_000, 10_000), (_UPDATE, 500_000, 1_000), (_DELETE, 100_000, 1_000)):
         total = max(1, round(full * scale))
-        _execute(server, dbname, f"CALL in_transactions($statement${statement}$statement$, {total}, {each})")
+        execute(server, dbname, f"CALL in_transactions($statement${statement}$statement$, {total}, {each})")
         rows += total
         transactions += -(-total // each)
     return rows, transactions
 
 
-def _prepare_w2(server: EmbeddedPostgres, dbname: str) -> None:
-    server.programs.run("pgbench", "--quiet", "--initialize", "--scale=10", server.conninfo(dbname))
-    _execute(server, dbname, f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+def prepare_pgbench(server: EmbeddedPostgres, dbname: str, scale: int = 10) -> None:
+    """Create pgbench's four tables, with their rows, and a publication of them."""
+    server.programs.run("pgbench", "--quiet", "--initialize", f"--scale={scale}", server.conninfo(dbname))
+    execute(server, dbname, f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
 
 
 def _load_w2(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:
@@ -106,7 +107,8 @@ def _load_w2(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, 
     return 4 * each * _CLIENTS, each * _CLIENTS
 
 
-def _execute(server: EmbeddedPostgres, dbname: str, *statements: str) -> None:
+def execute(server: EmbeddedPostgres, dbname: str, *statements: str) -> None:
+    """Run statements in a database, each in its own transaction."""
     with psycopg.connect(server.conninfo(dbname), autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
@@ -127,7 +129,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
             "W2",
             "`pgbench --initialize --scale=10` before the slot, then 200 k TPC-B transactions of three updates and an"
             " insert",
-            _prepare_w2,
+            prepare_pgbench,
             _load_w2,
         ),
     )

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from benchmarks.bridge_folder import NAME, BridgeFolder
+from benchmarks.bridge_folder import NAME, BridgeFolder, copies, is_copied
 from bridge.config import load
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
@@ -45,6 +45,18 @@ def test_state(folder):
     with closing(folder.catalog()) as catalog:
         catalog.record_error(NAME, "it failed", counter=None, at_lsn=Lsn(5))
     assert folder.last_error() == "it failed"
+
+
+@pytest.mark.parametrize(("states", "expected"), [("", False), ("d", False), ("fi", False), ("fsr", True)])
+def test_when_all_are_copied(tmp_path, states, expected):
+    folder = BridgeFolder(tmp_path)
+    (tmp_path / "state").mkdir()
+    with closing(folder.catalog()) as catalog:
+        catalog.register(NAME, enabled=True)
+        for state in states:
+            catalog.put_rel(NAME, RelRow("public", f"t_{state}", state, Lsn(5), ""))
+        assert len(copies(catalog)) == len(states)
+        assert is_copied(catalog) is expected
 
 
 def test_copy_goes_on_in_its_own_tables(folder, tmp_path):

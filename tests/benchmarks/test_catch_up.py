@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import psycopg
@@ -87,11 +88,11 @@ def test_case_is_loaded_as_often_as_it_says_and_variants_take_turns(servers, tmp
 
         def native(self):
             order.append(NATIVE)
-            return Run(NATIVE, 1, 0, 1)
+            return Run(NATIVE, 1, 0, 0, 1)
 
         def warm(self, daemon):
             order.append(WARM)
-            return Run(WARM, 1, 0, 1)
+            return Run(WARM, 1, 0, 0, 1)
 
     monkeypatch.setattr(catch_up, "Bench", Bench)
     case = dataclasses.replace(CASES["W1"], times=5, workload=dataclasses.replace(CASES["W1"].workload, load=load))
@@ -104,5 +105,5 @@ def test_case_is_loaded_as_often_as_it_says_and_variants_take_turns(servers, tmp
 def test_process_that_fails_shows_its_log(tmp_path):
     daemon = DaemonProcess(tmp_path / "process")
     with pytest.raises(BenchmarkError, match=f"(?s)the daemon failed.*{Path('none', 'pgbridge.toml')} does not exist"):
-        daemon.catch_up(Job(str(tmp_path / "none"), "0/1", {}))
+        daemon.catch_up(Job(str(tmp_path / "none"), "0/1", {}, os.getpid()))
     daemon.close()

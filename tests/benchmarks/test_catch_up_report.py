@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def bridge(variant, seconds, stolen_s=0.0):
-    return Run(variant, seconds, stolen_s, 1.5, 20.25, 300 * MIB, 2000 * MIB, 6)
+    return Run(variant, seconds, stolen_s, 0.25, 1.5, 20.25, 300 * MIB, 2000 * MIB, 6)
 
 
 MEASURED = Measured(
@@ -17,9 +17,9 @@ MEASURED = Measured(
     4_000_000,
     1_000_000,
     [
-        [Run(NATIVE, 5, 0, 4.0), bridge(WARM, 10)],
-        [bridge(WARM, 12, stolen_s=2), Run(NATIVE, 4, 0, 4.4)],
-        [Run(NATIVE, 4.5, 0, 4.2), bridge(WARM, 4.5)],
+        [Run(NATIVE, 5, 0, 0.5, 4.0), bridge(WARM, 10)],
+        [bridge(WARM, 12, stolen_s=2), Run(NATIVE, 4, 0, 0.75, 4.4)],
+        [Run(NATIVE, 4.5, 0, 0.5, 4.2), bridge(WARM, 4.5)],
     ],
     [bridge(WARM, 99, stolen_s=90)],
 )
@@ -27,8 +27,8 @@ MEASURED = Measured(
 
 def test_table_has_the_variants_that_ran():
     assert catch_up_report.table(MEASURED).splitlines()[2:] == [
-        f"| {NATIVE} | 4.50 | 4.2 |  |  |  |  | 1 |",
-        f"| {WARM} | 10.00 | 1.5 | 20.2 | 300 | 2000 | 6 | **2.00** (1.00 to 3.00) |",
+        f"| {NATIVE} | 4.50 | 4.2 |  | 0.5 |  |  |  | 1 |",
+        f"| {WARM} | 10.00 | 1.5 | 20.2 | 0.2 | 300 | 2000 | 6 | **2.00** (1.00 to 3.00) |",
     ]
 
 

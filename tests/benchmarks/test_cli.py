@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import catch_up, cli
+from benchmarks import catch_up, cli, start
+from benchmarks.latency import Sample
 from benchmarks.measure import VARIANTS, BenchmarkError, Measured, Run
+from benchmarks.processes import Usage
+from benchmarks.steady import Steady
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_catching_up(asked, monkeypatch, tmp_path, options, chosen, variants):
     def measure(servers, case, folder, *, variants, rounds, scale, say):
         calls.append((case.name, tuple(variants), rounds, scale))
         assert not folder.exists()
-        runs = [catch_up.Run(variant, 2, 0, 1) for variant in variants]
+        runs = [catch_up.Run(variant, 2, 0, 0, 1) for variant in variants]
         return catch_up.Measured(case, 100, 10, [runs])
 
     monkeypatch.setattr(catch_up, "measure", measure)
@@ -77,3 +80,33 @@ def test_catching_up(asked, monkeypatch, tmp_path, options, chosen, variants):
     assert calls == [(name, variants, 3, 1.0) for name in chosen]
     (written,) = tmp_path.glob("*-catch-up.md")
     assert f"## {chosen[-1]}\n" in written.read_text()
+
+
+def test_steady_loads_have_the_rate_and_time_that_are_asked_for(asked, monkeypatch, tmp_path):
+    calls = []
+
+    def measure(server, load, folder, *, warm_up_s, patience_s, say):
+        calls.append((load.name, load.rate, load.seconds, warm_up_s))
+        usage = Usage(1, 1, 1 << 20, 1 << 20)
+        return Steady(load, 0, 10, 9, [Sample(n, n) for n in range(10)], [Sample(9, 9)], usage, 0, 3)
+
+    monkeypatch.setattr("benchmarks.steady.measure", measure)
+    monkeypatch.setattr(cli, "_REPORTS", tmp_path)
+    assert CliRunner().invoke(cli.app, ["steady", "--scale", "0.5"]).exit_code == 0
+    options = ["steady", "--load", "pgbench", "--rate", "7", "--seconds", "9", "--warm-up", "3"]
+    assert CliRunner().invoke(cli.app, options).exit_code == 0
+    assert calls == [("pgbench", 100, 60, 30), ("tables", 250, 150, 30), ("pgbench", 7, 9, 3)]
+    (written,) = tmp_path.glob("*-steady.md")
+    assert "## pgbench\n" in written.read_text()
+
+
+def test_start(asked, monkeypatch, tmp_path):
+    def measure(servers, folder, *, rounds, scale, say):
+        assert (rounds, scale, folder.exists()) == (1, 0.1, False)
+        return start.Measured(1, [[start.Run(variant, 1, 2, 3, 0) for variant in start.VARIANTS]])
+
+    monkeypatch.setattr("benchmarks.start.measure", measure)
+    path = tmp_path / "start.md"
+    options = ["start", "--rounds", "1", "--scale", "0.1", "--report", str(path)]
+    assert CliRunner().invoke(cli.app, options).exit_code == 0
+    assert "| pgbridge run | 1.00 | 2.00 | 3.00 |" in path.read_text()

@@ -27,26 +27,27 @@ def folder(publisher, spark, monkeypatch, tmp_path):
     return made
 
 
-def test_copies_then_applies_to_the_lsn(folder, publisher, spark):
+def test_copies_then_applies_to_the_lsn(folder, publisher, private, spark):
     tables = {"t": [("id", "integer"), ("note", "text")]}
-    copied = catch_up(Job(str(folder.path), "0/0", tables))
+    copied = catch_up(Job(str(folder.path), "0/0", tables, private.pid))
     assert copied.checksums["t"][0] == 1
     publisher.execute("INSERT INTO t VALUES (2, 'y')")
     ((end_lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
-    applied = catch_up(Job(str(folder.path), end_lsn, tables))
+    applied = catch_up(Job(str(folder.path), end_lsn, tables, private.pid))
     assert folder.remote_lsn() >= Lsn.parse(end_lsn)
     with publisher.connect() as connection:
         assert applied.checksums == in_postgresql(connection, tables)
     assert 0 < applied.seconds < 240
     assert applied.python_cpu_s > 0
+    assert applied.others_s >= 0
     assert applied.python_peak_bytes > 1 << 20
     assert spark.range(3).count() == 3
 
 
-def test_a_daemon_that_fails_is_an_error(folder, publisher):
+def test_a_daemon_that_fails_is_an_error(folder, publisher, private):
     publisher.execute("SELECT pg_create_logical_replication_slot('bench_runs', 'pgoutput')")
     with pytest.raises(RuntimeError, match='the daemon ended with 1 before 0/1: .*"bench_runs" already exists'):
-        catch_up(Job(str(folder.path), "0/1", {}))
+        catch_up(Job(str(folder.path), "0/1", {}, private.pid))
 
 
 def test_process_ends_with_its_input():
@@ -54,3 +55,13 @@ def test_process_ends_with_its_input():
         [sys.executable, "-m", "benchmarks.daemon_runs"], check=True, input="", capture_output=True, text=True, cwd=ROOT
     )
     assert done.stdout == ""
+
+
+def test_a_run_ends_when_nobody_wants_its_result():
+    """A benchmark that was killed leaves no JVM behind."""
+    busy = (
+        "import queue, threading\nfrom benchmarks.daemon_runs import _read\n_read(queue.Queue(), threading.Event())\n"
+    )
+    command = [sys.executable, "-c", f"{busy}print('still there')"]
+    done = subprocess.run(command, check=False, input="", capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from benchmarks.disturbed import in_turn, is_disturbed, stolen_s, undisturbed
+from benchmarks.disturbed import busy_s, in_turn, is_disturbed, stolen_s, undisturbed
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,12 @@ def test_each_is_first_in_turn():
         ["c", "a", "b"],
         ["a", "b", "c"],
     ]
+
+
+def test_all_processes_count_as_busy():
+    before_s, own_s = busy_s(), time.process_time()
+    sum(range(3_000_000))
+    assert busy_s() - before_s > 0.5 * (time.process_time() - own_s)
 
 
 def test_a_machine_that_does_not_count_stolen_time(monkeypatch):

@@ -36,7 +36,7 @@ def end_lsn(publisher):
 def test_catches_up_to_the_lsn(native, publisher):
     with closing(publisher.connect()) as connection:
         expected = in_postgresql(connection, TABLES)
-    run = native.run("bench_native", "p", end_lsn(publisher), TABLES, rest_s=0)
+    run = native.catch_up("bench_native", "p", end_lsn(publisher), TABLES, rest_s=0)
     assert run.checksums == expected
     assert 0 < run.seconds < 60
     assert run.cpu_s >= 0
@@ -47,4 +47,4 @@ def test_a_conflict_is_told_with_the_log(native, publisher):
     publisher.execute("DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (1, 'z'); ALTER TABLE t ADD COLUMN more int")
     publisher.execute("INSERT INTO t VALUES (3, 'z', 4)")
     with pytest.raises(BenchmarkError, match='(?s)not at .*missing replicated column: "more"'):
-        native.run("bench_native", "p", end_lsn(publisher), TABLES, rest_s=0)
+        native.catch_up("bench_native", "p", end_lsn(publisher), TABLES, rest_s=0)
