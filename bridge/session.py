@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from delta import configure_spark_with_delta_pip
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -26,6 +28,9 @@ _JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, e
 _PYTHON_WORKER_BYTES = 100 << 20  # as measured
 _LOCAL = re.compile(r"local(?:\[(\*|\d+).*\])?")
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?")
+
+_companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
+_lock = threading.Lock()
 
 REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -184,10 +189,25 @@ def fork(session: SparkSession) -> SparkSession:
     return session.newSession()
 
 
+def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return the companion of a session by this name: a session with settings that differ. It is made once."""
+    with _lock:
+        companions = _companions.setdefault(session, {})
+        if name not in companions:
+            made = session.newSession()
+            for key, value in settings.items():
+                made.conf.set(key, value)
+            companions[name] = made
+        return companions[name]
+
+
 def interrupt(session: SparkSession) -> None:
-    """Interrupt a session's running jobs."""
-    with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
-        session.interruptAll()
+    """Interrupt the running jobs of a session and of its companions."""
+    with _lock:
+        sessions = [session, *_companions.get(session, {}).values()]
+    for one in sessions:
+        with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
+            one.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:

@@ -12,10 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stamp import with_stamp
-from bridge.apply.effects.conflicts import INSERT_EXISTS
+from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
+from bridge.apply.effects.net_effect import INSERTED
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
 
 _BROADCAST_ROWS = 500_000
 """Up to this many inserted keys are broadcast to be looked up; beyond, Spark sorts both sides."""
+
+
+_ONE_FILE_ROWS = 50_000
+"""Up to this many rows are appended as one file, not as one for each core."""
 
 
 def append_rows(rows: DataFrame, path: str) -> None:
@@ -61,8 +68,7 @@ def new_keys(changes: TableChanges) -> NewKeys:
         table = changes.changes.select(names)
         lists = any(pa.types.is_list(field.type) for field in table.schema)
         unique = not lists and table.group_by(names).aggregate([]).num_rows == len(table)
-        found = [pc.min_max(table[name]).as_py() if has else None for name, has in zip(names, ranged, strict=True)]
-        return NewKeys(len(table), unique, tuple(one and (one["min"], one["max"]) for one in found))
+        return NewKeys(len(table), unique, tuple(_bounds(table[name]) for name in names))
     keys = changes.changes.frame.select(*names)
     row = keys.agg(
         F.count("*").alias("rows"),
@@ -71,6 +77,14 @@ def new_keys(changes: TableChanges) -> NewKeys:
     ).collect()[0]
     bounds = tuple(tuple(row[name]) if has else None for name, has in zip(names, ranged, strict=True))
     return NewKeys(row["rows"], row["rows"] == row["different"], bounds)
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """The least and the greatest value; None for types that have no such bounds."""
+    if not _has_bounds(values.type):
+        return None
+    found = pc.min_max(values).as_py()
+    return found["min"], found["max"]
 
 
 def _has_bounds(arrow: pa.DataType) -> bool:
@@ -88,22 +102,62 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
         keyed: The target.
         keys: Their keys, which all differ.
     """
-    target = keyed.keys_of(spark.read.format("delta").load(keyed.path))
-    for k, bounds in zip(keyed.key, keys.bounds, strict=True):
-        if bounds is not None and None not in bounds:
-            target = target.filter(F.col(f"t_{k}").between(F.lit(bounds[0]), F.lit(bounds[1])))
     wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
     if keys.rows <= _BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
-    exists = target.join(wanted, keyed.found("s"), "left_semi")
-    values = [F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)]
-    # never yields a row: computing the first one raises the conflict
-    in_the_way = exists.select(
+    rows = inserts.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
+    target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, keys.bounds)
+    append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, literal(INSERT_EXISTS), rows.schema)), keyed.path)
+
+
+def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, effects: pa.Table) -> None:
+    """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
+
+    Args:
+        spark: The session.
+        source: Effects whose rows all begin in the batch: `match_<k>`, `first`, `ended`, and `new_<i>` of the columns
+            that are not in the key. A row that also ends is not appended, but must not be there either.
+        keyed: The target.
+        effects: The same as Arrow.
+    """
+    wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
+    if len(effects) <= _BROADCAST_ROWS:
+        wanted = F.broadcast(wanted)
+    kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
+    values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
+    rows = kept.select(*(F.col(value).alias(name) for value, name in zip(values, keyed.names, strict=True)))
+    if len(effects) <= _ONE_FILE_ROWS:
+        rows = rows.coalesce(1)
+    bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
+    target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, bounds)
+    name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
+    append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema)), keyed.path)
+
+
+def _between(target: DataFrame, keyed: KeyedTarget, bounds: Sequence[tuple[Any, Any] | None]) -> DataFrame:
+    """The keys within bounds, so that Delta leaves out files without them."""
+    for k, bound in zip(keyed.key, bounds, strict=True):
+        if bound is not None and None not in bound:
+            target = target.filter(F.col(f"t_{k}").between(F.lit(bound[0]), F.lit(bound[1])))
+    return target
+
+
+def _in_the_way(target: DataFrame, wanted: DataFrame, keyed: KeyedTarget, name: str, schema: StructType) -> DataFrame:
+    """Rows of a schema, of which there never is one: computing the first one raises the conflict.
+
+    Args:
+        target: The target's keys, `t_<k>`.
+        wanted: Keys that it must not have, `s_<k>`.
+        keyed: The target.
+        name: An expression for the conflict's name.
+        schema: The schema, of the target's columns.
+    """
+    exists = target.join(wanted, keyed.found("s"))
+    return exists.select(
         *(
-            (F.expr(keyed.raising(literal(INSERT_EXISTS), "t")) if i == keyed.key[0] else F.lit(None))
-            .cast(inserts.schema[f"new_{i}"].dataType)
-            .alias(name)
-            for i, name in enumerate(keyed.names)
+            (F.expr(keyed.raising(name, "t")) if i == keyed.key[0] else F.lit(None))
+            .cast(schema[column].dataType)
+            .alias(column)
+            for i, column in enumerate(keyed.names)
         )
     )
-    append_rows(inserts.select(*values).unionByName(in_the_way), keyed.path)

@@ -13,11 +13,14 @@ from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
-from bridge.apply.delta.merge_by_key import apply_effect, apply_keyed
+from bridge.apply.delta.merge_by_key import apply_keyed, raise_one_by_one
+from bridge.apply.delta.merge_effects import apply_effects
 from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.unrepresentable import held
+from bridge.apply.effects.conflicts import Tally
+from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.target.widening import published_type
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
-    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.target.target import TargetColumn
 
 
@@ -65,8 +67,7 @@ def apply_table(
         return
     if changes.truncated:
         existing_schema(spark, path)
-    if changes.effect is not None:
-        _apply_joined(spark, changes, changes.effect, conflict, lost, conflicts)
+    if _apply_effect(spark, changes, conflict, lost, conflicts):
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
@@ -92,23 +93,32 @@ def apply_table(
         tally.report(relation, keyed.key_names, conflicts)
 
 
-def _apply_joined(
+def _apply_effect(
     spark: SparkSession,
     changes: TableChanges,
-    effect: NetEffect,
     conflict: Literal["error", "apply_remote"],
     lost: Callable[[int], None],
     conflicts: Callable[[Conflicts], None],
-) -> None:
-    """Commit the net effect of a joined batch's changes."""
+) -> bool:
+    """Commit the changes' net effect, if it can be had here and says it all; returns whether it was committed."""
+    effect = changes.effect
+    if effect is None and changes.foldable and not changes.needs_fold:
+        effect = net_effect(changes.changes, changes.key)
+    if effect is None:
+        return False
+    target = changes.target
+    overwrite = conflict == "apply_remote"
+    keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=overwrite)
+    tally = apply_effects(spark, effect, keyed, truncated=changes.truncated)
+    if tally is None:
+        if changes.effect is None:
+            return False
+        raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
+        tally = Tally()
     if changes.lost:
         lost(changes.lost)
-    target = changes.target
-    keyed = KeyedTarget(
-        target.qualified_name, target.path, changes.columns, changes.key, overwrite=conflict == "apply_remote"
-    )
-    tally = apply_effect(spark, effect, keyed, truncated=changes.truncated)
     tally.report(target.qualified_name, keyed.key_names, conflicts)
+    return True
 
 
 def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:

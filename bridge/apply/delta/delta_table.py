@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -72,3 +73,22 @@ def table_version(spark: SparkSession, path: str) -> int:
     """The table's latest version."""
     number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
     return number
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """How large a table is.
+
+    Attributes:
+        files: The number of its data files.
+        size_bytes: Their size.
+    """
+
+    files: int
+    size_bytes: int
+
+
+def table_size(spark: SparkSession, path: str) -> TableSize:
+    """The size of the table's latest version."""
+    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("numFiles", "sizeInBytes").collect()[0]
+    return TableSize(detail.numFiles, detail.sizeInBytes)

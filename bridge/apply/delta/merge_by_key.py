@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
 from bridge.apply.delta.delta_table import table_version
-from bridge.apply.delta.net_effect import ARRIVED, BEGINS, DELETED, INSERTED, LEFT, UPDATED, events, net_effect
+from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stage import as_frame
@@ -27,7 +26,7 @@ from bridge.apply.effects.conflicts import (
     UPDATE_MISSING,
     Tally,
 )
-from bridge.apply.effects.net_effect import NetEffect, Shape
+from bridge.apply.effects.net_effect import Shape
 from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.delta.keyed_target import KeyedTarget
-
-
-_EVENTS = (INSERTED, ARRIVED, UPDATED, LEFT, DELETED)
 
 
 def apply_keyed(
@@ -73,39 +69,32 @@ def apply_keyed(
         effects.unpersist()
 
 
-def apply_effect(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *, truncated: bool) -> Tally:
-    """Commit a net effect.
+def raise_one_by_one(spark: SparkSession, keyed: KeyedTarget) -> None:
+    """Make a commit that fails: the changes have to be made one by one, and are not there any more.
+
+    The error is raised only when effects are applied: Delta may leave the commit out.
 
     Raises:
-        PySparkException: The changes have to be made one by one; or the commit failed.
+        PySparkException: The changes have to be made one by one.
     """
-    events = pa.array(_EVENTS)
-    table = effect.table.append_column("action", pc.if_else(effect.table["ended"], "delete", "put"))
-    first = table.column_names.index("first")
-    table = table.set_column(first, "first", events.take(table["first"]))
-    tally = _commit(spark, as_frame(spark, table), effect.shape, keyed, truncated=truncated)
-    if tally is None:
-        # an error that is raised only when the effects are applied: Delta may leave the commit out
-        text = f'the changes of "{keyed.relation}" have to be made one by one: they move a row that is missing'
-        raising = f"CAST(raise_error({literal(text)}) AS {keyed.key_type})"
-        _merge(_raising_effect(spark, keyed, (None,) * len(keyed.key), INSERTED, raising), keyed)
-        return Tally()
-    return tally
+    text = f'the changes of "{keyed.relation}" have to be made one by one: they move a row that is missing'
+    raising = f"CAST(raise_error({literal(text)}) AS {keyed.key_type})"
+    _merge(_raising_effect(spark, keyed, (None,) * len(keyed.key), INSERTED, raising), keyed)
 
 
 def _commit(
     spark: SparkSession, effects: DataFrame, shape: Shape, keyed: KeyedTarget, *, truncated: bool
 ) -> Tally | None:
     """Commit effects; returns None, and commits nothing, if they do not determine the result."""
-    if shape.unclear or (shape.leaves and (truncated or _any_missing(spark, effects.filter("leaves"), keyed))):
+    if shape.unclear or (shape.leaves and (truncated or any_missing(spark, effects.filter("leaves"), keyed))):
         return None
     if truncated:
         missing = _none_found(effects, keyed) if shape.puts or shape.deletes else Tally()
         return _overwrite(spark, effects, keyed, missing)
     merged = _merge(effects, keyed)
-    if merged is None or _fits(shape, merged, overwrite=keyed.overwrite):
+    if merged is None or fits(shape, merged, overwrite=keyed.overwrite):
         return Tally()
-    return _conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
+    return conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
 
 
 def _shape(effects: DataFrame) -> Shape:
@@ -123,7 +112,7 @@ def _shape(effects: DataFrame) -> Shape:
     return Shape(**row.asDict())
 
 
-def _fits(shape: Shape, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
+def fits(shape: Shape, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
     """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
     if (merged.updated, merged.deleted, merged.inserted) != (shape.puts, shape.deletes, shape.new):
         return False
@@ -146,7 +135,8 @@ def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tall
     return tally if tally.counts and table_version(spark, keyed.path) > before else Tally()
 
 
-def _any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
+def any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
+    """Whether the target lacks a row that effects are on."""
     keys = keyed.keys_of(spark.read.format("delta").load(keyed.path))
     return not effects.join(keys, keyed.found("match"), "left_anti").isEmpty()
 
@@ -154,10 +144,10 @@ def _any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) ->
 def _none_found(effects: DataFrame, keyed: KeyedTarget) -> Tally:
     """Count the conflicts with an empty target."""
     nothing = effects.limit(0).select(*(F.col(f"match_{k}").alias(f"t_{k}") for k in keyed.key))
-    return _conflicts(effects, nothing, keyed)
+    return conflicts(effects, nothing, keyed)
 
 
-def _conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:
+def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:
     """Count conflicts: compare effects with the keys that the target had before them."""
     here = F.col(f"t_{keyed.key[0]}").isNotNull()
     old = ~F.col("first").isin(*BEGINS)

@@ -79,6 +79,16 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
             spark.conf.unset(key)
 
 
+def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
+    """Give another session the stamp that a session has now; none if it has none."""
+    for key in (_TXN_APP_ID, _TXN_VERSION, USER_METADATA):
+        value = spark.conf.get(key, None)
+        if value is None:
+            other.conf.unset(key)
+        else:
+            other.conf.set(key, value)
+
+
 def with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
     """Stamp a single commit, outside of `stamped`, by options of its writer."""
     return writer.options(

@@ -1,0 +1,132 @@
+"""Commits a net effect that was computed when the batch was formed, by the least work that it needs.
+
+Rows that all begin in the batch are appended, what follows a TRUNCATE overwrites the table, and all else is a MERGE of
+the clauses that the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.delta import merge
+from bridge.apply.delta.append import append_effects
+from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.delta_table import table_size, table_version
+from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
+from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
+from bridge.apply.delta.merge_statement import Clauses
+from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
+from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
+from bridge.apply.effects.net_effect import BEGINS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bridge.apply.delta.delta_table import TableSize
+    from bridge.apply.delta.keyed_target import KeyedTarget
+    from bridge.apply.effects.net_effect import NetEffect
+
+_EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, LEFT, DELETED))
+"""The Spark net effect's names of events, by code."""
+
+_BROADCAST_ROWS: Final = 500_000
+"""Up to this many effects are broadcast to the target's rows; beyond, Spark sorts both."""
+
+_SMALL_BYTES: Final = 64 << 20
+"""A table up to this size is not large, even if all of it is shuffled."""
+
+_FILES: Final = 4
+"""With more files than this, Delta is told the keys' ranges. Their constants make Spark compile the query each time,
+which takes longer than to read a few files."""
+
+
+def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *, truncated: bool) -> Tally | None:
+    """Commit a net effect.
+
+    Args:
+        spark: The subscription's session.
+        effect: The net effect, of at least one row.
+        keyed: The target.
+        truncated: The target is emptied first.
+
+    Returns:
+        The conflicts that did not make the commit fail; none if the table has the batch already. None, with nothing
+        committed, if the result depends on each change in turn.
+    """
+    shape = effect.shape
+    if shape.unclear or (truncated and shape.leaves):
+        return None
+    if truncated:
+        return _overwrite(commit_session(spark, small=False), effect, keyed)
+    if shape.leaves:
+        session = commit_session(spark, small=False)
+        leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
+        if any_missing(session, as_frame(session, leaving), keyed):
+            return None
+    clauses = Clauses.of(effect, overwrite=keyed.overwrite)
+    if clauses.raises and not (clauses.deletes or clauses.updates):
+        _append(spark, effect, keyed)
+        return Tally()
+    return _merge(spark, effect, keyed, clauses)
+
+
+def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
+    """Append rows that begin in the batch; rows that also end in it must not exist either."""
+    session = commit_session(spark, small=len(effect.table) <= PLAN_ROWS)
+    values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
+    table = effect.table.select([*values, "ended"]).append_column("first", effect.table["first"].cast(pa.int16()))
+    with effect_source(session, table) as source:
+        append_effects(session, source, keyed, table)
+
+
+def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses) -> Tally:
+    size = table_size(spark, keyed.path)
+    session = commit_session(spark, small=_is_small(effect, clauses, size))
+    table = clauses.source(effect.table, keyed.key)
+    with effect_source(session, table) as source:
+        frame = F.broadcast(source) if len(table) <= _BROADCAST_ROWS else source
+        ranges = size.files > _FILES
+        merged = merge.merge_into(frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges))
+    if merged is None or fits(effect.shape, merged, overwrite=keyed.overwrite):
+        return Tally()
+    columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]
+    met = effect.table.select(columns).append_column("first", _EVENTS.take(effect.table["first"]))
+    before = keyed.keys_of(merge.before_merge(session, keyed.path))
+    return conflicts(as_frame(session, met), before, keyed)
+
+
+def _is_small(effect: NetEffect, clauses: Clauses, size: TableSize) -> bool:
+    """Whether the commit shuffles few rows: with an INSERT clause, also the target's touched files are shuffled."""
+    return len(effect.table) <= PLAN_ROWS and not (clauses.inserts and size.size_bytes > _SMALL_BYTES)
+
+
+def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Tally:
+    """Overwrite the truncated target with the rows that begin in the batch; other effects have no row to act on."""
+    tally = _none_found(effect.table, keyed)
+    born = effect.table.filter(pc.and_not(effect.table["born"], effect.table["ended"]))
+    rows = born.select([f"new_{i}" for i in range(len(keyed.columns))]).rename_columns(keyed.names)
+    before = table_version(session, keyed.path) if tally.counts else 0
+    with effect_source(session, rows) as source:
+        overwrite_rows(source, keyed.path)
+    return tally if tally.counts and table_version(session, keyed.path) > before else Tally()
+
+
+def _none_found(effects: pa.Table, keyed: KeyedTarget) -> Tally:
+    """Count the conflicts with an empty target."""
+    tally = Tally()
+    old = ~np.isin(effects["first"].to_numpy(), BEGINS)
+    for name, column in ((UPDATE_MISSING, "updates"), (DELETE_MISSING, "deletes")):
+        counts = np.where(old, effects[column].to_numpy(), 0)
+        found = np.flatnonzero(counts)
+        if len(found):
+            keys = effects.select([f"match_{k}" for k in keyed.key]).take(pa.array(found[:EXAMPLES]))
+            tally.counts[name] = int(counts.sum())
+            tally.keys[name] = [tuple(row.values()) for row in keys.to_pylist()]
+    return tally

@@ -1,0 +1,114 @@
+"""Writes the MERGE of a net effect, with only the clauses that the effects need.
+
+Delta's work follows the clauses. Without a NOT MATCHED clause it does not need the full outer join of all rows in the
+touched files with the source, which cannot be a broadcast join; a clause less is a condition less for each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.apply.delta.key_ranges import key_ranges
+from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
+from bridge.apply.effects.net_effect import ARRIVED, BEGINS, INSERTED
+from bridge.apply.target.target import quoted
+
+if TYPE_CHECKING:
+    from bridge.apply.delta.keyed_target import KeyedTarget
+    from bridge.apply.effects.net_effect import NetEffect
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """The clauses that effects need.
+
+    Attributes:
+        raises: A row of the target with the key of a new one makes the commit fail.
+        deletes: Rows are deleted.
+        updates: Rows are updated.
+        inserts: Rows are inserted where the target does not have them.
+    """
+
+    raises: bool
+    deletes: bool
+    updates: bool
+    inserts: bool
+
+    @classmethod
+    def of(cls, effect: NetEffect, *, overwrite: bool) -> Self:
+        """The clauses for effects; with `overwrite`, an existing row is overwritten by a new one."""
+        shape = effect.shape
+        begins = bool(shape.new or shape.brief)
+        return cls(
+            raises=begins and not overwrite,
+            deletes=bool(shape.deletes or (shape.brief and overwrite)),
+            updates=bool(shape.puts or (shape.new and overwrite)),
+            inserts=bool(shape.new or shape.reborn),
+        )
+
+    def source(self, effects: pa.Table, key: tuple[int, ...]) -> pa.Table:
+        """The columns of effects that the clauses use; the key's values are in `match_<k>` only."""
+        columns = {f"match_{k}": effects[f"match_{k}"] for k in key}
+        values = self.updates or self.inserts
+        for name in effects.column_names:
+            kind, _, position = name.partition("_")
+            kept = (kind == "new" and values) or (kind == "unchanged" and self.updates)
+            if kept and int(position) not in key:
+                columns[name] = effects[name]
+        if self.raises:
+            columns["first"] = effects["first"].cast(pa.int16())
+        if self.deletes and self.updates:
+            columns["ended"] = effects["ended"]
+        if self.inserts:
+            columns["inserted"] = pc.and_not(effects["born"], effects["ended"])
+        return pa.table(columns)
+
+    def statement(self, view: str, source: pa.Table, keyed: KeyedTarget, *, ranges: bool) -> str:
+        """The MERGE statement. Rows have no NULL in the key, so `=` finds them.
+
+        Args:
+            view: The name of a view of `source`.
+            source: What `source` has returned.
+            keyed: The target.
+            ranges: Whether to tell Delta the ranges of the keys, so that it leaves out files.
+        """
+        names = [quoted(name) for name in keyed.names]
+        conditions = [f"t.{names[k]} = s.match_{k}" for k in keyed.key]
+        if ranges:
+            found = (key_ranges(f"t.{names[k]}", source[f"match_{k}"]) for k in keyed.key)
+            conditions += [condition for condition in found if condition is not None]
+
+        def new(i: int) -> str:
+            return f"s.match_{i}" if i in keyed.key else f"s.new_{i}"
+
+        def updated(i: int) -> str:
+            if f"unchanged_{i}" in source.column_names:
+                return f"CASE WHEN s.unchanged_{i} THEN t.{names[i]} ELSE {new(i)} END"
+            return new(i)
+
+        clauses = []
+        if self.raises:
+            raising = keyed.raising(_conflict_name(source), "s.match")
+            begins = f"s.first IN ({', '.join(map(str, BEGINS))})"
+            clauses.append(f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{names[keyed.key[0]]} = {raising}")
+        if self.deletes:
+            clauses.append(f"WHEN MATCHED {'AND s.ended ' if self.updates else ''}THEN DELETE")
+        if self.updates:
+            sets = ", ".join(f"t.{name} = {updated(i)}" for i, name in enumerate(names))
+            clauses.append(f"WHEN MATCHED THEN UPDATE SET {sets}")
+        if self.inserts:
+            values = ", ".join(map(new, range(len(names))))
+            clauses.append(f"WHEN NOT MATCHED AND s.inserted THEN INSERT ({', '.join(names)}) VALUES ({values})")
+        target = f"delta.{quoted(keyed.path)}"
+        return f"MERGE INTO {target} AS t USING {view} AS s ON {' AND '.join(conditions)} {' '.join(clauses)}"
+
+
+def _conflict_name(source: pa.Table) -> str:
+    """An expression for the conflict of an effect that begins with a new row."""
+    if ARRIVED not in source["first"].to_numpy():
+        return f"'{INSERT_EXISTS}'"
+    return f"CASE s.first WHEN {INSERTED} THEN '{INSERT_EXISTS}' ELSE '{UPDATE_EXISTS}' END"
