@@ -1,0 +1,97 @@
+"""Batches of a few rows that join to one: the tables equal a native subscriber's, and a conflict names its transaction.
+
+A stream that is far behind has batches of many runs. Here a run is a few rows, so a few hundred rows do the same.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.apply import next_batch
+from bridge.apply.batch.growing_batch import GrowingBatch
+from bridge.apply.target.target import quoted
+from bridge.errors import ApplyError
+from tests.oracle.delta import differences
+from tests.oracle.native import NativeSubscriber
+from tests.oracle.workload import TABLES, Workload
+
+SEED = 20261123
+
+
+@pytest.fixture
+def joins(monkeypatch):
+    """Runs of ten rows; returns a list with the outcome of each attempt to join."""
+    monkeypatch.setattr(next_batch, "_RUN_ROWS", 10)
+    outcomes: list[bool] = []
+    join = GrowingBatch.join
+
+    def watched(self, batch):
+        outcomes.append(join(self, batch))
+        return outcomes[-1]
+
+    monkeypatch.setattr(GrowingBatch, "join", watched)
+    return outcomes
+
+
+def test_random_workload(spark, publisher, pipeline, joins):
+    """Key changes, large values, TRUNCATE, tables without a key, changes of columns: most runs join, some must not."""
+    with Workload(publisher.conninfo, SEED) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(40)
+        with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+            bridge = pipeline()
+            for _ in range(2):
+                bridge.catch_up()
+                workload.step(120)
+            bridge.catch_up()
+            native.wait_caught_up()
+            for table in TABLES:
+                assert differences(spark, bridge.path(table), native, table) == []
+    assert sum(joins) > 20
+
+
+SETUP = """
+    CREATE TABLE t (id int PRIMARY KEY, v text);
+    INSERT INTO t SELECT i, 'first' FROM generate_series(1, 100) i;
+    CREATE PUBLICATION pub FOR TABLE t;
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "at_fault"),
+    [
+        ("INSERT INTO {} VALUES (500, 'in the way')", "INSERT INTO t VALUES (500, 'remote')"),
+        ("DELETE FROM {} WHERE id = 7", "UPDATE t SET id = 700 WHERE id = 7"),
+    ],
+    ids=["a row in the way", "a missing row that moves"],
+)
+def test_a_target_that_was_changed_by_hand(spark, publisher, pipeline, joins, way, at_fault):
+    """What the joined batch cannot settle is settled in parts; what stops a native subscriber stops the bridge."""
+    publisher.execute(SETUP)
+    with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+        bridge = pipeline()
+        bridge.catch_up()
+        native.wait_caught_up()
+        native.execute(way.format("t"))
+        spark.sql(way.format(f"delta.{quoted(bridge.path('t'))}")).collect()
+        with publisher.connect() as connection:
+            for number in range(60):
+                connection.execute("UPDATE t SET v = %s WHERE id = %s", (str(number), number + 10))
+                if number == 40:
+                    connection.execute(at_fault.encode())
+                if number == 50:
+                    connection.execute("UPDATE t SET v = 'moved' WHERE id = 700")
+        joins.clear()
+        if "500" in at_fault:
+            with pytest.raises(ApplyError, match="insert_exists") as caught:
+                bridge.catch_up()
+            assert caught.value.context.command == "INSERT"
+            rows = {row["id"]: row["v"] for row in bridge.rows("t")}
+            assert (rows[50], rows[51], rows[500]) == ("40", "first", "in the way")
+            spark.sql(f"DELETE FROM delta.{quoted(bridge.path('t'))} WHERE id = 500").collect()
+            native.execute("DELETE FROM t WHERE id = 500")
+        bridge.catch_up()
+        assert any(joins)
+        native.wait_caught_up()
+        assert differences(spark, bridge.path("t"), native, "t") == []
