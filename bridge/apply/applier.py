@@ -10,7 +10,8 @@ Exactly-once rests on the order of the steps:
 
 A batch that a crash cut short is formed again with the same boundaries, and Delta leaves out the commits it has. A
 batch that failed is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes
-columns (see `bridge.apply.delta.alter`).
+columns (see `bridge.apply.delta.alter`), and one whose flush was begun: if that failed, another flush would not tell
+(see `BatchIntent.flushing`).
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Applier:
 
         After it returns, the origin's LSN is the batch's `end_lsn`. After an error, either the catalog has no intent
         and the targets have nothing of the batch; or the intent stands, and the caller must apply the same batch again
-        or call `undo`.
+        or call `undo`, as `BatchIntent.must_be_undone` says.
 
         Args:
             batch: The batch.
@@ -121,7 +122,7 @@ class Applier:
         Raises:
             ApplyError: A table could not be committed to. The batch is undone, unless the message says otherwise.
             OutcomeUnknown: The connection to Spark was lost; the intent stands.
-            StateError: A local table cannot be flushed (see `LocalTables`); the intent stands.
+            StateError: A local table cannot be flushed (see `LocalTables`); the intent stands, and must be undone.
             TargetBusy: Another writer's commits to a table made every attempt fail; the intent stands.
         """
         *earlier, last = batch.commit_rounds()
@@ -146,7 +147,7 @@ class Applier:
                 commits = {changes.target.path: partial(self._table, batch, changes, found) for changes in some}
                 self._commit(batch, replace(stamp, part=number), commits, parts, fence=again)
             self._commit(batch, stamp, parts, parts, fence=again)
-        self._local.flush(parts)
+        self._local.flush(parts, lambda: self._catalog.begin_flush(self._subscription))
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
@@ -191,7 +192,7 @@ class Applier:
             stamp: The stamp of these commits.
             parts: The commits, by the Delta tables' paths.
             paths: All tables of the batch, which an undo restores.
-            fence: An earlier attempt at the batch may still commit (see `restore.restore_tables`).
+            fence: An earlier attempt at the batch may still commit (see `restore.UndoneBatch`).
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}

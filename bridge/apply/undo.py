@@ -1,7 +1,8 @@
 """Undoes the batch under way: its tables are restored, its messages are deleted, and the catalog has no batch.
 
 The catalog records the undo before the first RESTORE. A process that ends in between undoes the rest at its next start;
-until then nothing else is applied. `bridge.apply.delta.restore` finds and reverts the commits.
+until then nothing else is applied. `bridge.apply.delta.restore` finds and reverts the commits. If a flush fails, of the
+batch's commits or of the undo's, they are reverted so that none of their log entries matters.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class BatchUndo:
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
-            fence: An earlier attempt may still commit to them (see `restore.restore_tables`).
+            fence: An earlier attempt may still commit to them (see `restore.UndoneBatch`).
 
         Raises:
             TargetBusy: Another writer's commits kept a table from being restored.
@@ -83,14 +84,12 @@ class BatchUndo:
         restore.restore_tables(
             self._spark,
             [path for path in paths if path != self._messages_path],
-            row.batch_app_id,
-            intent.end_lsn,
+            restore.UndoneBatch(row.batch_app_id, intent.end_lsn, fence, intent.flushing),
             on_restored=lambda: faults.reach("table_restored"),
             own_messages=own_messages,
             log=self._log,
-            fence=fence,
         )
-        self._local.flush(paths)
+        self._local.flush(paths, lambda: self._catalog.begin_flush(self._subscription))
         self._catalog.finish_undo(self._subscription)
         faults.reach("batch_undone")
 

@@ -262,7 +262,8 @@ class ApplyWorker:
         - if its undo was begun;
         - if it changes columns, or commits to a table several times: that was planned by the publisher's catalog, which
           may have changed since;
-        - if the machine was rebooted: Delta would leave out what its log has, even if the data did not reach the disk.
+        - if the machine was rebooted, or a flush was cut short or failed: Delta would leave out what its log has, even
+          if the data did not reach the disk.
 
         Returns:
             False if the control stops the loop before all of the batch was received. The intent stands; another batch
@@ -272,7 +273,7 @@ class ApplyWorker:
         if intent is None:
             return True
         boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
-        if intent.undoing or intent.alters or intent.rebooted:
+        if intent.must_be_undone:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=True)
             self._batcher.reload()

@@ -200,7 +200,7 @@ class Catalog:
         """Record the batch's intent before its first commit to Delta, and once more when the batch is applied again.
 
         Raises:
-            StateError: Another batch was begun and not finished, or this one is being undone.
+            StateError: Another batch was begun and not finished, or this one must be undone.
         """
         with self._transaction() as db:
             standing = self.batch(name)
@@ -218,12 +218,19 @@ class Catalog:
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of the batch that was begun and not finished, if there is one."""
-        rows = self.rows("SELECT start_lsn, end_lsn, undoing, alters, boot_id FROM batch WHERE subscription = ?", name)
+        rows = self.rows(
+            "SELECT start_lsn, end_lsn, undoing, alters, flushing, boot_id FROM batch WHERE subscription = ?", name
+        )
         if not rows:
             return None
-        start_lsn, end_lsn, undoing, alters, boot_id = rows[0]
+        start_lsn, end_lsn, undoing, alters, flushing, boot_id = rows[0]
         rebooted = boot_id is not None and boot_id != _boot_id()
-        return BatchIntent(Lsn(start_lsn), Lsn(end_lsn), bool(undoing), bool(alters), rebooted)
+        return BatchIntent(Lsn(start_lsn), Lsn(end_lsn), bool(undoing), bool(alters), bool(flushing), rebooted)
+
+    def begin_flush(self, name: str) -> None:
+        """Record that what the unfinished batch has committed is about to be flushed: until it ends, it may fail."""
+        with self._transaction() as db:
+            db.execute("UPDATE batch SET flushing = 1 WHERE subscription = ?", (name,))
 
     def begin_undo(self, name: str) -> None:
         """Record that the commits of the unfinished batch are about to be undone."""

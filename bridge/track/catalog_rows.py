@@ -96,6 +96,9 @@ class BatchIntent:
         undoing: Its commits are being undone: it must not be applied before that is finished.
         alters: It changes columns of its targets, by the publisher's catalog when it was formed, or makes several
             commits to one target.
+        flushing: A flush of what it committed was begun, and has not succeeded. If it failed, the kernel reports that
+            once; a later flush of the same files succeeds, although they are not on disk. So none of these files is
+            to be relied on.
         rebooted: The machine was rebooted since the batch was begun: after a power cut, Delta's log may have commits
             whose data is lost.
     """
@@ -104,7 +107,13 @@ class BatchIntent:
     end_lsn: Lsn
     undoing: bool = False
     alters: bool = False
+    flushing: bool = False
     rebooted: bool = field(default=False, compare=False)
+
+    @property
+    def must_be_undone(self) -> bool:
+        """Whether what an earlier life has committed must be undone before the transactions are applied again."""
+        return self.undoing or self.alters or self.flushing or self.rebooted
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 _SINCE_1 = (
     """
@@ -151,7 +151,15 @@ _SINCE_10 = (
     """,
 )
 
-_SINCE = (_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6, _SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10)
+_SINCE_11 = (
+    # what it has committed was about to be flushed: whether that failed is not known
+    "ALTER TABLE batch ADD COLUMN flushing INTEGER NOT NULL DEFAULT 0",
+)
+
+_SINCE = (
+    *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
+    *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11),
+)
 
 
 def migrate(db: sqlite3.Connection) -> None:

@@ -18,7 +18,7 @@ from bridge.errors import StateError
 from bridge.track.fsync import fsync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _MANY = 200
 """With more new files than this, one syncfs takes less time than an fsync of each."""
@@ -34,7 +34,7 @@ class LocalTables:
     def __init__(self) -> None:
         self._flushed: dict[Path, frozenset[str]] = {}
 
-    def flush(self, paths: Iterable[str]) -> None:
+    def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
         """Flush all that was committed to these tables before the call, so that it survives a power cut.
 
         A table's whole file system is flushed the first time, because an earlier process may have left files unflushed,
@@ -42,15 +42,21 @@ class LocalTables:
 
         Args:
             paths: Delta tables; those that are not on a local file system, or do not exist, are ignored.
+            begin: Called before the first of them is flushed. An error of the file system is reported once: whoever
+                must not rely on a flush that fails has to remember beforehand that it was begun.
 
         Raises:
             StateError: The file system reports an error.
         """
+        begun = False
         for folder in filter(None, map(local_folder, paths)):
             if not folder.is_dir():
                 continue
             found = frozenset(_files(folder))  # files that are written from here on are left to the next call
             flushed = self._flushed.get(folder)
+            if not begun:
+                begin()
+                begun = True
             try:
                 if flushed is None or len(found - flushed) > _MANY:
                     _flush_file_system(folder)
@@ -59,8 +65,9 @@ class LocalTables:
             except OSError as error:
                 raise StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
-                    hint="check the disk; the kernel may have dropped what it could not write, so copy the table again "
-                    f"after the repair: {remedies.resync('SUB', 'TABLE')}",
+                    hint="check the disk; what pgbridge wrote last is written again, to new files. The kernel may have "
+                    "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
+                    f"repair: {remedies.resync('SUB', 'TABLE')}",
                 ) from error
             self._flushed[folder] = found
 

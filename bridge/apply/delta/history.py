@@ -90,13 +90,54 @@ class History:
             elif commit.operation not in _KEEP_ROWS:
                 waiting = commit
         if first is not None and later is not None:
-            raise TargetError(
-                f"{self.path}: version {first.version} cannot be undone, because another writer committed version "
-                f"{later.version} ({later.operation}) after it",
-                hint=f"see DESCRIBE HISTORY delta.`{self.path}`, then run: {self._restore(first.version - 1)}; "
-                "repeat the other writer's changes afterwards",
-            )
+            raise self._would_be_lost(first.version, later)
         return None if first is None else first.version
+
+    def doubtful_of(self, app_id: str, end_lsn: Lsn) -> list[int]:
+        """The versions to restore, one after the other, that undo a batch whose log entries may not be on disk.
+
+        A RESTORE records what differs from the version before it. If a power cut loses that version's log entry, the
+        RESTORE leaves files of the batch in the table, or lacks files that the batch removed. So every version since
+        the batch's first is restored before the one that precedes it: then the RESTOREs record each file that any of
+        these versions has and the last one lacks, and the other way round, whatever is left of their own entries.
+
+        Returns:
+            The versions, the last one without the batch; empty if the table has never had one of its commits. An
+            earlier undo does not count, because its RESTOREs are as doubtful.
+
+        Raises:
+            TargetError: Another writer changed rows, or restored the table, after the batch's first commit.
+        """
+        family = app_id.rpartition("/")[0]
+        version = latest = self._latest()
+        made: list[int] = []
+        first: int | None = None
+        while (commit := self._find(version)) is not None:
+            own = _is_of(commit, app_id, end_lsn)
+            if not own and commit.origin.rpartition("/")[0] == family:
+                break  # an earlier batch, or the copy
+            if commit.restored is None:
+                made.append(version)
+                first = version if own else first
+            version -= 1
+        if first is None:
+            return []
+        version = latest
+        while version >= first:
+            commit = self._commits[version]
+            kept = commit.operation in _KEEP_ROWS or commit.restored == first - 1
+            if not kept and not _is_of(commit, app_id, end_lsn):
+                raise self._would_be_lost(first, commit)
+            version = version - 1 if commit.restored is None else commit.restored
+        return [*(version for version in made if first <= version < latest), first - 1]
+
+    def _would_be_lost(self, first: int, later: Commit) -> TargetError:
+        return TargetError(
+            f"{self.path}: version {first} cannot be undone, because another writer committed version "
+            f"{later.version} ({later.operation}) after it",
+            hint=f"see DESCRIBE HISTORY delta.`{self.path}`, then run: {self._restore(first - 1)}; "
+            "repeat the other writer's changes afterwards",
+        )
 
     def _latest(self) -> int:
         self._more()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,15 +33,44 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 
+@dataclass(frozen=True, slots=True)
+class UndoneBatch:
+    """The batch whose commits are reverted.
+
+    Attributes:
+        app_id: Delta's application id.
+        end_lsn: The batch's end.
+        fence: It is of a process that was killed, or of an attempt that Spark did not answer: Spark may still be
+            committing. An empty commit with the batch's stamp keeps such a commit out: Delta refuses it.
+        doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see `History.doubtful_of`). Of
+            the table of logical messages, a DELETE that was made already is not repeated.
+    """
+
+    app_id: str
+    end_lsn: Lsn
+    fence: bool = False
+    doubtful: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The user metadata of the undo's own commits."""
+        return json.dumps({"pgbridge": {"origin": self.app_id, "end_lsn": str(self.end_lsn), "undone": True}})
+
+    def versions(self, history: History) -> list[int]:
+        """The versions to restore one after the other; none if the table has none of its commits."""
+        if self.doubtful:
+            return history.doubtful_of(self.app_id, self.end_lsn)
+        first = history.first_of(self.app_id, self.end_lsn)
+        return [] if first is None else [first - 1]
+
+
 def restore_tables(
     spark: SparkSession,
     paths: Iterable[str],
-    app_id: str,
-    end_lsn: Lsn,
+    batch: UndoneBatch,
     *,
     on_restored: Callable[[], None],
     own_messages: messages.BatchRows | None = None,
-    fence: bool = False,
     log: FilteringBoundLogger | None = None,
 ) -> None:
     """Restore tables to the version before a batch's first commit, where they have one.
@@ -48,12 +78,9 @@ def restore_tables(
     Args:
         spark: The caller's own session: the commits' user metadata is a setting of the session.
         paths: Delta tables; one that does not exist is ignored.
-        app_id: Delta's application id of the batch.
-        end_lsn: The batch's end.
-        on_restored: Called after each restored table.
+        batch: The batch.
+        on_restored: Called after each RESTORE, and after the DELETE of messages.
         own_messages: The batch's rows in the table of logical messages, if it may have some there.
-        fence: The batch is of a process that was killed, or of an attempt that Spark did not answer: Spark may still
-            be committing. An empty commit with the batch's stamp keeps such a commit out: Delta refuses it.
         log: Where concurrent commits are logged.
 
     Raises:
@@ -61,17 +88,15 @@ def restore_tables(
         TargetError: Another writer has changed rows after the batch's commit, which would be lost; or has restored a
             table to before earlier batches.
     """
-    mark = {"pgbridge": {"origin": app_id, "end_lsn": str(end_lsn), "undone": True}}
-    stamp = CommitStamp(app_id, end_lsn, end_lsn)
+    stamp = CommitStamp(batch.app_id, batch.end_lsn, batch.end_lsn)
 
     def keep_out(path: str) -> None:
-        if fence and (schema := schema_of(spark, path)) is not None:
+        if batch.fence and (schema := schema_of(spark, path)) is not None:
             retry_commit(lambda: commit_nothing(spark, path, schema, stamp), path, log)
 
     def restore(path: str) -> None:
-        version = History(path, lambda latest: _commits(spark, path, latest)).first_of(app_id, end_lsn)
-        if version is not None:
-            spark.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {version - 1}").collect()
+        for version in batch.versions(History(path, lambda latest: _commits(spark, path, latest))):
+            spark.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {version}").collect()
             on_restored()
 
     def delete(own: messages.BatchRows) -> None:
@@ -82,7 +107,7 @@ def restore_tables(
         keep_out(path)
         retry_commit(what, path, log)
 
-    spark.conf.set(USER_METADATA, json.dumps(mark))
+    spark.conf.set(USER_METADATA, batch.mark)
     try:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
             parts = [pool.submit(part, path, partial(restore, path)) for path in paths]

@@ -18,12 +18,13 @@ from structlog.testing import capture_logs
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown, StateError
 from bridge.track import stats
-from bridge.track.catalog_rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing
 from tests.bridge.apply.made_targets import changes, content
@@ -43,7 +44,7 @@ def test_a_batch_applied_again_changes_nothing(spark, catalog, target):
     assert content(spark, target) == [(1, "a")]
 
 
-@pytest.mark.parametrize("point", ["batch_begun", "table_begun", "table_committed", "batch_committed"])
+@pytest.mark.parametrize("point", ["batch_begun", "table_begun", "table_committed"])
 def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, point):
     """Whatever had been done when it was cut short, doing it again leaves the same."""
     one = batch(changes(target, (INSERT, None, 1, "a")))
@@ -56,15 +57,38 @@ def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, p
     assert catalog.remote_lsn("sub") == 0x20
 
 
-def test_parts_of_a_tables_changes_are_applied_in_turn_or_not_at_all(spark, catalog, strict):
+def test_a_batch_that_was_interrupted_once_its_flush_had_begun_is_undone_first(spark, catalog, target):
+    """Nobody knows whether the flush failed: so Delta's stamp must not leave the commits out."""
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    one = batch(changes(target, (INSERT, None, 1, "a")))
+    with failing(Cut(), "batch_committed"), pytest.raises(Cut):
+        applier(spark, catalog).apply(one)
+    intent = catalog.batch("sub")
+    assert intent == BatchIntent(Lsn(0x10), Lsn(0x20), flushing=True)
+    assert intent.must_be_undone
+    bridge = applier(spark, catalog)
+    with pytest.raises(StateError, match="a batch from 0/10 to 0/20 was begun and not finished"):
+        bridge.apply(one)
+    bridge.undo(fence=True)
+    assert content(spark, target) == []
+    bridge.apply(one)
+    assert (content(spark, target), catalog.remote_lsn("sub")) == ([(1, "a")], 0x20)
+
+
+def test_parts_of_a_tables_changes_are_applied_in_turn_or_not_at_all(spark, catalog, strict, monkeypatch):
+    def cut(*_):
+        raise Cut
+
     bridge = applier(spark, catalog)
     first = changes(strict, (INSERT, None, 1, "a"))
     with pytest.raises(ApplyError, match="small"):
         bridge.apply(batch(first, changes(strict, (INSERT, None, 9, "a"))))
     assert (content(spark, strict), catalog.batch("sub")) == ([], None)
     one = batch(first, changes(strict, (UPDATE, None, 1, "b")))
-    with failing(Cut(), "batch_committed"), pytest.raises(Cut):
-        bridge.apply(one)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTables, "flush", cut)
+        with pytest.raises(Cut):
+            bridge.apply(one)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), alters=True)
     bridge.apply(one)  # Delta has both
     assert content(spark, strict) == [(1, "b")]

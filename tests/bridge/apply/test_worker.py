@@ -576,6 +576,17 @@ def test_a_batch_from_before_a_power_cut_is_undone_and_formed_anew(parts, monkey
     assert parts.applied == [(100, 130, [110, 120, 130])]
 
 
+def test_a_batch_whose_flush_was_begun_is_undone_and_formed_anew(parts):
+    """If the flush failed, its files may not be on disk, and another flush of them would succeed."""
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
+    parts.catalog.begin_flush("sub")
+    for end_lsn in (110, 120, 130):
+        parts.put(end_lsn)
+    parts.run(until=130)
+    assert (parts.undone, parts.fenced, parts.opened_again) == (1, 1, 1)
+    assert parts.applied == [(100, 130, [110, 120, 130])]
+
+
 @pytest.mark.parametrize("transactions", [(120,), (110, 120)])
 def test_a_begun_batch_is_undone_before_anything_of_it_is_skipped(parts, transactions):
     """A life before this one may have committed a part of it."""

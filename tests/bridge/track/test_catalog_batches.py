@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,24 @@ def test_a_standing_intent_is_not_overwritten(started, other):
     started.finish_undo("shop")
     started.begin_batch("shop", other)
     assert started.batch("shop") == other
+
+
+def test_a_flush_that_was_begun_stands_until_the_batch_is_finished_or_undone(started):
+    """Through an undo, too, whose own flush may fail."""
+    intent = BatchIntent(Lsn(0x100), Lsn(0x150))
+    started.begin_flush("shop")  # without a batch: nothing
+    for end in (lambda: started.finish_undo("shop"), lambda: started.finish_batch("shop", Lsn(0x150))):
+        started.begin_batch("shop", intent)
+        assert not started.batch("shop").must_be_undone
+        started.begin_flush("shop")
+        assert started.batch("shop") == replace(intent, flushing=True)
+        assert started.batch("shop").must_be_undone
+        with pytest.raises(StateError):
+            started.begin_batch("shop", intent)
+        started.begin_undo("shop")
+        assert started.batch("shop") == replace(intent, undoing=True, flushing=True)
+        end()
+        assert started.batch("shop") is None
 
 
 def test_finish_batch_never_moves_the_origin_back(started):

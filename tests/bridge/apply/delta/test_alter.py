@@ -77,7 +77,8 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
     rows = {row.id: (row.A, row.c, row.at and row.at.second, row.e) for row in found.collect()}
     assert rows == {1: ("x", 7, 1, None), 1 << 40: (None, None, None, None)}
     for _ in range(2):
-        restore.restore_tables(session, [path], "app", Lsn(20), on_restored=lambda: None, fence=True)
+        batch = restore.UndoneBatch("app", Lsn(20), fence=True)
+        restore.restore_tables(session, [path], batch, on_restored=lambda: None)
         found = session.read.format("delta").load(path)
         assert found.schema == before.schema
         assert [tuple(row) for row in found.collect()] == [(1, "x", 1)]

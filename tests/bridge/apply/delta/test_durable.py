@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
+from dataclasses import replace
+from itertools import chain, combinations
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from bridge.apply.applier import Applier
 from bridge.apply.delta import durable
 from bridge.apply.delta.durable import LocalTables, local_folder
-from bridge.apply.effects.operations import INSERT
+from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, StateError
 from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_targets import changes, content, empty_target
 from tests.oracle.delta import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 class Disk:
@@ -58,9 +68,63 @@ class Disk:
         return copy
 
 
+class FailingDisk(Disk):
+    """A disk that loses files when it fails, and tells of that once: the kernel then has their pages as clean.
+
+    Attributes:
+        failures: How many of the next flushes fail; each loses all files that are not on disk.
+        lost: These files. After a power cut they are empty, or as they were written: the kernel may have come further
+            than it said.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lake: Path) -> None:
+        super().__init__(monkeypatch)
+        self.lake = lake
+        self.failures = 0
+        self.lost: set[Path] = set()
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            self.lost |= {path for path in self.lake.rglob("*") if path.is_file() and path not in self.contents}
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _fsync(self, descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(self.lake):
+            self._fail()
+        super()._fsync(descriptor)
+
+    def _syncfs(self, folder: Path) -> None:
+        self._fail()
+        super()._syncfs(folder)
+
+    def lost_log_entries(self) -> list[Path]:
+        """The commits among the lost files."""
+        return sorted(path for path in self.lost if re.fullmatch(r"\d{20}\.json", path.name))
+
+    def rows_after_power_cut(self, emptied: Collection[Path]) -> list[tuple[Any, ...]]:
+        """The table's rows without these of the lost log entries, by the rules of Delta's protocol."""
+        log = sorted(self.lake.glob("_delta_log/*.json"))
+        assert set(log) <= self.contents | self.lost
+        lines = chain.from_iterable(path.read_text().splitlines() for path in log if path not in emptied)
+        files: set[str] = set()
+        for action in map(json.loads, lines):
+            for name, change in (("remove", files.discard), ("add", files.add)):
+                if name in action:
+                    assert "deletionVector" not in action[name]
+                    change(action[name]["path"])
+        rows = (row for file in files for row in pq.read_table(self.lake / file).to_pylist())
+        return sorted(tuple(row.values()) for row in rows)
+
+
 @pytest.fixture
 def disk(monkeypatch):
     return Disk(monkeypatch)
+
+
+@pytest.fixture
+def failing_disk(monkeypatch, tmp_path):
+    return FailingDisk(monkeypatch, tmp_path / "t")
 
 
 def test_what_the_catalog_calls_durable_survives_a_power_cut(spark, publisher, pipeline, disk, monkeypatch, tmp_path):
@@ -114,6 +178,53 @@ def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spar
         applier.apply(batch(changes(good, (INSERT, None, 1, "a")), changes(bad, (INSERT, None, 9, "b"))))
     assert found == [[]]
     catalog.close()
+
+
+def life(spark, catalog, batch):
+    """Do what a worker does with a batch that an earlier life may have begun."""
+    made = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    intent = catalog.batch("sub")
+    if intent is not None and intent.must_be_undone:
+        made.undo(fence=True)
+    made.apply(batch)
+
+
+@pytest.mark.parametrize(
+    ("failures", "commits", "made"),
+    [
+        (1, 1, 1),
+        (2, 2, 4),
+        pytest.param(1, 2, 2, marks=pytest.mark.soak),
+        pytest.param(3, 2, 7, marks=pytest.mark.soak),
+    ],
+)
+def test_a_flush_that_succeeds_after_one_that_failed_is_not_believed(
+    spark, catalog, target, failing_disk, tmp_path, failures, commits, made
+):
+    """What was lost is written anew, also an undo's RESTOREs. Whatever came to disk: each row is there once.
+
+    Of a batch with two commits, the second removes what the first has written.
+    """
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    kept = replace(batch(changes(target, (INSERT, None, 0, "kept"))), end_lsn=Lsn(0x11), finish_lsn=Lsn(0x10))
+    life(spark, catalog, replace(kept, start_lsn=Lsn(0)))
+    failing_disk.failures = failures
+    parts = [changes(target, (INSERT, None, 1, "a")), changes(target, (UPDATE, None, 1, "b"))][:commits]
+    one = replace(batch(*parts), start_lsn=Lsn(0x11))
+    for _ in range(failures):
+        with pytest.raises(StateError, match="Input/output error"):
+            life(spark, catalog, one)
+    life(spark, catalog, one)
+    rows = [(0, "kept"), (1, "ab"[commits - 1])]
+    assert content(spark, target) == rows
+    lost = failing_disk.lost_log_entries()
+    assert len(lost) == made  # two commits are undone by two RESTOREs, and these with them by three
+    for emptied in chain.from_iterable(combinations(lost, number) for number in range(len(lost) + 1)):
+        assert failing_disk.rows_after_power_cut(emptied) == rows
+    copy = failing_disk.after_power_cut(failing_disk.lake, tmp_path / "copy")
+    for path in lost:
+        (copy / path.relative_to(failing_disk.lake)).touch()
+    assert content(spark, Target("public", "copy", str(copy), target.schema)) == rows
 
 
 def test_each_file_is_flushed_once_and_its_folders_after_it(disk, tmp_path):

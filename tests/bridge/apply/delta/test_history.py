@@ -120,6 +120,52 @@ def test_a_restore_by_hand_to_before_earlier_batches_is_refused(between):
     assert history(*commits, back_to(before))[0].first_of(ME, Lsn(0x20)) is None
 
 
+OTHER_BATCH = mine(0x30, "pgbridge/1/sub/inc/2")
+
+
+@pytest.mark.parametrize(
+    ("after", "versions"),
+    [
+        ((), []),
+        ((OTHER_BATCH, back_to(1, "pgbridge/1/sub/inc/2")), []),
+        ((mine(0x20),), [1]),
+        ((theirs(), mine(0x20)), [2]),  # somebody wrote before it: that stays
+        ((mine(0x20), mine(0x20)), [2, 1]),
+        ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), [4, 3, 2, 1]),
+        # undone before, by one RESTORE or by several, or in part: the RESTOREs do not count, what they reverted does
+        ((mine(0x20), back_to(1, ME)), [2, 1]),
+        ((mine(0x20), mine(0x20), back_to(2, ME), back_to(1, ME)), [3, 2, 1]),
+        ((mine(0x20), mine(0x20), back_to(2, ME)), [3, 2, 1]),
+        ((mine(0x20), back_to(1, ME), UPKEEP), [2, 1]),
+        ((mine(0x20), back_to(1, ME), mine(0x20)), [2, 1]),  # the last one is a fence
+        # by hand, as the hint says, with what was in the way of it
+        ((mine(0x20), theirs(), back_to(1)), [3, 2, 1]),
+        ((mine(0x20), back_to(1, ME), theirs(), back_to(1)), [4, 2, 1]),
+        ((OTHER_BATCH, back_to(1, "pgbridge/1/sub/inc/2"), mine(0x20), back_to(3, ME)), [4, 3]),
+    ],
+)
+def test_doubtful_of(after, versions):
+    assert history(*BEFORE, *after)[0].doubtful_of(ME, Lsn(0x20)) == versions
+
+
+@pytest.mark.parametrize(
+    ("after", "other", "operation"),
+    [
+        ((mine(0x20), theirs()), 3, "WRITE"),
+        ((mine(0x20), back_to(1, ME), theirs()), 4, "WRITE"),
+        ((mine(0x20), UPKEEP, theirs("DELETE"), mine(0x20)), 4, "DELETE"),
+        ((mine(0x20), back_to(0)), 3, "RESTORE"),
+        ((mine(0x20), back_to(None)), 3, "RESTORE"),
+    ],
+)
+def test_what_others_did_is_not_lost_by_a_doubtful_undo_either(after, other, operation):
+    """The hint's RESTORE helps."""
+    with pytest.raises(TargetError, match=rf"another writer committed version {other} \({operation}\)") as caught:
+        history(*BEFORE, *after)[0].doubtful_of(ME, Lsn(0x20))
+    assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
+    assert history(*BEFORE, *after, back_to(1))[0].doubtful_of(ME, Lsn(0x20))[-1] == 1
+
+
 def test_commits_are_read_from_rows():
     """Others' metadata is whatever they like."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.apply.delta.delta_table import create_table
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.restore import restore_tables
+from bridge.apply.delta.restore import UndoneBatch, restore_tables
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.errors import TargetError
 from bridge.session import fork
@@ -42,7 +42,8 @@ def test_the_last_batch_and_no_other(spark, path, tmp_path):
     def back(lsn, app_id=ME):
         restored.clear()
         missing = str(tmp_path / "missing")
-        restore_tables(session, [path, missing], app_id, Lsn(lsn), on_restored=lambda: restored.append(lsn))
+        batch = UndoneBatch(app_id, Lsn(lsn))
+        restore_tables(session, [path, missing], batch, on_restored=lambda: restored.append(lsn))
         ids = sorted(row.id for row in session.read.format("delta").load(path).collect())
         return ids, restored == [lsn]
 
