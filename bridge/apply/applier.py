@@ -127,7 +127,8 @@ class Applier:
         """
         *earlier, last = batch.commit_rounds()
         self._check_room(batch, len(earlier))
-        intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters)
+        messages_path = self._messages_path if batch.with_messages else None
+        intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters, messages_path=messages_path)
         again = self._catalog.batch(self._subscription) is not None
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
@@ -136,9 +137,9 @@ class Applier:
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
-        if batch.with_messages and self._messages_path:
-            append = partial(messages.append, self._spark, self._subscription, batch.messages, self._messages_path)
-            parts[self._messages_path] = partial(self._messages, batch, append)
+        if messages_path:
+            append = partial(messages.append, self._spark, self._subscription, batch.messages, messages_path)
+            parts[messages_path] = partial(self._messages, batch, append)
         if parts:
             stamp = CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
             if alterations:

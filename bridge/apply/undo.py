@@ -31,7 +31,8 @@ class BatchUndo:
         spark: A session of the subscription's own.
         catalog: Has the intent of the batch under way.
         subscription: The subscription's name.
-        messages_path: The Delta table for logical messages; None for none.
+        messages_path: The Delta table for logical messages; None for none. The batch under way may have written to
+            another one, before the configuration was changed.
         local: Flushes the tables that are local.
         log: The subscription's logger.
     """
@@ -58,7 +59,8 @@ class BatchUndo:
 
         Args:
             paths: The tables it may have committed to; None for all of the subscription.
-            fence: An earlier attempt may still commit to them (see `restore.UndoneBatch`).
+            fence: An earlier attempt may have committed to any table of the subscription, because the configuration or
+                the publications were others, and it may still commit (see `restore.UndoneBatch`).
 
         Raises:
             TargetBusy: Another writer's commits kept a table from being restored.
@@ -71,19 +73,20 @@ class BatchUndo:
         intent = self._catalog.batch(self._subscription)
         if intent is None:
             return
-        if paths is None:
-            paths = [rel.path for rel in self._catalog.rels(self._subscription)]
-            paths += [self._messages_path] if self._messages_path else []
-        own_messages = None
-        if self._messages_path is not None and self._messages_path in paths:
-            own_messages = messages.BatchRows(self._messages_path, self._subscription, intent.start_lsn, intent.end_lsn)
+        of_messages = {path for path in (self._messages_path, intent.messages_path) if path is not None}
+        if paths is None or fence:
+            paths = {*(paths or ()), *(rel.path for rel in self._catalog.rels(self._subscription)), *of_messages}
+        own_messages = [
+            messages.BatchRows(path, self._subscription, intent.start_lsn, intent.end_lsn)
+            for path in of_messages.intersection(paths)
+        ]
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         row = self._catalog.subscription(self._subscription)
         assert row is not None  # noqa: S101 - a batch has a subscription
         restore.restore_tables(
             self._spark,
-            [path for path in paths if path != self._messages_path],
+            [path for path in paths if path not in of_messages],
             restore.UndoneBatch(row.batch_app_id, intent.end_lsn, fence, intent.flushing),
             on_restored=lambda: faults.reach("table_restored"),
             own_messages=own_messages,

@@ -211,21 +211,25 @@ class Catalog:
                     hint="nothing of the new batch is in the tables; the next start finishes or undoes the first one",
                 )
             db.execute(
-                "INSERT OR IGNORE INTO batch (subscription, start_lsn, end_lsn, undoing, alters, boot_id) "
-                "VALUES (?, ?, ?, 0, ?, ?)",
-                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), _boot_id()),
+                "INSERT OR IGNORE INTO batch "
+                "(subscription, start_lsn, end_lsn, undoing, alters, boot_id, messages_path) "
+                "VALUES (?, ?, ?, 0, ?, ?, ?)",
+                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), _boot_id(), intent.messages_path),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of the batch that was begun and not finished, if there is one."""
         rows = self.rows(
-            "SELECT start_lsn, end_lsn, undoing, alters, flushing, boot_id FROM batch WHERE subscription = ?", name
+            "SELECT start_lsn, end_lsn, undoing, alters, flushing, boot_id, messages_path FROM batch "
+            "WHERE subscription = ?",
+            name,
         )
         if not rows:
             return None
-        start_lsn, end_lsn, undoing, alters, flushing, boot_id = rows[0]
+        start_lsn, end_lsn, undoing, alters, flushing, boot_id, messages_path = rows[0]
         rebooted = boot_id is not None and boot_id != _boot_id()
-        return BatchIntent(Lsn(start_lsn), Lsn(end_lsn), bool(undoing), bool(alters), bool(flushing), rebooted)
+        lsns = Lsn(start_lsn), Lsn(end_lsn)
+        return BatchIntent(*lsns, bool(undoing), bool(alters), bool(flushing), rebooted, messages_path)
 
     def begin_flush(self, name: str) -> None:
         """Record that what the unfinished batch has committed is about to be flushed: until it ends, it may fail."""

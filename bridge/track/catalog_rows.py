@@ -101,6 +101,8 @@ class BatchIntent:
             to be relied on.
         rebooted: The machine was rebooted since the batch was begun: after a power cut, Delta's log may have commits
             whose data is lost.
+        messages_path: The Delta table that its logical messages go to; None for none. The configuration may name
+            another one when the batch is undone.
     """
 
     start_lsn: Lsn
@@ -109,6 +111,7 @@ class BatchIntent:
     alters: bool = False
     flushing: bool = False
     rebooted: bool = field(default=False, compare=False)
+    messages_path: str | None = field(default=None, compare=False)
 
     @property
     def must_be_undone(self) -> bool:

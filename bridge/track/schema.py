@@ -154,6 +154,7 @@ _SINCE_10 = (
 _SINCE_11 = (
     # what it has committed was about to be flushed: whether that failed is not known
     "ALTER TABLE batch ADD COLUMN flushing INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE batch ADD COLUMN messages_path TEXT",  # where its logical messages go
 )
 
 _SINCE = (

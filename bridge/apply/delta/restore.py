@@ -70,7 +70,7 @@ def restore_tables(
     batch: UndoneBatch,
     *,
     on_restored: Callable[[], None],
-    own_messages: messages.BatchRows | None = None,
+    own_messages: Iterable[messages.BatchRows] = (),
     log: FilteringBoundLogger | None = None,
 ) -> None:
     """Restore tables to the version before a batch's first commit, where they have one.
@@ -80,7 +80,7 @@ def restore_tables(
         paths: Delta tables; one that does not exist is ignored.
         batch: The batch.
         on_restored: Called after each RESTORE, and after the DELETE of messages.
-        own_messages: The batch's rows in the table of logical messages, if it may have some there.
+        own_messages: The batch's rows in tables of logical messages, where it may have some.
         log: Where concurrent commits are logged.
 
     Raises:
@@ -111,8 +111,7 @@ def restore_tables(
     try:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
             parts = [pool.submit(part, path, partial(restore, path)) for path in paths]
-            if own_messages is not None:
-                parts.append(pool.submit(part, own_messages.path, partial(delete, own_messages)))
+            parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
         for one in parts:
             one.result()
     finally:

@@ -147,3 +147,29 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     assert written() == everything
     operations = {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()}
     assert operations == {"CREATE TABLE", "WRITE", "DELETE"}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after another attempt"])
+def test_messages_of_a_table_that_is_configured_no_more_are_deleted(
+    spark, catalog, target, strict, tmp_path, monkeypatch, again
+):
+    """The batch was cut short, then `messages` or `warehouse` was changed. A published table was dropped, too."""
+    path = messages.path_in(str(tmp_path))
+    messages.ensure(spark, path)
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
+    mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
+    message = Transaction(7, Lsn(0x18), events=[(0, LogicalMessage(False, Lsn(0x18), "p", b""))])
+    monkeypatch.setattr(catalog, "begin_flush", lambda _: None)  # the crash comes before it
+    with failing(Cut(), "batch_committed"), pytest.raises(Cut):
+        applier(spark, catalog, messages_path=path).apply(replace(batch(mine), with_messages=[message]))
+    assert spark.read.format("delta").load(path).count() == 1
+    later = applier(spark, catalog)
+    if again:
+        with pytest.raises(ApplyError, match="small"):
+            later.apply(batch(bad))
+    else:
+        later.undo()
+    assert catalog.batch("sub") is None
+    assert spark.read.format("delta").load(path).isEmpty()
+    assert content(spark, target) == []
