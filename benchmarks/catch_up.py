@@ -154,7 +154,9 @@ class DaemonProcess:
         if not answer:
             self.close()  # its log is complete then
             tail = "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
-            raise BenchmarkError(f"the daemon failed; the end of its log:\n{tail}")
+            raise BenchmarkError(
+                f"the daemon ended, with status {self._process.returncode}; the end of its log:\n{tail}"
+            )
         return Applied(**json.loads(answer))
 
     def close(self) -> None:

@@ -104,6 +104,8 @@ def test_case_is_loaded_as_often_as_it_says_and_variants_take_turns(servers, tmp
 
 def test_process_that_fails_shows_its_log(tmp_path):
     daemon = DaemonProcess(tmp_path / "process")
-    with pytest.raises(BenchmarkError, match=f"(?s)the daemon failed.*{Path('none', 'pgbridge.toml')} does not exist"):
+    with pytest.raises(
+        BenchmarkError, match=f"(?s)the daemon ended, with status 1; .*{Path('none', 'pgbridge.toml')} does not exist"
+    ):
         daemon.catch_up(Job(str(tmp_path / "none"), "0/1", {}, os.getpid()))
     daemon.close()
