@@ -90,14 +90,19 @@ class TableChanges:
     effect: NetEffect | None = None
 
     @property
-    def foldable(self) -> bool:
-        """Whether the net effect on each key can be computed here: no filter comes first, which Spark computes."""
+    def settled(self) -> bool:
+        """Whether nothing is left for Spark to decide: no filter, and no value that its column cannot hold."""
         found = self.changes
-        if isinstance(found, Staged) or not self.key or self.filters:
+        if isinstance(found, Staged) or self.filters:
             return False
         if self.published is not None and not self.published.issuperset(column.name for column in self.columns):
             return False
         return not any(name.startswith(("unheld_", "oldunheld_")) for name in found.column_names)
+
+    @property
+    def foldable(self) -> bool:
+        """Whether the net effect on each key can be computed here."""
+        return bool(self.key) and self.settled
 
     @property
     def inserts_only(self) -> bool:

@@ -9,7 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import append_new, append_rows, new_keys
 from bridge.apply.delta.bag import Bag
+from bridge.apply.delta.commit_sessions import commit_session
 from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
 from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
@@ -67,7 +69,7 @@ def apply_table(
         return
     if changes.truncated:
         existing_schema(spark, path)
-    if _apply_effect(spark, changes, conflict, lost, conflicts):
+    if _apply_effect(spark, changes, conflict, lost, conflicts) or _append_settled(spark, changes, lost):
         return
     frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
     frame = held(frame, columns, key, unrepresentable)
@@ -118,6 +120,23 @@ def _apply_effect(
     if changes.lost:
         lost(changes.lost)
     tally.report(target.qualified_name, keyed.key_names, conflicts)
+    return True
+
+
+def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[int], None]) -> bool:
+    """Commit INSERTs into a target without a key, if Spark has nothing to decide; returns whether it did."""
+    inserts = changes.changes
+    if isinstance(inserts, Staged) or changes.key or not changes.inserts_only or not changes.settled:
+        return False
+    names = [column.name for column in changes.columns]
+    values = inserts.select([f"new_{i}" for i in range(len(names))])
+    with effect_source(commit_session(spark, small=len(values) <= PLAN_ROWS), values) as source:
+        if changes.truncated:
+            overwrite_rows(_rows(source, names), changes.target.path)
+        else:
+            append_rows(_rows(source, names), changes.target.path)
+    if changes.lost:
+        lost(changes.lost)
     return True
 
 

@@ -111,10 +111,12 @@ def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     """Overwrite the truncated target with the rows that begin in the batch; other effects have no row to act on."""
     tally = _none_found(effect.table, keyed)
     born = effect.table.filter(pc.and_not(effect.table["born"], effect.table["ended"]))
-    rows = born.select([f"new_{i}" for i in range(len(keyed.columns))]).rename_columns(keyed.names)
+    values = born.select([f"new_{i}" for i in range(len(keyed.columns))])
     before = table_version(session, keyed.path) if tally.counts else 0
-    with effect_source(session, rows) as source:
-        overwrite_rows(source, keyed.path)
+    with effect_source(session, values) as source:
+        # renamed here: Parquet does not allow each name
+        rows = source.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
+        overwrite_rows(rows, keyed.path)
     return tally if tally.counts and table_version(session, keyed.path) > before else Tally()
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
+from bridge.apply.delta import apply_table as apply_table_module
+from bridge.apply.delta import effect_source
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
-from tests.bridge.apply.made_targets import changes, content, empty_target
+from bridge.apply.target.target import Target
+from tests.bridge.apply.made_targets import COLUMNS, changes, content, empty_target
 
 
 @pytest.fixture
@@ -65,3 +73,28 @@ def test_truncate_is_an_overwrite_with_what_came_after(spark, target):
 def test_no_changes_no_commit(spark, target):
     apply_table(spark, changes(target))
     assert operations(spark, target) == []
+
+
+@pytest.mark.parametrize("key", [(), (0,)])
+def test_many_rows_go_through_a_file_whatever_the_columns_names(spark, tmp_path, monkeypatch, key):
+    """Parquet does not allow each name; Delta has them by column mapping."""
+    monkeypatch.setattr(effect_source, "PLAN_ROWS", 1)
+    monkeypatch.setattr(apply_table_module, "PLAN_ROWS", 1)
+    names = ("id", "a b,;{}()=")
+    path = str(tmp_path / "t")
+    schema = spark_schema(zip(names, (pa.int64(), pa.string()), strict=True))
+    create_table(spark, path, schema)
+    target = Target("public", "t", path, target_schema_of(schema))
+    columns = tuple(replace(column, name=name) for column, name in zip(COLUMNS, names, strict=True))
+    for truncated in (False, True):
+        rows = [(INSERT, None, n, f"{n}") for n in range(3)]
+        made = changes(target, *rows, key=key, truncated=truncated)
+        apply_table(spark, replace(made, columns=columns))
+        assert content(spark, target) == [(0, "0"), (1, "1"), (2, "2")]
+
+
+def test_the_lost_values_of_appended_rows_are_told(spark, target):
+    found: list[int] = []
+    made = changes(target, (INSERT, None, 1, None), key=())
+    apply_table(spark, replace(made, lost=1), lost=found.append)
+    assert found == [1]
