@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks import apply as applying
+from benchmarks import apply_report, catch_up_report, native, report, start_report, steady_report
 from benchmarks import catch_up as catching_up
-from benchmarks import catch_up_report, native, report, start_report, steady_report
 from benchmarks import start as starting
 from benchmarks import steady as steadily
+from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
 from bridge.demo.programs import EmbeddedPostgresError
@@ -35,6 +37,12 @@ WorkloadName = enum.Enum("WorkloadName", {name: name for name in WORKLOADS})  # 
 CaseName = enum.Enum("CaseName", {name: name for name in catching_up.CASES})  # type: ignore[misc]  # as above
 
 LoadName = enum.Enum("LoadName", {name: name for name in steadily.loads(1)})  # type: ignore[misc]  # as above
+
+KindName = enum.Enum("KindName", {name: name for name in KINDS})  # type: ignore[misc]  # as above
+KeysName = enum.Enum("KeysName", {name: name for name in KEYS})  # type: ignore[misc]  # as above
+
+_TABLE_ROWS = (1_000_000, 10_000_000)
+_CHANGES = (100, 1_000, 10_000, 100_000, 500_000)
 
 Scale = Annotated[float, typer.Option(min=0.0001, help="Part of the workload to run: 1 for all.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Number of runs of each variant.")]
@@ -143,6 +151,33 @@ def start(*, rounds: Rounds = 3, scale: Scale = 1.0, to: Report = None) -> None:
         )
     typer.echo(f"\n{start_report.table(measured)}\n")
     _write(start_report.render(measured, facts=facts), to, "start")
+
+
+@app.command()
+def apply(
+    *,
+    kind: Annotated[list[KindName] | None, typer.Option(help="Kind of change; may be repeated. Default: all.")] = None,
+    keys: Annotated[list[KeysName] | None, typer.Option(help="Kind of keys; may be repeated. Default: all.")] = None,
+    changes: Annotated[list[int] | None, typer.Option(min=10, help="Number of changes; may be repeated.")] = None,
+    rows: Annotated[list[int] | None, typer.Option(min=10, help="Rows of the table; may be repeated.")] = None,
+    rounds: Rounds = 3,
+    to: Report = None,
+) -> None:
+    """Measure what commits cost, by kind and number of changes and by the table's size and keys. No server runs."""
+    cases = [
+        Case(Size(table_rows, key), one, number)
+        for table_rows in rows or _TABLE_ROWS
+        for key in ([item.value for item in keys] if keys else KEYS)
+        for one in ([item.value for item in kind] if kind else KINDS)
+        for number in changes or _CHANGES
+        if number <= table_rows
+    ]
+    with tempfile.TemporaryDirectory(prefix="pgbridge-apply-") as folder:
+        measured = applying.measure(Path(folder), cases, rounds=rounds, say=_say)
+    typer.echo(f"\n{apply_report.table(measured)}\n")
+    facts = {"date": str(_today()), **report.facts("not used", {})}
+    del facts["server's settings"]
+    _write(apply_report.render(measured, facts=facts), to, "apply")
 
 
 @contextmanager

@@ -152,6 +152,8 @@ RULES = (
             "benchmarks/receiver.py",
             "benchmarks/filter_cost.py",
             "benchmarks/copy.py",
+            "benchmarks/apply.py",
+            "benchmarks/apply_tables.py",
             "benchmarks/bridge_folder.py",
         ),
     ),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import catch_up, cli, start
+from benchmarks import apply, catch_up, cli, start
 from benchmarks.latency import Sample
 from benchmarks.measure import VARIANTS, BenchmarkError, Measured, Run
 from benchmarks.processes import Usage
@@ -110,3 +110,25 @@ def test_start(asked, monkeypatch, tmp_path):
     options = ["start", "--rounds", "1", "--scale", "0.1", "--report", str(path)]
     assert CliRunner().invoke(cli.app, options).exit_code == 0
     assert "| pgbridge run | 1.00 | 2.00 | 3.00 |" in path.read_text()
+
+
+def test_apply_measures_each_kind_key_and_size_that_is_asked_for(monkeypatch, tmp_path):
+    asked = []
+
+    def measure(folder, cases, *, rounds, say):
+        assert folder.is_dir()
+        asked.extend(cases)
+        return [apply.Measured(case, [apply.Cost(1.0, 2.0, 7, 1, 10)] * rounds) for case in cases]
+
+    monkeypatch.setattr(apply, "measure", measure)
+    path = tmp_path / "apply.md"
+    options = ["apply", "--kind", "update", "--changes", "1000", "--changes", "10", "--rows", "100", "--rows", "5000"]
+    result = CliRunner().invoke(cli.app, [*options, "--rounds", "2", "--report", str(path)])
+    assert result.exit_code == 0
+    assert [str(case) for case in asked] == [
+        f"{number} update, {rows} rows with {keys} keys"
+        for rows, numbers in ((100, [10]), (5000, [1000, 10]))
+        for keys in ("serial", "random")
+        for number in numbers
+    ]
+    assert "| 10 | update | serial | 5 000 | 1.00 (1.00 to 1.00) | 1.00 |" in path.read_text()
