@@ -39,7 +39,7 @@ def effect_source(spark: SparkSession, effects: pa.Table) -> Iterator[DataFrame]
     if len(effects) <= PLAN_ROWS or is_remote() or not str(spark.sparkContext.master).startswith("local"):
         yield as_frame(spark, effects)
         return
-    descriptor, name = tempfile.mkstemp(".parquet", "effects-", _folder())
+    descriptor, name = _new_file()
     try:
         with os.fdopen(descriptor, "wb") as file:
             pq.write_table(effects, file, compression="none", row_group_size=_ROW_GROUP_ROWS)
@@ -47,7 +47,14 @@ def effect_source(spark: SparkSession, effects: pa.Table) -> Iterator[DataFrame]
         reader = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
         yield reader.parquet(Path(name).as_uri())
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
+
+
+def _new_file() -> tuple[int, str]:
+    """Create a file; returns its descriptor and its name."""
+    folder = _folder()
+    Path(folder).mkdir(mode=0o700, exist_ok=True)  # temporary folders are cleaned of what was not used for days
+    return tempfile.mkstemp(".parquet", "effects-", folder)
 
 
 @cache

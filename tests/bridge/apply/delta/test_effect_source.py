@@ -68,3 +68,11 @@ def test_what_a_killed_process_left_is_removed(folder):
         (one / "effects-1.parquet").write_bytes(b"x")
     own = Path(module._folder())
     assert sorted(folder.iterdir()) == sorted([running, own])
+
+
+def test_a_folder_that_was_cleaned_away_is_made_again(folder):
+    own = Path(module._folder())
+    own.rmdir()
+    descriptor, name = module._new_file()
+    os.close(descriptor)
+    assert Path(name).parent == own
