@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bridge.apply.batch.growing_batch import GrowingBatch
 from bridge.receive.queue import BatchLimits
+from protocol.lsn import Lsn
 from protocol.transactions import divide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.batcher import Batcher
     from bridge.receive.queue import TransactionQueue
     from bridge.track.progress import Progress
-    from protocol.lsn import Lsn
     from protocol.transactions import Item
 
 _RUN_ROWS: Final = 50_000
@@ -35,6 +36,8 @@ _GROW_S: Final = 30.0
 """A batch grows no longer than this while no other one is applied, so that the origin of a stream that is far behind
 advances."""
 
+_MOST_FAILURES: Final = 10
+
 _FULL_SHARE: Final = 0.75
 """A batch at its limit is complete if folding its changes leaves this share of the limit: folding again and again for
 little would take more time than it saves."""
@@ -46,13 +49,23 @@ class Growth:
 
     Attributes:
         apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
+        failures: The number of joined batches that could not be applied.
     """
 
     apart_until_lsn: Lsn | None = None
+    failures: int = 0
 
-    def failed(self, end_lsn: Lsn) -> None:
-        """A joined batch could not be applied; its transactions are to be received again, and applied apart."""
-        self.apart_until_lsn = end_lsn
+    def apart(self, until_lsn: Lsn) -> None:
+        """Batches are not to join before the origin has reached an LSN."""
+        self.apart_until_lsn = max(self.apart_until_lsn or until_lsn, until_lsn)
+
+    def failed(self, start_lsn: Lsn, end_lsn: Lsn) -> None:
+        """A joined batch could not be applied: its transactions are to be received again, and applied apart.
+
+        Each time, batches are kept apart for twice as long: what cannot be joined here may well come again.
+        """
+        self.apart(Lsn(end_lsn + (end_lsn - start_lsn) * (2**self.failures - 1)))
+        self.failures = min(self.failures + 1, _MOST_FAILURES)
 
     def may_join(self, durable_lsn: Lsn) -> bool:
         """Whether batches may join."""
@@ -117,7 +130,8 @@ class NextBatch:
         if self._closed or self._after is not None or not self._may_join():
             return True
         if self._fill(growing) >= 1.0:
-            growing.compact()
+            with self._apart_after_error():
+                growing.compact()
             if self._fill(growing) >= _FULL_SHARE:
                 return True
         return waited_for and time.monotonic() >= self._grows_since_s + _GROW_S
@@ -142,8 +156,7 @@ class NextBatch:
         elif applied is not None:
             items = self.queue.take(limits, timeout_s, full_only=True, until=applied)
         elif self._growing is not None:
-            behind_s = self.progress.behind_s(self._growing.last.commit_time_us)
-            items = self.queue.take(limits, _PAUSE_S if behind_s >= _FAR_BEHIND_S else 0.0, full_only=True)
+            items = self.queue.take(limits, _PAUSE_S if self._is_far_behind() else 0.0, full_only=True)
             if not items:
                 self._closed = True
                 items = self.queue.take(replace(limits, max_age_s=0.0), 0.0)
@@ -160,8 +173,10 @@ class NextBatch:
         batch = self._attempt(items)
         if self._growing is None:
             self._grow(batch)
-        elif not (self._may_join() and self._growing.join(batch)):
-            self._after = batch
+            return
+        with self._apart_after_error():
+            if not (self._may_join() and self._growing.join(batch)):
+                self._after = batch
 
     def form_recorded(self, end_lsn: Lsn, timeout_s: float) -> bool | None:
         """Take and form the next transactions of a batch whose boundaries are recorded (see `starts_at`).
@@ -171,7 +186,8 @@ class NextBatch:
             timeout_s: How long to wait for transactions.
 
         Returns:
-            Whether all of the batch is formed; None if these transactions cannot join those before them.
+            Whether all of the batch is formed; None if these transactions cannot join those before them, or if the
+            batch exceeds the limits, which may have been lowered since.
 
         Raises:
             BridgeError: The stream was lost.
@@ -182,15 +198,18 @@ class NextBatch:
             batch = self._attempt(items, end_lsn if last else None)
             if self._growing is None:
                 self._grow(batch)
-            elif not self._growing.join(batch):
-                return None
+            else:
+                with self._apart_after_error():
+                    if self._exceeds(self._growing) or not self._growing.join(batch):
+                        return None
         self._closed = last
         return last
 
     def pop(self) -> Batch:
         """Take the batch; the one after it, if there is one, grows from now on."""
         assert self._growing is not None  # noqa: S101 - the caller has looked
-        batch = self._growing.formed()
+        with self._apart_after_error():
+            batch = self._growing.formed()
         self._growing, self._closed = None, False
         if self._after is not None:
             self._grow(self._after)
@@ -209,6 +228,7 @@ class NextBatch:
         """
         if not batch.divisible or not self.form_again_after(batch):
             return False
+        self.growth.apart(batch.end_lsn)  # what joins its parts could not be divided again
         self.batcher.rewind(batch)
         self._start_lsn = batch.start_lsn
         self._again.extendleft(items for items in reversed(divide(batch.items, first)) if items)
@@ -216,10 +236,10 @@ class NextBatch:
 
     def form_again_after(self, batch: Batch) -> bool:
         """Form the batches again that were formed after one that was popped; returns False if that cannot be."""
+        if self._growing is not None and not self._growing.whole:
+            return False
         following = [self._growing.formed()] if self._growing is not None else []
         following += [self._after] if self._after is not None else []
-        if not all(formed.items for formed in following if formed.transactions):
-            return False
         self._growing, self._after, self._closed = None, None, False
         self._start_lsn = batch.end_lsn
         self._again.extendleft(formed.items for formed in reversed(following) if formed.items)
@@ -234,6 +254,25 @@ class NextBatch:
 
     def _grow(self, batch: Batch) -> None:
         self._growing, self._grows_since_s = GrowingBatch(batch), time.monotonic()
+
+    def _exceeds(self, growing: GrowingBatch) -> bool:
+        if self._fill(growing) > 1.0:
+            growing.compact()
+        return self._fill(growing) > 1.0
+
+    def _is_far_behind(self) -> bool:
+        assert self._growing is not None  # noqa: S101 - the caller has looked
+        time_us = self._growing.last.commit_time_us
+        return time_us != 0 and self.progress.behind_s(time_us) >= _FAR_BEHIND_S
+
+    @contextmanager
+    def _apart_after_error(self) -> Iterator[None]:
+        """After an unexpected error, what was formed so far is applied apart the next time."""
+        try:
+            yield
+        except Exception:
+            self.growth.apart(self._start_lsn)
+            raise
 
     def _may_join(self) -> bool:
         return not self._again and self.growth.may_join(self.progress.durable_lsn) and not self.singly()

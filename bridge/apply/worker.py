@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -161,7 +162,8 @@ class ApplyWorker:
             try:
                 items = self._next.take(_POLL_S, applied=under_way[1].done if under_way is not None else None)
             except (BridgeError, ProtocolError):
-                self._finish_received(pool)
+                with suppress(_ReceiveAgain):  # the next stream has it again
+                    self._finish_received(pool)
                 raise
             if items:
                 self._next.form(items)
@@ -170,14 +172,16 @@ class ApplyWorker:
 
     def _finish_received(self, pool: ThreadPoolExecutor) -> None:
         """Apply what was formed before the stream was lost."""
-        while self._under_way is not None or self._next.there:
+        while self._under_way is not None or self._next.there or self._next.in_pieces:
             if self._under_way is not None:
                 wait([self._under_way[1]])
                 self._reap()
-            elif self._next.in_pieces or not self._control.should_continue(self._progress):
+            elif not self._control.should_continue(self._progress):
                 break  # the next stream has it again
-            else:
+            elif self._next.there:
                 self._begin(pool)
+            else:
+                self._next.form(self._next.take(0.0, applied=None))
         self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
 
     def _must_apply_singly(self) -> bool:
@@ -202,6 +206,9 @@ class ApplyWorker:
             return
         if batch.error is not None:
             raise batch.error
+        if batch.unclear:
+            self._applier.undo(fence=True)  # what an earlier process has committed of it
+            self._receive_again(batch)
         if batch.alters:
             # an earlier process may have begun it with other transactions: undo that before its columns are changed
             self._applier.undo(fence=True)
@@ -244,7 +251,7 @@ class ApplyWorker:
 
     def _receive_again(self, batch: Batch) -> NoReturn:
         self._log.info("receiving transactions again, to apply them in parts", start_lsn=str(batch.start_lsn))
-        self._next.growth.failed(batch.end_lsn)
+        self._next.growth.failed(batch.start_lsn, batch.end_lsn)
         raise _ReceiveAgain
 
     def _should_continue(self) -> bool:
@@ -277,6 +284,7 @@ class ApplyWorker:
             self._log.info("undoing a batch", **boundaries)
             self._applier.undo(fence=True)
             self._batcher.reload()
+            self._next.growth.apart(intent.end_lsn)  # perhaps it was undone because it could not be applied
             return True
         self._log.info("finishing a batch", **boundaries)
         self._next.starts_at(intent.start_lsn)
@@ -285,7 +293,7 @@ class ApplyWorker:
             if formed is None:
                 self._log.info("undoing a batch", **boundaries)
                 self._applier.undo(fence=True)
-                self._next.growth.failed(intent.end_lsn)
+                self._next.growth.failed(intent.start_lsn, intent.end_lsn)
                 raise _ReceiveAgain
             if formed:
                 return True

@@ -61,7 +61,8 @@ class WorkerStatus:
             self._name,
             str(error) or type(error).__name__,
             counter=counter,
-            finish_lsn=context.finish_lsn if context else None,
+            # of a batch of several transactions, it is not known which one failed
+            finish_lsn=context.finish_lsn if context and context.xid is not None else None,
             relation=context.relation if context else None,
             at_lsn=self._remote_lsn(),
         )

@@ -11,12 +11,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from bridge.apply.batch.growing_table import GrowingTable
+from bridge.apply.evolution.tracker import TrackedState
+from protocol.message_array import ChunkedMessages
+from protocol.messages import LogicalMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.table_changes import TableChanges
+    from protocol.transactions import Events, Transaction
 
 
 class GrowingBatch:
@@ -30,6 +34,7 @@ class GrowingBatch:
         self._batches = [first]
         self._tables: dict[str, GrowingTable] | None = None
         self._joinable = _is_joinable(first)
+        self._messages_bytes = 0
 
     @property
     def rows(self) -> int:
@@ -40,8 +45,13 @@ class GrowingBatch:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that these rows take; 0 as long as no batch has joined."""
-        return sum(table.memory_bytes for table in (self._tables or {}).values())
+        """Memory that these rows, and logical messages, take; 0 as long as no batch has joined."""
+        return self._messages_bytes + sum(table.memory_bytes for table in (self._tables or {}).values())
+
+    @property
+    def whole(self) -> bool:
+        """Whether it still has its transactions: no other batch has joined the first."""
+        return self._tables is None
 
     @property
     def last(self) -> Batch:
@@ -71,9 +81,17 @@ class GrowingBatch:
                 tables[path] = later  # a TRUNCATE voids what came before it
         if self._tables is None:
             self._tables = tables
-            self._batches[0] = _without_rows(self._batches[0])
-        self._batches.append(_without_rows(batch))
+            self._batches = [self._without_rows(self._batches[0])]
+        # only the first one says what was known before the batch
+        after = replace(batch, relations_before=(), columns_before=TrackedState(), names_before={})
+        self._batches.append(self._without_rows(after))
         return True
+
+    def _without_rows(self, batch: Batch) -> Batch:
+        """A batch without its changes and its transactions' rows."""
+        self._messages_bytes += sum(transaction.content_bytes for transaction in batch.with_messages)
+        messages = [_without_changes(transaction) for transaction in batch.with_messages]
+        return replace(batch, tables=[], items=(), with_messages=messages)
 
     def compact(self) -> None:
         """Fold the effects of each table's rows into one."""
@@ -103,13 +121,19 @@ def _growing(tables: Iterable[TableChanges]) -> dict[str, GrowingTable] | None:
     return growing
 
 
-def _without_rows(batch: Batch) -> Batch:
-    """A batch without its changes and its transactions' rows."""
-    return replace(batch, tables=[], items=())
+def _without_changes(transaction: Transaction) -> Transaction:
+    """A transaction with its logical messages only. Its spool file, if it has one, still has all."""
+    events: Events = [(0, event) for _, event in transaction.events if isinstance(event, LogicalMessage)]
+    return replace(transaction, rows=ChunkedMessages(), events=events)
 
 
 def _joined(batches: list[Batch], tables: list[TableChanges]) -> Batch:
     first, last = batches[0], batches[-1]
+    relids: dict[int, tuple[str, str]] = {}
+    for batch in batches:
+        for relid, name in batch.relids.items():
+            relids.pop(relid, None)  # the last one to have a name is the last one here, too
+            relids[relid] = name
     return replace(
         first,
         end_lsn=last.end_lsn,
@@ -123,7 +147,7 @@ def _joined(batches: list[Batch], tables: list[TableChanges]) -> Batch:
         ended=list(chain.from_iterable(batch.ended for batch in batches)),
         spools=list(chain.from_iterable(batch.spools for batch in batches)),
         columns={relid: row for batch in batches for relid, row in batch.columns.items()},
-        relids={relid: name for batch in batches for relid, name in batch.relids.items()},
+        relids=relids,
         items=(),
         commit_time_us=last.commit_time_us,
     )

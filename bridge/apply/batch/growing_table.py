@@ -34,7 +34,7 @@ class GrowingTable:
 
     def __init__(self, changes: TableChanges, rows: pa.Table, *, effects: bool) -> None:
         assert isinstance(changes.changes, pa.Table)  # noqa: S101 - `of` has looked
-        self._no_changes = changes.changes.slice(0, 0)
+        self._no_changes = changes.changes.schema.empty_table()  # a slice would keep the rows in memory
         self._last = replace(changes, changes=self._no_changes)
         self._effects = effects
         self._parts = [rows]
@@ -67,7 +67,7 @@ class GrowingTable:
         return (
             (one.target, one.columns, one.key, one.published)
             == (other.target, other.columns, other.key, other.published)
-            and one.filters is other.filters
+            and (one.filters is other.filters or not (one.filters or other.filters))
             and (self._effects == later._effects or later.truncated)
         )
 

@@ -10,6 +10,7 @@ import pytest
 
 from bridge.apply import next_batch
 from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.growing_batch import GrowingBatch
 from bridge.apply.next_batch import Growth, NextBatch
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
@@ -50,8 +51,8 @@ def form(following):
 def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, behind_s):
     """An idle stream's first transaction does not wait; while catching up, more may come within a moment."""
     monkeypatch.setattr(next_batch, "_PAUSE_S", 0.3)
-    following.progress.server_time_us = behind_s * 1_000_000
-    put(following, 1)
+    following.progress.server_time_us = (1 + behind_s) * 1_000_000
+    put(following, 1, committed_s=1)
     assert not form(following)
     threading.Timer(0.1, put, (following, 2), {"rows": 1000}).start()
     started_s = time.monotonic()
@@ -91,9 +92,55 @@ def test_a_batch_that_is_applied_ends_the_wait(following):
     assert time.monotonic() - started_s < 2.0
 
 
+def test_a_message_outside_of_transactions_has_no_age(following, monkeypatch):
+    """Nor has a transaction whose time is not known: it is not taken for one of the year 2000."""
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 5.0)
+    following.progress.server_time_us = 10**15
+    put(following, 1)
+    started_s = time.monotonic()
+    assert not form(following)
+    assert form(following)
+    assert time.monotonic() - started_s < 2.0
+
+
 def test_batches_do_not_join_before_the_origin_has_passed_the_failed_one():
     growth = Growth()
-    growth.failed(Lsn(200))
+    growth.failed(Lsn(100), Lsn(200))
     assert not growth.may_join(Lsn(199))
     assert growth.may_join(Lsn(200))
     assert growth.may_join(Lsn(0)), "a later stream begins anew"
+
+
+def test_after_each_failure_they_stay_apart_for_twice_as_long():
+    growth = Growth()
+    for expected in (200, 300, 500):
+        growth.failed(Lsn(100), Lsn(200))
+        assert growth.apart_until_lsn == expected
+    growth.apart(Lsn(50))
+    assert growth.apart_until_lsn == 500
+
+
+def test_what_cannot_be_folded_is_applied_apart_the_next_time(following, monkeypatch):
+    """Whatever the reason is: memory, say."""
+
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(GrowingBatch, "join", fails)
+    put(following, 1)
+    form(following)
+    put(following, 2)
+    with pytest.raises(MemoryError):
+        form(following)
+    assert following.growth.apart_until_lsn == 200
+
+
+def test_a_recorded_batch_beyond_lowered_limits_does_not_join(following, monkeypatch):
+    """It may be what Spark has no memory for."""
+    monkeypatch.setattr(next_batch, "_RUN_ROWS", 10)
+    for number in (1, 2, 3):
+        put(following, number, rows=10)
+    following.progress.transaction(Lsn(300))
+    following.limits = BatchLimits(9, 1 << 20, 0.0)
+    assert following.form_recorded(Lsn(300), 0.0) is False
+    assert following.form_recorded(Lsn(300), 0.0) is None

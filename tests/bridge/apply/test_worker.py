@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,13 @@ TARGET = Target("public", "t", "/t", target_schema([("id", pa.int64())]))
 COLUMNS = (TargetColumn("id", resolve(20, -1)),)
 
 
+SCHEMA = pa.schema([("seq", pa.int64()), ("op", pa.int16()), ("old", pa.int16()), ("new_0", pa.int64())])
+
+
 def changes_of(ends):
     """An INSERT for each transaction."""
     rows = [{"seq": n, "op": ord("I"), "old": 0, "new_0": end} for n, end in enumerate(ends)]
-    fields = [("seq", pa.int64()), ("op", pa.int16()), ("old", pa.int16()), ("new_0", pa.int64())]
-    return TableChanges(TARGET, COLUMNS, (0,), pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+    return TableChanges(TARGET, COLUMNS, (0,), pa.Table.from_pylist(rows, schema=SCHEMA))
 
 
 @dataclass(slots=True)
@@ -408,8 +410,8 @@ def test_a_batch_that_changes_columns_is_undone_and_formed_anew(parts):
 # --- batches that join ------------------------------------------------------------------------------------------------
 
 
-def behind(parts, first, *others, rows=10):
-    """Put a transaction, a full run; and, while it is applied, others. It ends when all are formed."""
+def behind(parts, first, *others, rows=10, then=lambda: None):
+    """Put a transaction, a full run; and, while it is applied, others. When all are formed, `then`, and it ends."""
     parts.put(first, rows=rows)
     parts.apply_gate.clear()
     formed: list[int] = []
@@ -418,6 +420,7 @@ def behind(parts, first, *others, rows=10):
     def watched(transactions, *arguments):
         formed.extend(int(t.end_lsn) for t in transactions)
         if len(formed) == 1 + len(others):
+            then()
             threading.Timer(0.05, parts.apply_gate.set).start()
         return attempt(transactions, *arguments)
 
@@ -474,7 +477,7 @@ def test_a_joined_batch_that_fails_is_received_again_and_applied_in_parts(parts,
 
 
 def test_batches_join_again_once_the_failed_one_is_passed(parts, few_rows):
-    parts.growth.failed(Lsn(120))
+    parts.growth.apart(Lsn(120))
     behind(parts, 110, 120, 130, 140, 150)
     threading.Timer(0.3, parts.apply_gate.set).start()  # the second one waits, so the others are not formed
     parts.run(until=150)
@@ -524,11 +527,49 @@ def test_a_begun_batch_whose_parts_no_longer_join_is_undone(parts, few_rows):
 
 
 def test_a_failed_stream_is_raised_after_what_was_formed_is_applied(parts, few_rows):
-    behind(parts, 110, 120, 130)
-    threading.Timer(0.3, parts.queue.fail, (PublisherError("gone", retry=True),)).start()
+    behind(parts, 110, 120, 130, then=lambda: parts.queue.fail(PublisherError("gone", retry=True)))
     with pytest.raises(PublisherError, match="gone"):
         parts.run(until=200)
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120, 130]
+
+
+def test_an_effect_that_does_not_say_it_all_is_not_tried(parts, few_rows):
+    """Updates of rows that the batch has inserted, but for an unpublished DELETE and INSERT in between."""
+    attempt = parts.attempt
+
+    def updates_first(transactions, *arguments):
+        batch = attempt(transactions, *arguments)
+        op = "U" if transactions[0].end_lsn == 120 else "I"
+        rows = [{"seq": 0, "op": ord(op), "old": 0, "new_0": 1}]
+        batch.tables = [replace(batch.tables[0], changes=pa.Table.from_pylist(rows, schema=SCHEMA))]
+        return batch
+
+    parts.attempt = updates_first
+    behind(parts, 110, 120, 130)
+    assert parts.run(until=130) is True
+    assert parts.attempts == [[110]]
+    assert parts.growth.apart_until_lsn == 130
+
+
+def test_what_is_divided_when_the_stream_is_lost_is_still_applied(parts):
+    """So the good prefix lands, and the transaction at fault is named, whatever ended the stream behind it."""
+    parts.unappliable.add(130)
+    for end_lsn in (110, 120, 130, 140):
+        parts.put(end_lsn)
+    parts.queue.fail(PublisherError("gone", retry=True))
+    with pytest.raises(ApplyError) as raised:
+        parts.run(until=200)
+    assert raised.value.context.finish_lsn == 129
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120]
+
+
+def test_a_lost_stream_is_told_even_if_a_joined_batch_fails(parts, few_rows):
+    parts.unappliable.add(120)
+    behind(parts, 110, 120, 130, then=lambda: parts.queue.fail(PublisherError("gone", retry=True)))
+    with pytest.raises(PublisherError, match="gone"):
+        parts.run(until=200)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110]
+    assert parts.growth.apart_until_lsn == 130
 
 
 # --- SKIP -------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import ApplyContext, ApplyError
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages
+from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction
 from protocol.values.types import resolve
 
@@ -72,7 +73,7 @@ def test_what_a_joined_batch_knows():
 
 
 def test_lists_and_maps_are_joined_in_order():
-    one: Any = {name: [name] for name in ("with_messages", "prepared", "ended", "spools")}
+    one: Any = {name: [name] for name in ("prepared", "ended", "spools")}
     other: Any = {name: [name.upper()] for name in one}
     found = joined(
         batch(1, **one, columns={1: ("a",), 2: ("b",)}, relids={5: ("s", "t")}, names_before={1: ("s", "t")}),
@@ -82,6 +83,28 @@ def test_lists_and_maps_are_joined_in_order():
         assert getattr(found, name) == [name, name.upper()]
     maps: Any = (found.columns, found.relids, found.names_before)
     assert maps == ({1: ("a",), 2: ("c",)}, {5: ("s", "t"), 6: ("s", "u")}, {1: ("s", "t")})
+
+
+def test_logical_messages_stay_without_the_rows_of_their_transactions():
+    """They are delivered once the batch is durable; many of them fill a batch."""
+    batches = []
+    for number in (1, 2):
+        made = batch(number)
+        (transaction,) = made.items
+        assert isinstance(transaction, Transaction)
+        transaction.add(LogicalMessage(True, Lsn(1), "p", b"x" * 1000))
+        made.with_messages.append(transaction)
+        batches.append(made)
+    growing = GrowingBatch(batches[0])
+    assert growing.join(batches[1])
+    assert growing.memory_bytes >= 2000
+    found = growing.formed()
+    assert [(transaction.xid, len(message.content)) for transaction, message in found.messages()] == [
+        (1, 1000),
+        (2, 1000),
+    ]
+    assert [len(transaction.rows) for transaction in found.with_messages] == [0, 0]
+    assert len(batches[0].with_messages[0].rows) == 3
 
 
 def test_a_truncate_voids_what_came_before_it():
@@ -102,6 +125,19 @@ def test_the_recorded_end_joins_without_transactions():
     assert growing.join(Batch.of([], Lsn(100), Lsn(150)))
     found = growing.formed()
     assert (found.xid, found.end_lsn, found.finish_lsn, found.items) == (1, 150, 92, one.items)
+
+
+def test_a_name_that_comes_back_is_the_last_one():
+    """The catalog keeps the last relid of a name."""
+    names = [{5: ("s", "t")}, {7: ("s", "t")}, {5: ("s", "t")}]
+    found = joined(*(batch(number, relids=relids) for number, relids in enumerate(names, 1)))
+    assert list(found.relids) == [7, 5]
+
+
+def test_events_that_do_not_follow_are_seen_before_the_batch_is_applied():
+    """Each run is clear; the DELETE in between is not published."""
+    assert joined(batch(1, changes("U", 1)), batch(2, changes("I", 1))).unclear
+    assert not joined(batch(1, changes("U", 1)), batch(2, changes("D", 1))).unclear
 
 
 ERROR = ApplyError("no", ApplyContext("o", Lsn(1)))
