@@ -30,7 +30,7 @@ _FAR_BEHIND_S: Final = 2.0
 """A batch whose last transaction is this old waits for more: the stream is still catching up."""
 
 _PAUSE_S: Final = 0.2
-"""A stream that is far behind, and sends less than a run within this time, is waited for no longer."""
+"""A stream that is far behind, and sends nothing for this time, is waited for no longer."""
 
 _GROW_S: Final = 30.0
 """A batch grows no longer than this while no other one is applied, so that the origin of a stream that is far behind
@@ -156,8 +156,10 @@ class NextBatch:
         elif applied is not None:
             items = self.queue.take(limits, timeout_s, full_only=True, until=applied)
         elif self._growing is not None:
-            items = self.queue.take(limits, _PAUSE_S if self._is_far_behind() else 0.0, full_only=True)
-            if not items:
+            rows = self.queue.rows
+            far_behind = self._is_far_behind()
+            items = self.queue.take(limits, _PAUSE_S if far_behind else 0.0, full_only=True)
+            if not items and not (far_behind and self.queue.rows > rows):
                 self._closed = True
                 items = self.queue.take(replace(limits, max_age_s=0.0), 0.0)
         else:
@@ -262,8 +264,10 @@ class NextBatch:
 
     def _is_far_behind(self) -> bool:
         assert self._growing is not None  # noqa: S101 - the caller has looked
-        time_us = self._growing.last.commit_time_us
-        return time_us != 0 and self.progress.behind_s(time_us) >= _FAR_BEHIND_S
+        last = self._growing.last
+        if self.progress.passed_lsn > last.end_lsn and not self.queue.rows:
+            return False  # after the last transaction came a keepalive: the server has no more
+        return last.commit_time_us != 0 and self.progress.behind_s(last.commit_time_us) >= _FAR_BEHIND_S
 
     @contextmanager
     def _apart_after_error(self) -> Iterator[None]:

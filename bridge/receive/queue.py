@@ -47,6 +47,11 @@ class TransactionQueue:
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
 
+    @property
+    def rows(self) -> int:
+        """The number of row messages in it."""
+        return self._rows
+
     def put(self, transaction: Item) -> None:
         """Hand over a transaction, or a run of them; never blocks (see `wait_for_room`)."""
         with self._changed:

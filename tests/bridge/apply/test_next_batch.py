@@ -61,6 +61,32 @@ def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, 
     assert following.pop().transactions == (1 if behind_s == 0 else 2)
 
 
+def test_a_stream_far_behind_is_waited_for_as_long_as_it_sends(following, monkeypatch):
+    """Less than a run in each pause, but more and more; then nothing."""
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.05)
+    following.progress.server_time_us = 60_000_000
+    put(following, 1, committed_s=1)
+    assert not form(following)
+    for number in (2, 3, 4):
+        threading.Timer(0.01, put, (following, number), {"committed_s": 1}).start()
+        assert not form(following)
+    assert form(following)
+    assert following.pop().transactions == 4
+
+
+def test_a_keepalive_after_the_last_transaction_ends_the_wait(following, monkeypatch):
+    """The server has sent all, however old it is: nothing is to come."""
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 5.0)
+    following.progress.server_time_us = 60_000_000
+    put(following, 1, committed_s=1)
+    following.progress.transaction(Lsn(100))
+    assert not form(following)
+    following.progress.keepalive(Lsn(150), in_transaction=False)
+    started_s = time.monotonic()
+    assert form(following)
+    assert time.monotonic() - started_s < 2.0
+
+
 def test_what_is_there_joins_before_it_is_closed(following):
     put(following, 1)
     assert not form(following)
