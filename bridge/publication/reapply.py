@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import PublicationError
 from bridge.publication.coverage import Gap, gaps
+from bridge.publication.partition_identity import partition_refusals
 from bridge.publication.replica_identity import Refusal, refusals
 from bridge.publication.routing import Routing
 
@@ -72,4 +73,5 @@ def reapply(
     if definitions is None:
         return Applied(stream, stream)
     routing = Routing(definitions, relations, missing_ok=missing_ok)
-    return Applied(routing, stream, tuple(gaps(routing, stream)), tuple(refusals(routing)))
+    refused = (*refusals(routing), *partition_refusals(routing, stream))
+    return Applied(routing, stream, tuple(gaps(routing, stream)), refused)

@@ -41,6 +41,8 @@ class Refusal:
         qualified_name: The same with its schema.
         commands: UPDATE, DELETE or both.
         detail: PostgreSQL's DETAIL.
+        published_as: The partitioned table whose rows the identity does not identify (see `partition_identity`); empty
+            for the other refusals.
     """
 
     publication: str
@@ -49,9 +51,16 @@ class Refusal:
     qualified_name: str
     commands: tuple[str, ...]
     detail: str
+    published_as: str = ""
 
     def message(self, command: str) -> str:
-        """PostgreSQL's error and detail for one of the commands."""
+        """PostgreSQL's error and detail for one of the commands; the detail of a partitioned table is our own."""
+        if self.published_as:
+            return (
+                f'logical replication target relation "{self.published_as}" has neither REPLICA IDENTITY index nor '
+                "PRIMARY KEY column and published relation does not have REPLICA IDENTITY FULL\n"
+                f"DETAIL:  {self.detail}"
+            )
         what = "update" if command == "UPDATE" else "delete from"
         return f'cannot {what} table "{self.table}"\nDETAIL:  {self.detail}'
 

@@ -66,6 +66,7 @@ class CatalogRelation:
         publishable: `is_publishable_class` (pg_publication.c).
         parents: OIDs of the table it is a partition of, or of those it inherits from.
         columns: In the order of attnum; empty if it is not publishable.
+        partition_key: Of a partitioned table: names of columns, and "(expression)".
     """
 
     relid: int
@@ -78,6 +79,7 @@ class CatalogRelation:
     replica_identity: str
     parents: tuple[int, ...]
     columns: tuple[CatalogColumn, ...] = ()
+    partition_key: tuple[str, ...] = ()
 
     @property
     def qualified_name(self) -> str:

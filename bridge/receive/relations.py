@@ -26,7 +26,12 @@ def read_relations(publisher: Publisher) -> Relations:
         columns[row["relid"]].append(_column(row, identities[row["relid"]]))
     made = {
         row["relid"]: CatalogRelation(
-            **{**row, "parents": tuple(row["parents"]), "columns": tuple(columns[row["relid"]])}
+            **{
+                **row,
+                "parents": tuple(row["parents"]),
+                "partition_key": tuple(row["partition_key"]),
+                "columns": tuple(columns[row["relid"]]),
+            }
         )
         for row in rows
     }

@@ -9,6 +9,7 @@ from bridge.apply.batch.routes import Routes, name_of
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.server_filters import ServerFilters
 from bridge.errors import PublicationError, TargetError
+from bridge.publication.partition_identity import missing_partition_key, partition_refusal
 from bridge.publication.replica_identity import refusals_of
 from bridge.publication.tables import from_relation_message, with_replica_identity
 
@@ -122,6 +123,10 @@ class ReappliedRoutes(Routes):
         """
         known = self._in_catalog(relation)
         found: list[Refusal] = []
+        entry = self._routing.route(known)
+        if entry is not None and relation.replica_identity != "f":
+            of_partition = partition_refusal(replace(entry, source=known), _identity(relation), self._routing.relations)
+            found += [of_partition] if of_partition is not None else []
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else definition_of(leaf.relid)
             if message is not None:
@@ -157,7 +162,8 @@ class ReappliedRoutes(Routes):
         filters = found.filters or found.server_filters
         filter_columns = filters.columns if filters else frozenset()
         columns = _published_columns(entry, [column.name for column in relation.columns], filter_columns)
-        return replace(found, columns=columns)
+        missing = missing_partition_key(replace(entry, source=known), _identity(relation), self._routing.relations)
+        return replace(found, columns=columns, within_partition=bool(missing))
 
     def _as_published(self, entry: Entry) -> Subscribed | None:
         """An entry's target as the entry publishes it; None if it is not subscribed, or its copy is not complete."""
@@ -174,6 +180,10 @@ class ReappliedRoutes(Routes):
             filters=filters if isinstance(filters, RowFilters) else None,
             server_filters=filters if isinstance(filters, ServerFilters) else None,
         )
+
+
+def _identity(relation: Relation) -> frozenset[str]:
+    return frozenset(column.name for column in relation.columns if column.is_key)
 
 
 def _published_columns(entry: Entry, names: Sequence[str], filter_columns: frozenset[str]) -> frozenset[str]:

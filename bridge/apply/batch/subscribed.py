@@ -29,6 +29,8 @@ class Subscribed:
         cut_identity: Names of the replica identity's columns, if not all of them are published.
         relid: The published table's oid; None if unknown.
         server_filters: The row filters that a server computes; None for none. Never beside `filters`.
+        within_partition: The stream's replica identity is unique within a partition of the table only, so it identifies
+            none of the table's rows.
     """
 
     target: Target
@@ -40,20 +42,23 @@ class Subscribed:
     cut_identity: frozenset[str] = frozenset()
     relid: int | None = None
     server_filters: ServerFilters | None = None
+    within_partition: bool = False
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
     """Positions of the columns that identify a row: the replica identity's, or under FULL the primary key's.
 
-    Empty if a column list leaves one of them out, because a part of a key identifies no row. Such a table has only
-    INSERTs (`CheckCmdReplicaIdentity`). A message that was sent before the column list, or before a column of the key
-    was renamed, has the whole key.
+    Empty if the identity is unique within a partition only; or if a column list leaves one of them out, because a part
+    of a key identifies no row. Such a table has only INSERTs (`CheckCmdReplicaIdentity`). A message that was sent
+    before the column list, or before a column of the key was renamed, has the whole key.
     """
     if relation.replica_identity == "f":
         names = {column.name for column in relation.columns}
         if not subscribed.primary_key or not names.issuperset(subscribed.primary_key):
             return ()
         return tuple(i for i, column in enumerate(relation.columns) if column.name in subscribed.primary_key)
+    if subscribed.within_partition:
+        return ()
     key = tuple(i for i, column in enumerate(relation.columns) if column.is_key)
     cut = subscribed.cut_identity.difference(column.name for column in relation.columns)
     return () if cut and len(key) < len(subscribed.cut_identity) else key
