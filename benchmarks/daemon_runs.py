@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +156,12 @@ def main() -> None:
         threading.Thread(target=_read, args=(lines, idle), name="read", daemon=True).start()
         while (line := lines.get()) is not None:
             idle.clear()
-            print(json.dumps(dataclasses.asdict(catch_up(Job(**json.loads(line))))), file=answers, flush=True)
+            try:
+                applied = catch_up(Job(**json.loads(line)))
+            except Exception:  # noqa: BLE001 - told while the answers are open: the caller reads the log when they end
+                traceback.print_exc()
+                sys.exit(1)
+            print(json.dumps(dataclasses.asdict(applied)), file=answers, flush=True)
             idle.set()
 
 

@@ -15,12 +15,24 @@ from benchmarks.processes import Meter, cpu_s, peak_bytes, reset_peak, tree_cpu_
 BURN = "import time\nend_s = time.process_time() + 0.2\nwhile time.process_time() < end_s: pass"
 
 
+STARTS_JAVA = """
+import subprocess, sys
+sum(range(3_000_000))
+print("ready", flush=True)
+with subprocess.Popen([input(), "60"]) as java:
+    print(java.pid, flush=True)
+    input()
+    java.kill()
+"""
+
+
 @pytest.fixture
-def java(tmp_path):
-    """A process that has the JVM's name."""
-    program = tmp_path / "java"
-    shutil.copy(shutil.which("sleep") or "", program)
-    with subprocess.Popen([program, "60"]) as process:
+def python():
+    """A Python process, which starts the program that a line of its standard input names."""
+    command = [sys.executable, "-c", STARTS_JAVA]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         yield process
         process.kill()
 
@@ -49,20 +61,27 @@ def test_a_process_that_has_ended_has_no_peak():
     assert peak_bytes(process.pid) == 0
 
 
-def test_meter_without_a_jvm():
-    meter = Meter(os.getpid())
-    sum(range(3_000_000))
+def test_meter_without_a_jvm(python):
+    meter = Meter(python.pid)
+    assert python.stdout.readline() == "ready\n"
     usage = meter.usage()
     assert usage.python_cpu_s > 0
     assert usage.python_peak_bytes > 1 << 20
     assert (usage.jvm_cpu_s, usage.jvm_peak_bytes) == (0, 0)
 
 
-def test_meter_finds_a_jvm_that_is_started_later(request):
-    meter = Meter(os.getpid())
-    java = request.getfixturevalue("java")
+def test_meter_finds_a_jvm_that_is_started_later(python, tmp_path):
+    java = tmp_path / "java"  # it is found by this name
+    shutil.copy(shutil.which("sleep") or "", java)
+    meter = Meter(python.pid)
+    python.stdin.write(f"{java}\n")
+    python.stdin.flush()
+    python.stdout.readline()
+    pid = int(python.stdout.readline())
     usage = meter.usage()
-    assert usage.jvm_peak_bytes == pytest.approx(peak_bytes(java.pid), rel=0.5)
+    assert usage.jvm_peak_bytes == pytest.approx(peak_bytes(pid), rel=0.5)
     assert usage.jvm_cpu_s < 1
-    again = Meter(os.getpid()).usage()
+    again = Meter(python.pid).usage()
     assert again.jvm_cpu_s <= usage.jvm_cpu_s + 0.1
+    python.stdin.write("\n")
+    python.stdin.flush()

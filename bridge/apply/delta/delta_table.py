@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
@@ -88,7 +88,15 @@ class TableSize:
     size_bytes: int
 
 
+_SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
+_LOOK_AGAIN_AFTER: Final = 20
+
+
 def table_size(spark: SparkSession, path: str) -> TableSize:
-    """The size of the table's latest version."""
-    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("numFiles", "sizeInBytes").collect()[0]
-    return TableSize(detail.numFiles, detail.sizeInBytes)
+    """The size of the table, now or some calls ago: it only helps to choose a way, and asking takes Spark two jobs."""
+    size, calls = _SIZES.get(path, (None, 0))
+    if size is None or calls >= _LOOK_AGAIN_AFTER:
+        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("numFiles", "sizeInBytes").collect()[0]
+        size, calls = TableSize(detail.numFiles, detail.sizeInBytes), 0
+    _SIZES[path] = size, calls + 1
+    return size

@@ -145,19 +145,21 @@ class Merging:
         reached, go = folder / "reached", folder / "go"
         self.reached, self.go = reached, go
 
-        def held(action):  # without types: Spark would take them for those of another kind of function
+        def held(id_):  # without types: Spark would take them for those of another kind of function
             reached.touch()
             deadline = time.monotonic() + 120
             while not go.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
-            return action
+            return id_
 
         merge_into = merge.merge_into
-        holding = F.udf(held, "string")
+        holding = F.udf(held, "bigint")
         monkeypatch.setattr(
             merge,
             "merge_into",
-            lambda source, *rest: merge_into(source.coalesce(1).withColumn("action", holding(F.col("action"))), *rest),
+            lambda source, *rest: merge_into(
+                source.coalesce(1).withColumn("match_0", holding(F.col("match_0"))), *rest
+            ),
         )
 
     def beside(self, merge, other):

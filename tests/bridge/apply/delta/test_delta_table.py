@@ -2,8 +2,9 @@
 
 import pytest
 
+from bridge.apply.delta import delta_table
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import create_table, schema_of
+from bridge.apply.delta.delta_table import TableSize, create_table, schema_of, table_size
 from bridge.apply.delta.merge_by_key import merge_effects
 from bridge.errors import TargetError
 
@@ -36,3 +37,16 @@ def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
     schema = schema_of(spark, str(tmp_path / "t"))
     assert schema is not None
     assert schema.fieldNames() == ["id"]
+
+
+def test_the_size_is_asked_for_now_and_then(spark, tmp_path):
+    """It helps to choose a way; an old answer only makes a commit slower."""
+    path = str(tmp_path / "t")
+    frame = spark.createDataFrame([(1,)], "id long")
+    create_table(spark, path, frame.schema)
+    assert table_size(spark, path) == TableSize(0, 0)
+    append_rows(frame, path)
+    sizes = [table_size(spark, path) for _ in range(delta_table._LOOK_AGAIN_AFTER)]
+    assert {size.files for size in sizes[:-1]} == {0}
+    assert sizes[-1].files == 1
+    assert sizes[-1].size_bytes > 100
