@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.catch_up import NATIVE, VARIANTS
 from benchmarks.disturbed import is_disturbed
-from benchmarks.report import grouped, spread
+from benchmarks.report import grouped, round_ratios, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,19 +60,10 @@ def table(measured: Measured) -> str:
             _median(runs, lambda run: run.peak_bytes and run.peak_bytes / 2**20, "{:.0f}"),
             _median(runs, lambda run: run.jvm_peak_bytes and run.jvm_peak_bytes / 2**20, "{:.0f}"),
             _median(runs, lambda run: run.commits, "{:.0f}"),
-            "1" if variant == NATIVE else spread(ratios(measured, variant)),
+            "1" if variant == NATIVE else spread(round_ratios(measured.rounds, variant, NATIVE)),
         ]
         lines.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def ratios(measured: Measured, variant: str) -> list[float]:
-    """Return for each round the variant's time over the reference's."""
-    found = []
-    for runs in measured.rounds:
-        seconds = {run.variant: run.seconds for run in runs}
-        found.append(seconds[variant] / seconds[NATIVE])
-    return found
 
 
 def _median(runs: Sequence[Run], of: Callable[[Run], float | None], form: str) -> str:

@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import psutil
 
@@ -31,6 +31,18 @@ and CPU seconds are medians over the rounds, from START_REPLICATION to the workl
 gave of the machine's cores to others meanwhile: a run that lost more than a tenth of its time to them is left out and
 made again, up to three times. The ratio is pg_recvlogical's time over the variant's in the same round: its median, and
 from the worst to the best."""
+
+
+class Timed(Protocol):
+    """A variant's run."""
+
+    @property
+    def variant(self) -> str:
+        """What ran."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:
@@ -64,6 +76,12 @@ def table(measured: Measured) -> str:
         times = f"{cpu_s:.2f} | {walsender_s:.2f} | {stolen_s:.2f}"
         lines.append(f"| {variant} | {seconds:.2f} | {rate} | {times} | {ratio} |")
     return "\n".join(lines)
+
+
+def round_ratios(rounds: Sequence[Sequence[Timed]], variant: str, reference: str) -> list[float]:
+    """Return for each round the variant's time over the reference's."""
+    times = [{run.variant: run.seconds for run in runs} for runs in rounds]
+    return [seconds[variant] / seconds[reference] for seconds in times]
 
 
 def spread(ratios: Sequence[float]) -> str:

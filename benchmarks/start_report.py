@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.disturbed import is_disturbed
-from benchmarks.report import spread
+from benchmarks.report import round_ratios, spread
 from benchmarks.start import NATIVE, TRANSACTIONS, VARIANTS
 
 if TYPE_CHECKING:
@@ -51,16 +51,7 @@ def table(measured: Measured) -> str:
             f"{statistics.median(run.first_table_s for run in runs):.2f}",
             f"{statistics.median(run.copied_s for run in runs):.2f}",
             f"{statistics.median(run.first_batch_s for run in runs):.2f}",
-            "1" if variant == NATIVE else spread(ratios(measured, variant)),
+            "1" if variant == NATIVE else spread(round_ratios(measured.rounds, variant, NATIVE)),
         ]
         lines.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def ratios(measured: Measured, variant: str) -> list[float]:
-    """Return for each round the variant's time over the reference's."""
-    found = []
-    for runs in measured.rounds:
-        seconds = {run.variant: run.seconds for run in runs}
-        found.append(seconds[variant] / seconds[NATIVE])
-    return found
