@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from bridge.apply.batch.commit_part import concatenated
 from bridge.apply.batch.table_changes import Staged, needs_fold
-from bridge.apply.effects.net_effect import fold, net_effect
+from bridge.apply.effects.net_effect import NetEffect, fold, net_effect, shape_of
 
 if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
@@ -93,7 +93,9 @@ class GrowingTable:
         made = replace(self._last, truncated=self.truncated, lost=self._lost)
         if not self._effects:
             return replace(made, changes=concatenated(self._parts))
-        return replace(made, changes=self._no_changes, effect=fold(self._parts))
+        self.compact()
+        (effects,) = self._parts  # one part is folded already: it needs no second fold
+        return replace(made, changes=self._no_changes, effect=NetEffect(effects, shape_of(effects)))
 
 
 def _later(changes: pa.Table, first_seq: int) -> pa.Table:
