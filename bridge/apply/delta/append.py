@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from bridge.apply.delta.stamp import CommitStamp
 
 
-_BROADCAST_ROWS = 500_000
-"""Up to this many inserted keys are broadcast to be looked up; beyond, Spark sorts both sides."""
-
+BROADCAST_ROWS = 500_000
+"""Up to this many keys of a batch are broadcast to the target's rows; beyond, Spark sorts both sides."""
 
 _ONE_FILE_ROWS = 50_000
 """Up to this many rows are appended as one file, not as one for each core."""
@@ -103,7 +102,7 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
         keys: Their keys, which all differ.
     """
     wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
-    if keys.rows <= _BROADCAST_ROWS:
+    if keys.rows <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
     rows = inserts.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
     target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, keys.bounds)
@@ -121,7 +120,7 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
         effects: The same as Arrow.
     """
     wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
-    if len(effects) <= _BROADCAST_ROWS:
+    if len(effects) <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
     kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
     values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
-from bridge.apply.delta.append import append_effects
+from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
 from bridge.apply.delta.commit_sessions import commit_session
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 _EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, LEFT, DELETED))
 """The Spark net effect's names of events, by code."""
-
-_BROADCAST_ROWS: Final = 500_000
-"""Up to this many effects are broadcast to the target's rows; beyond, Spark sorts both."""
 
 _SMALL_BYTES: Final = 64 << 20
 """A table up to this size is not large, even if all of it is shuffled."""
@@ -91,7 +88,7 @@ def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: 
     session = commit_session(spark, small=_is_small(effect, clauses, size))
     table = clauses.source(effect.table, keyed.key)
     with effect_source(session, table) as source:
-        frame = F.broadcast(source) if len(table) <= _BROADCAST_ROWS else source
+        frame = F.broadcast(source) if len(table) <= BROADCAST_ROWS else source
         ranges = size.files > _FILES
         merged = merge.merge_into(frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges))
     if merged is None or fits(effect.shape, merged, overwrite=keyed.overwrite):
