@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import BatchIntent
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 
@@ -249,7 +250,7 @@ class ApplyWorker:
         if not self._next.divide(batch, first):
             self._receive_again(batch)
 
-    def _receive_again(self, batch: Batch) -> NoReturn:
+    def _receive_again(self, batch: Batch | BatchIntent) -> NoReturn:
         self._log.info("receiving transactions again, to apply them in parts", start_lsn=str(batch.start_lsn))
         self._next.growth.failed(batch.start_lsn, batch.end_lsn)
         raise _ReceiveAgain
@@ -293,8 +294,7 @@ class ApplyWorker:
             if formed is None:
                 self._log.info("undoing a batch", **boundaries)
                 self._applier.undo(fence=True)
-                self._next.growth.failed(intent.start_lsn, intent.end_lsn)
-                raise _ReceiveAgain
+                self._receive_again(intent)
             if formed:
                 return True
             self._receiver.request_keepalive()
