@@ -90,7 +90,7 @@ class Subscription(BaseModel):
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = None
     adopt: bool = False
-    batch_max_rows: int = Field(default=1_000_000, ge=1)
+    batch_max_rows: int = Field(default=2_000_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     max_sync_workers: int = Field(default=2, ge=1, le=64)

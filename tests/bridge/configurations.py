@@ -27,7 +27,7 @@ DEFAULTS = {
     "untranslatable_filters": "refuse",
     "filter_connection": None,
     "adopt": False,
-    "batch_max_rows": 1_000_000,
+    "batch_max_rows": 2_000_000,
     "batch_max_bytes": 256 * 1024 * 1024,
     "batch_max_age_s": 0.1,
     "max_sync_workers": 2,
