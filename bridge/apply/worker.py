@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from bridge import faults
 from bridge.apply.next_batch import Growth, NextBatch
@@ -123,6 +124,7 @@ class ApplyWorker:
         )
         self._report_due_s = 0.0
         self._under_way: tuple[Batch, Future[None]] | None = None
+        self._holds_memory = False
 
     def run(self) -> bool:
         """Apply batches until the control stops the loop; waits for the batch under way before it returns.
@@ -224,6 +226,7 @@ class ApplyWorker:
         if self._under_way is None or not self._under_way[1].done():
             return
         (batch, future), self._under_way = self._under_way, None
+        self._holds_memory = True
         try:
             future.result()
         except OutcomeUnknown:
@@ -337,6 +340,9 @@ class ApplyWorker:
 
     def _idle(self) -> None:
         """Advance the origin past WAL without changes for us, or request a keepalive."""
+        if self._holds_memory:
+            pa.default_memory_pool().release_unused()  # of the batches before the stream went quiet
+            self._holds_memory = False
         if not self._pass_quiet() and self._control.wants_keepalive:
             self._receiver.request_keepalive()
 

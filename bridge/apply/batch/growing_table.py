@@ -87,6 +87,7 @@ class GrowingTable:
         if self._effects and len(self._parts) > 1:
             self._parts = [fold(self._parts).table]
             self.rows = self._folded_rows = len(self._parts[0])
+            pa.default_memory_pool().release_unused()  # it would keep as much again for the next fold
 
     def changes(self) -> TableChanges:
         """All changes, as one commit applies them."""
