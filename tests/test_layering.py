@@ -96,6 +96,7 @@ RULES = (
         frozenset({"pyspark", "delta"}),
         "Spark and Delta are the business of the session, the row filters, apply/ and the copy",
         exempt=(
+            "bridge/launch.py",
             "bridge/session.py",
             "bridge/rowfilter/*",
             "bridge/apply/*",
@@ -114,6 +115,7 @@ RULES = (
             "bridge/daemon.py",
             "bridge/signals.py",
             "bridge/__main__.py",
+            "bridge/launch.py",
             "bridge/session.py",
             "bridge/demo/*",
         ),

@@ -1,0 +1,120 @@
+"""Launches Spark's JVM on this machine: with Delta's jars, without asking Ivy for them each time.
+
+Which jars these are is remembered in a cache folder, `$XDG_CACHE_HOME/pgbridge` or `~/.cache/pgbridge`. A user who has
+PySpark start another Spark, or names jars, gets PySpark's own start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkContext
+
+from bridge.delta_jars import DeltaJars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+_SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
+
+_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
+"""Spark's launcher appends it to the class path: Spark's own jars come first, as they do with Ivy."""
+
+_OTHER_STARTS: Final = ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", _CLASS_PATH)
+"""Environment variables by which PySpark starts another Spark, or with other jars."""
+
+_PACKAGES: Final = "spark.jars.packages"
+
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+_FEW_CORES: Final = 2
+
+_SERIAL: Final = "-XX:+UseSerialGC"
+"""On few cores a collector that works beside Spark's tasks takes their time: a tenth of a small commit's."""
+
+_NICE: Final = 10
+"""A nice thread still gets a tenth of a core that is always busy."""
+
+
+def start_local(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark in a JVM on this machine, or return the session if it runs.
+
+    Args:
+        builder: Has the master.
+        settings: Spark's settings.
+    """
+    own = dict(settings)
+    if (os.cpu_count() or 1) <= _FEW_CORES:
+        own.setdefault(_JVM_OPTIONS, _SERIAL)
+    jars = _delta_jars(settings)
+    known = jars.known() if jars is not None else None
+    if known is not None:
+        own.pop(_PACKAGES, None)
+        with _class_path(known):
+            session = _configured(builder, own).getOrCreate()
+    else:
+        session = with_packages(_configured(builder, own), own).getOrCreate()
+        if jars is not None:
+            resolved = session.sparkContext.getConf().get("spark.jars") or ""
+            jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark has no name for the JVM's process
+    if process is not None:
+        _yield_to_work(process.pid)
+    return session
+
+
+def with_packages(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    """Have Ivy resolve Delta, and the user's packages beside it."""
+    packages = settings.get(_PACKAGES, "").split(",")
+    return configure_spark_with_delta_pip(builder, [name for name in packages if name])
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+@contextmanager
+def _class_path(jars: Sequence[str]) -> Iterator[None]:
+    """Have Spark's launcher append jars to the class path of a JVM that is launched within."""
+    os.environ[_CLASS_PATH] = os.pathsep.join(jars)
+    try:
+        yield
+    finally:
+        del os.environ[_CLASS_PATH]
+
+
+def _delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
+    """Return the jars that Ivy finds for Delta and the user's packages; None if they are not ours to give."""
+    if "spark.jars" in settings or any(name in os.environ for name in _OTHER_STARTS):
+        return None
+    asked = {key: value for key, value in settings.items() if key.startswith("spark.jars.")}
+    asked |= {"pyspark": pyspark.__version__, "delta-spark": importlib.metadata.version("delta-spark")}
+    return DeltaJars(_cache_folder(), asked | {"jars": str(_SPARK_JARS)})
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgbridge"
+
+
+def _yield_to_work(pid: int) -> None:
+    """Have a JVM's optimizing compiler (C2) run when the processor has nothing else to do.
+
+    In its first minute the compiler takes as much time as Spark's work, for code that soon runs rarely. Without it
+    (`-XX:TieredStopAtLevel=1`) a large MERGE takes half as long again, so it must have its turn.
+    """
+    tasks = Path(f"/proc/{pid}/task")
+    with contextlib.suppress(OSError):
+        for task in tasks.iterdir():
+            if (task / "comm").read_text(encoding="utf-8").startswith("C2 "):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), _NICE)

@@ -1,0 +1,85 @@
+"""Spark's JVM on this machine: Ivy is asked once, and what a user has set up stands."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge import launch, session
+
+WRITE = """
+import os, sys
+from pathlib import Path
+from bridge import session
+
+spark = session.start("local[1]", {"spark.driver.memory": "512m"})
+spark.range(3).write.format("delta").save(sys.argv[1])
+print(spark.read.format("delta").load(sys.argv[1]).count(), spark.sparkContext.getConf().get("spark.jars.packages"))
+threads = list(Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/task").glob("*"))
+compilers = [int(thread.name) for thread in threads if (thread / "comm").read_text().startswith("C2 ")]
+print(*(os.getpriority(os.PRIO_PROCESS, compiler) for compiler in compilers))
+"""
+
+
+def test_a_start_asks_ivy_no_more_and_the_optimizing_compiler_yields_to_work(spark, tmp_path):
+    """The session of these tests has asked Ivy, or one before."""
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "table")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
+    table, compilers = done.stdout.splitlines()
+    assert table.split() == ["3", "None"]
+    assert "resolving dependencies" not in done.stderr
+    assert compilers
+    assert all(int(priority) > 0 for priority in compilers.split())
+
+
+@pytest.mark.parametrize("name", ["SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_DIST_CLASSPATH"])
+def test_another_spark_is_started_by_pyspark(monkeypatch, name):
+    monkeypatch.setenv(name, "mine")
+    assert launch._delta_jars({}) is None
+
+
+def test_a_users_jars_are_started_by_pyspark():
+    assert launch._delta_jars({"spark.jars": "mine.jar"}) is None
+
+
+def test_a_users_packages_are_resolved_beside_delta():
+    settings = {"spark.jars.packages": "org.example:one:1.0,org.example:two:2.0"}
+    builder = launch.with_packages(SparkSession.builder, settings)
+    packages = builder._options["spark.jars.packages"].split(",")
+    assert packages[1:] == ["org.example:one:1.0", "org.example:two:2.0"]
+    assert packages[0].startswith("io.delta:delta-spark")
+
+
+def test_a_users_packages_are_another_resolution(monkeypatch):
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    none, one = launch._delta_jars({}), launch._delta_jars({"spark.jars.packages": "org.example:one:1.0"})
+    assert none is not None
+    assert one is not None
+    assert one.record != none.record
+
+
+def test_the_class_path_is_for_one_launch():
+    with launch._class_path(["a.jar", "b.jar"]):
+        assert os.environ["SPARK_DIST_CLASSPATH"] == "a.jar:b.jar"
+    assert "SPARK_DIST_CLASSPATH" not in os.environ
+
+
+def test_generated_classes_are_compiled_once(spark):
+    """Spark's default would compile those of twenty tables again and again."""
+    assert int(spark.conf.get("spark.sql.codegen.cache.maxEntries")) == int(
+        session.DEFAULTS["spark.sql.codegen.cache.maxEntries"]
+    )
+    compiled = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    expressions = [[f"id + {n} AS a", f"id * {n + 2} AS b"] for n in range(120)]
+    for columns in expressions:
+        spark.range(1).selectExpr(*columns).collect()
+    before = compiled.getCount()
+    for columns in expressions:
+        spark.range(1).selectExpr(*columns).collect()
+    assert compiled.getCount() - before < 12
+
+
+def clean_environment():
+    return {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
