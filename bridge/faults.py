@@ -44,6 +44,9 @@ SCHEMA_POINTS = (
 )
 """Fault points of a batch that changes columns."""
 
+LARGE_POINTS = ("vectors_enabled",)  # a large table has deletion vectors from here on, the batch is not committed to it
+"""Fault points of the first batch that changes rows of a table that has become large."""
+
 
 def _nothing(_point: str) -> None:
     """Do nothing: the action unless a test installs another."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from bridge.apply.target.target import TargetSchema
 
+CREATED: Final = "pgbridge.created"
+"""The property, with the value true, of tables that pgbridge created."""
+
+_VECTORS: Final = "delta.enableDeletionVectors"
+
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
     """The Delta table's columns; None if nothing is at the path.
@@ -62,11 +67,9 @@ def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
 def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
     """Create an empty Delta table."""
     columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(schema.fieldNames()).items())
-    spark.sql(
-        f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta"
-        + (f" TBLPROPERTIES ({properties})" if properties else "")
-    ).collect()
+    properties = {CREATED: "true"} | table_properties(schema.fieldNames())
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    spark.sql(f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({listed})").collect()
 
 
 def table_version(spark: SparkSession, path: str) -> int:
@@ -82,10 +85,12 @@ class TableSize:
     Attributes:
         files: The number of its data files.
         size_bytes: Their size.
+        vectors_undecided: pgbridge created the table, and no property says whether it has deletion vectors.
     """
 
     files: int
     size_bytes: int
+    vectors_undecided: bool = False
 
 
 _SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
@@ -96,7 +101,14 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
     """The size of the table, now or some calls ago: it only helps to choose a way, and asking takes Spark two jobs."""
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
-        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("numFiles", "sizeInBytes").collect()[0]
-        size, calls = TableSize(detail.numFiles, detail.sizeInBytes), 0
+        wanted = ("numFiles", "sizeInBytes", "properties")
+        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select(*wanted).collect()[0]
+        undecided = detail.properties.get(CREATED) == "true" and _VECTORS not in detail.properties
+        size, calls = TableSize(detail.numFiles, detail.sizeInBytes, undecided), 0
     _SIZES[path] = size, calls + 1
     return size
+
+
+def forget_size(path: str) -> None:
+    """Make `table_size` ask again."""
+    _SIZES.pop(path, None)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
 from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
@@ -85,6 +86,8 @@ def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
 
 def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses) -> Tally:
     size = table_size(spark, keyed.path)
+    if clauses.updates or clauses.deletes:
+        enable_for_large(spark, keyed.path, size)
     session = commit_session(spark, small=_is_small(effect, clauses, size))
     table = clauses.source(effect.table, keyed.key)
     with effect_source(session, table) as source:
