@@ -1,4 +1,4 @@
-"""Targets and a catalog for the tests of what applies batches."""
+"""Targets, a catalog, and a loop with scripted parts, for the tests of what applies batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import empty_target
+from tests.bridge.apply.made_worker import Parts
 
 
 @pytest.fixture
@@ -30,3 +31,11 @@ def catalog(tmp_path):
     catalog.create_origin("sub", Lsn(0x10), "inc", [])
     yield catalog
     catalog.close()
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Parts at LSN 100."""
+    made = Parts(tmp_path)
+    yield made
+    made.catalog.close()

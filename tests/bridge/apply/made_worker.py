@@ -1,0 +1,160 @@
+"""The loop over batches with scripted parts: a batcher and an applier that only write down what they are given."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bridge import log
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.next_batch import Growth
+from bridge.apply.target.target import Target, TargetColumn, target_schema
+from bridge.apply.worker import ApplyWorker, Stream
+from bridge.errors import ApplyContext, ApplyError
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import BatchIntent
+from bridge.track.progress import Progress
+from protocol.lsn import Lsn
+from protocol.message_array import ChunkedMessages
+from protocol.transactions import Transaction
+from protocol.values.types import resolve
+
+ENDS = tuple(range(110, 210, 10))
+LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)
+TARGET = Target("public", "t", "/t", target_schema([("id", pa.int64())]))
+COLUMNS = (TargetColumn("id", resolve(20, -1)),)
+
+
+SCHEMA = pa.schema([("seq", pa.int64()), ("op", pa.int16()), ("old", pa.int16()), ("new_0", pa.int64())])
+
+
+def changes_of(ends):
+    """An INSERT for each transaction."""
+    rows = [{"seq": n, "op": ord("I"), "old": 0, "new_0": end} for n, end in enumerate(ends)]
+    return TableChanges(TARGET, COLUMNS, (0,), pa.Table.from_pylist(rows, schema=SCHEMA))
+
+
+@dataclass(slots=True)
+class MadeBatch(Batch):
+    """A batch that knows which of its transactions change columns."""
+
+    altering: Any = ()
+
+    @property
+    def alters(self):
+        return any(self.start_lsn < end <= self.end_lsn for end in self.altering)
+
+
+class Parts:
+    """A loop whose batcher and applier only write down what they are given."""
+
+    def __init__(self, tmp_path, *, remote_lsn=100, hurry=False):
+        self.catalog = Catalog(catalog_path(tmp_path))
+        self.catalog.register("sub", enabled=True)
+        self.catalog.create_origin("sub", Lsn(remote_lsn), "inc", [])
+        self.queue = TransactionQueue(1 << 20)
+        self.progress = Progress(Lsn(remote_lsn))
+        self.applied = []
+        self.ends = {}
+        self.attempts = []
+        self.rewound = []
+        self.skipped = []
+        self.undone = self.fenced = 0
+        self.undecodable = set()  # by the ends of transactions
+        self.unappliable = set()
+        self.without_changes = set()
+        self.altering = set()
+        self.passed_over = []
+        self.opened_again = 0
+        self.asked = 0
+        self.wants_keepalive = hurry
+        self.until = Lsn(0)
+        self.growth = Growth()
+        self.apply_gate = threading.Event()
+        self.apply_gate.set()
+        self.failure = None
+        self.progress_count = 0
+        self.reports = []  # answers to come; then it is always to go on
+
+    def put(self, end_lsn, rows=1):
+        """What the receiver does with a transaction."""
+        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=ChunkedMessages([b"x"] * rows))
+        self.ends[end_lsn] = None
+        self.queue.put(transaction)
+        self.progress.transaction(transaction.end_lsn)
+
+    # Control
+    def should_continue(self, progress):
+        return progress.durable_lsn < self.until
+
+    def report(self, _progress):
+        return self.reports.pop(0) if self.reports else True
+
+    def origin_advanced(self):
+        self.progress_count += 1
+
+    # Batcher, Applier, WalReceiver
+    def attempt(self, transactions, start_lsn, end_lsn=None):
+        batch = MadeBatch.of(transactions, start_lsn, end_lsn)
+        batch.altering = self.altering
+        ends = [int(transaction.end_lsn) for transaction in transactions]
+        if changing := [end for end in ends if end not in self.without_changes]:
+            batch.tables = [changes_of(changing)]
+        if bad := next((t for t in transactions if int(t.end_lsn) in self.undecodable), None):
+            batch.error = ApplyError("undecodable", ApplyContext("o", bad.commit_lsn, bad.xid))
+        return batch
+
+    def ends_of(self, batch):
+        """The ends of a batch's transactions."""
+        return [end for end in self.ends if batch.start_lsn < end <= batch.end_lsn]
+
+    def rewind(self, batch):
+        self.rewound.append(int(batch.start_lsn))
+
+    def forget_plan(self, batch):
+        self.passed_over.append(int(batch.start_lsn))
+
+    def reload(self):
+        self.opened_again += 1
+
+    def apply(self, batch, *, clear_skip_lsn=None):
+        self.apply_gate.wait(10)
+        ends = self.ends_of(batch)
+        self.attempts.append(ends)
+        if self.failure is not None:
+            raise self.failure
+        self.catalog.begin_batch("sub", BatchIntent(batch.start_lsn, batch.end_lsn))
+        if self.unappliable.intersection(ends):
+            self.undo()
+            xid = ends[0] if len(ends) == 1 else None
+            raise ApplyError("unappliable", ApplyContext("o", batch.finish_lsn, xid))
+        self.applied.append((int(batch.start_lsn), int(batch.end_lsn), ends))
+        self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
+
+    def skip(self, batch, skip_lsn, folder):
+        assert self.catalog.batch("sub") is None
+        self.skipped.append(self.ends_of(batch))
+        self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=skip_lsn)
+        return folder
+
+    def undo(self, *, fence=False):
+        if self.catalog.batch("sub") is not None:
+            self.undone += 1
+            self.fenced += fence
+            self.catalog.begin_undo("sub")
+            self.catalog.finish_undo("sub")
+
+    def request_keepalive(self):
+        self.asked += 1
+
+    def run(self, until):
+        self.until = Lsn(until)
+        parts: Any = self  # stands in for the receiver, the batcher and the applier
+        stream = Stream(parts, self.queue, self.progress, self.growth)
+        loop = ApplyWorker("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
+        return loop.run()
