@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bridge import faults
-from bridge.apply.delta.delta_table import forget_size
+from bridge.apply.delta.delta_table import forget_size, table_size
 from bridge.apply.target.target import quoted
 from bridge.session import companion
 
@@ -33,7 +33,10 @@ def enable_for_large(spark: SparkSession, path: str, size: TableSize) -> None:
         path: The Delta table.
         size: Its size.
     """
-    if size.vectors_undecided and size.size_bytes >= LARGE_BYTES:
+    if not (size.vectors_undecided and size.size_bytes >= LARGE_BYTES):
+        return
+    forget_size(path)  # somebody may have decided since
+    if table_size(spark, path).vectors_undecided:
         unstamped = companion(spark, "unstamped", {})
         unstamped.sql(
             f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"

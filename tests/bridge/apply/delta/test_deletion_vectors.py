@@ -9,7 +9,7 @@ from bridge import faults
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import deletion_vectors
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import forget_size, table_version
+from bridge.apply.delta.delta_table import forget_size, table_size, table_version
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
@@ -78,6 +78,14 @@ def test_tables_are_left_to_whoever_decided_or_created_them(spark, catalog, targ
     applier(spark, catalog).apply(batch(changes(target, (UPDATE, None, 1, "new"))))
     assert vectors(spark, target) != "true"
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
+
+
+@pytest.mark.usefixtures("every_size_is_large")
+def test_a_decision_since_the_last_look_counts(spark, catalog, target):
+    table_size(spark, target.path)
+    spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{PROPERTY}' = 'false')").collect()
+    applier(spark, catalog).apply(batch(changes(target, (UPDATE, None, 1, "new"))))
+    assert vectors(spark, target) == "false"
 
 
 @pytest.mark.usefixtures("every_size_is_large")
