@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks import apply as applying
-from benchmarks import apply_report, catch_up_report, native, report, start_report, steady_report
+from benchmarks import apply_report, catch_up_report, many_batches_report, native, report, start_report, steady_report
 from benchmarks import catch_up as catching_up
+from benchmarks import many_batches as many
 from benchmarks import start as starting
 from benchmarks import steady as steadily
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
@@ -178,6 +179,23 @@ def apply(
     facts = {"date": str(_today()), **report.facts("not used", {})}
     del facts["server's settings"]
     _write(apply_report.render(measured, facts=facts), to, "apply")
+
+
+@app.command()
+def many_batches(
+    *,
+    batches: Annotated[int, typer.Option(min=20, help="Number of batches on each table.")] = 2_000,
+    changes: Annotated[int, typer.Option(min=2, max=100_000, help="Number of changes in a batch.")] = 100,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of batches before, on other tables.")] = 100,
+    to: Report = None,
+) -> None:
+    """Measure whether the last of many batches takes as long as the first, and count files. No server runs."""
+    with tempfile.TemporaryDirectory(prefix="pgbridge-many-batches-") as folder:
+        measured = many.measure(Path(folder), batches=batches, changes=changes, warm_up=warm_up, say=_say)
+    typer.echo("\n" + "\n\n".join(many_batches_report.table(series) for series in measured) + "\n")
+    facts = {"date": str(_today()), **report.facts("not used", {})}
+    del facts["server's settings"]
+    _write(many_batches_report.render(measured, facts=facts), to, "many-batches")
 
 
 @contextmanager

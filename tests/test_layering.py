@@ -155,6 +155,7 @@ RULES = (
             "benchmarks/filter_cost.py",
             "benchmarks/copy.py",
             "benchmarks/apply.py",
+            "benchmarks/many_batches.py",
             "benchmarks/apply_tables.py",
             "benchmarks/bridge_folder.py",
         ),

@@ -22,13 +22,6 @@ CREATED: Final = "pgbridge.created"
 
 _VECTORS: Final = "delta.enableDeletionVectors"
 
-_OWN: Final = {
-    CREATED: "true",
-    # Each batch adds a file at least. A commit that finds 50 small ones compacts them, in a commit after it.
-    "delta.autoOptimize.autoCompact": "true",
-}
-"""Properties of the tables that pgbridge creates."""
-
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
     """The Delta table's columns; None if nothing is at the path.
@@ -74,7 +67,7 @@ def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
 def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
     """Create an empty Delta table."""
     columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = _OWN | table_properties(schema.fieldNames())
+    properties = {CREATED: "true"} | table_properties(schema.fieldNames())
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     spark.sql(f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({listed})").collect()
 

@@ -1,0 +1,136 @@
+"""Many small batches on one table: whether the last ones take as long as the first, and how many files there are.
+
+No PostgreSQL: changes are as the batcher leaves them, and the project's own `apply_table` commits them, each batch with
+a stamp of its own. Nothing is restored, so the table's log and its files grow as they do in use.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from benchmarks.apply import MASTER, make_table
+from benchmarks.apply_tables import RANDOM, SERIAL, Size
+from bridge import session
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.operations import INSERT, UPDATE
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from bridge.apply.target.target import Target
+
+KEYS: Final = (SERIAL, RANDOM)
+_ROWS: Final = 100_000
+_INSERTS: Final = 0.3  # of a batch's changes; the others are updates of rows that the table has, wherever they are
+_SAY_EVERY: Final = 100
+
+
+@dataclass(slots=True)
+class Series:
+    """The batches on one table.
+
+    Attributes:
+        keys: One of KEYS.
+        seconds: Of each batch, without those that were not measured.
+        files: The number of the table's data files after each of them.
+    """
+
+    keys: str
+    seconds: list[float] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+    def parts(self, number: int) -> Iterator[tuple[list[float], list[int]]]:
+        """Divide the batches into parts of about the same length; the earlier ones first."""
+        for rows in np.array_split(np.arange(len(self.seconds)), number):
+            yield [self.seconds[row] for row in rows], [self.files[row] for row in rows]
+
+    def ratio(self) -> float:
+        """The median of the last twentieth over that of the first."""
+        parts = list(self.parts(20))
+        return statistics.median(parts[-1][0]) / statistics.median(parts[0][0])
+
+
+def measure(
+    folder: Path, *, batches: int, changes: int, warm_up: int, say: Callable[[str], None] = lambda _: None
+) -> list[Series]:
+    """Apply batches to a table with serial and to one with random keys.
+
+    Args:
+        folder: For the tables.
+        batches: How many batches each gets.
+        changes: How many changes a batch has.
+        warm_up: How many batches each gets before, to a table of their own: a young JVM is slow.
+        say: Called with a line for each hundred.
+    """
+    spark = session.start(MASTER, {"spark.local.dir": str(folder / "spark")})
+    try:
+        for keys in KEYS:
+            _apply(spark, str(folder / f"warm-{keys}"), keys, warm_up, changes, lambda _: None)
+        return [_apply(spark, str(folder / keys), keys, batches, changes, say) for keys in KEYS]
+    finally:
+        session.stop(spark)
+
+
+def _apply(spark: SparkSession, path: str, keys: str, batches: int, changes: int, say: Callable[[str], None]) -> Series:
+    size, series, own = Size(_ROWS, keys), Series(keys), session.fork(spark)
+    target = make_table(own, path, size)
+    made, files = _batches(size, target, batches, changes), _Files(Path(path, "_delta_log"))
+    for number, batch in enumerate(made, start=1):
+        started_s = time.perf_counter()
+        with stamped(own, CommitStamp("pgbridge/many_batches", Lsn(number - 1), Lsn(number))):
+            apply_table(own, batch)
+        series.seconds.append(time.perf_counter() - started_s)
+        series.files.append(files.count())
+        if number % _SAY_EVERY == 0:
+            say(f"{keys}: {number} batches, the last {series.seconds[-1]:.2f} s, {series.files[-1]} files")
+    return series
+
+
+class _Files:
+    """Counts a table's data files by its log: what Spark reads for that would make the next batch faster.
+
+    Args:
+        log: The folder `_delta_log`.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._version = 0
+        self._paths: set[str] = set()
+
+    def count(self) -> int:
+        """Read the commits since the last call."""
+        while (commit := self._log / f"{self._version:020}.json").exists():
+            for line in commit.read_text(encoding="utf-8").splitlines():
+                action = json.loads(line)
+                if "remove" in action:
+                    self._paths.discard(action["remove"]["path"])
+                if "add" in action:
+                    self._paths.add(action["add"]["path"])
+            self._version += 1
+        return len(self._paths)
+
+
+def _batches(size: Size, target: Target, batches: int, changes: int) -> Iterator[TableChanges]:
+    random, rows = np.random.default_rng(1), size.rows
+    inserts = max(1, round(changes * _INSERTS))
+    for _ in range(batches):
+        old = random.choice(rows, changes - inserts, replace=False)
+        ids = np.concatenate([old, np.arange(rows, rows + inserts)])
+        rows += inserts
+        op = np.where(np.arange(changes) < changes - inserts, UPDATE, INSERT).astype(np.int16)
+        table: pa.Table = size.changes(ids, op)
+        yield TableChanges(target, size.columns, (0,), table)
