@@ -100,11 +100,11 @@ def _delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
         return None
     asked = {key: value for key, value in settings.items() if key.startswith("spark.jars.")}
     asked |= {"pyspark": pyspark.__version__, "delta-spark": importlib.metadata.version("delta-spark")}
-    return DeltaJars(_cache_folder(), asked | {"jars": str(_SPARK_JARS)})
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgbridge"
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
+    return DeltaJars(cache / "pgbridge", asked | {"jars": str(_SPARK_JARS)})
 
 
 def _yield_to_work(pid: int) -> None:
@@ -113,8 +113,7 @@ def _yield_to_work(pid: int) -> None:
     In its first minute the compiler takes as much time as Spark's work, for code that soon runs rarely. Without it
     (`-XX:TieredStopAtLevel=1`) a large MERGE takes half as long again, so it must have its turn.
     """
-    tasks = Path(f"/proc/{pid}/task")
-    with contextlib.suppress(OSError):
-        for task in tasks.iterdir():
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # a thread that has ended
             if (task / "comm").read_text(encoding="utf-8").startswith("C2 "):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), _NICE)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -42,6 +43,15 @@ def test_another_spark_is_started_by_pyspark(monkeypatch, name):
 
 def test_a_users_jars_are_started_by_pyspark():
     assert launch._delta_jars({"spark.jars": "mine.jar"}) is None
+
+
+def test_a_user_without_a_home_asks_ivy_each_time(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert launch._delta_jars({}) is None
 
 
 def test_a_users_packages_are_resolved_beside_delta():
