@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 _SINCE_1 = (
     """
@@ -157,9 +157,30 @@ _SINCE_11 = (
     "ALTER TABLE batch ADD COLUMN messages_path TEXT",  # where its logical messages go
 )
 
+_SINCE_12 = (
+    """
+    CREATE TABLE maintenance (
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      path TEXT NOT NULL,
+      files INTEGER NOT NULL,                -- as last measured
+      optimized REAL,                        -- when, in seconds since 1970
+      vacuumed REAL,
+      error TEXT,                            -- of the last attempt, if it failed
+      PRIMARY KEY (subscription, path)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE optimizing (                -- one a subscription; dropped once it is flushed, or undone
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      path TEXT NOT NULL,
+      version INTEGER NOT NULL               -- the table's version before
+    ) STRICT
+    """,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
-    *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11),
+    *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
 )
 
 

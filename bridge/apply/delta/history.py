@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOOKED_AT = 50
 """How many commits are read at first; the number doubles while that is not enough."""
 
-_KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG"})
+KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG"})
 """Operations that keep the rows: nothing is lost if they are reverted too."""
 
 
@@ -87,7 +87,7 @@ class History:
                 waiting = None
             elif commit.origin.rpartition("/")[0] == family:
                 break  # an earlier batch, or the copy
-            elif commit.operation not in _KEEP_ROWS:
+            elif commit.operation not in KEEP_ROWS:
                 waiting = commit
         if first is not None and later is not None:
             raise self._would_be_lost(first.version, later)
@@ -125,7 +125,7 @@ class History:
         version = latest
         while version >= first:
             commit = self._commits[version]
-            kept = commit.operation in _KEEP_ROWS or commit.restored == first - 1
+            kept = commit.operation in KEEP_ROWS or commit.restored == first - 1
             if not kept and not _is_of(commit, app_id, end_lsn):
                 raise self._would_be_lost(first, commit)
             version = version - 1 if commit.restored is None else commit.restored

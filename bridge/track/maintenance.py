@@ -1,0 +1,87 @@
+"""The catalog's part of maintenance: which tables were maintained when, and an OPTIMIZE that may not be on disk.
+
+An OPTIMIZE has no batch, so nothing would undo it after a power cut between its commit and the flush: Delta's log would
+name files whose data is lost, in place of files that were durable. So its table and the version before it are recorded
+first, and dropped once it is flushed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bridge.track.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainedRow:
+    """What is known of a table's maintenance.
+
+    Attributes:
+        files: The number of its data files, as last measured.
+        optimized_s: When it was last optimized, in seconds since 1970; None for never.
+        vacuumed_s: When it was last vacuumed.
+        error: The last attempt's error; None if it succeeded.
+    """
+
+    files: int = 0
+    optimized_s: float | None = None
+    vacuumed_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeIntent:
+    """An OPTIMIZE that was begun and is not known to be on disk.
+
+    Attributes:
+        path: The Delta table.
+        version: Its version before.
+    """
+
+    path: str
+    version: int
+
+
+def put(catalog: Catalog, subscription: str, path: str, row: MaintainedRow) -> None:
+    """Record what is known of a table."""
+    with catalog.transaction() as db:
+        db.execute(
+            "INSERT OR REPLACE INTO maintenance (subscription, path, files, optimized, vacuumed, error) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (subscription, path, row.files, row.optimized_s, row.vacuumed_s, row.error),
+        )
+
+
+def rows(catalog: Catalog, subscription: str) -> Mapping[str, MaintainedRow]:
+    """What is known of the subscription's tables, by path."""
+    found = catalog.rows(
+        "SELECT path, files, optimized, vacuumed, error FROM maintenance WHERE subscription = ?", subscription
+    )
+    return {path: MaintainedRow(*row) for path, *row in found}
+
+
+def begin(catalog: Catalog, subscription: str, intent: OptimizeIntent) -> bool:
+    """Record an OPTIMIZE before it is begun; returns False, with nothing recorded, if a batch is under way."""
+    with catalog.transaction() as db:
+        begun = db.execute(
+            "INSERT INTO optimizing (subscription, path, version) SELECT ?1, ?2, ?3 "
+            "WHERE NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
+            (subscription, intent.path, intent.version),
+        )
+    return begun.rowcount > 0
+
+
+def standing(catalog: Catalog, subscription: str) -> OptimizeIntent | None:
+    """The OPTIMIZE that was begun and has neither ended nor been undone."""
+    found = catalog.rows("SELECT path, version FROM optimizing WHERE subscription = ?", subscription)
+    return OptimizeIntent(*found[0]) if found else None
+
+
+def end(catalog: Catalog, subscription: str) -> None:
+    """The OPTIMIZE is flushed, or undone and that is flushed."""
+    with catalog.transaction() as db:
+        db.execute("DELETE FROM optimizing WHERE subscription = ?", (subscription,))
