@@ -1,7 +1,8 @@
 """Many small batches on one table: whether the last ones take as long as the first, and how many files there are.
 
 No PostgreSQL: changes are as the batcher leaves them, and the project's own `apply_table` commits them, each batch with
-a stamp of its own. Nothing is restored, so the table's log and its files grow as they do in use.
+a stamp of its own. Nothing is restored, so the log grows as it does in use. Files are maintained as those of a stream
+that is never idle.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,11 +19,16 @@ import numpy as np
 
 from benchmarks.apply import MASTER, make_table
 from benchmarks.apply_tables import RANDOM, SERIAL, Size
-from bridge import session
+from bridge import log, session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, UPDATE
+from bridge.apply.maintenance import Maintenance, Policy
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ KEYS: Final = (SERIAL, RANDOM)
 _ROWS: Final = 100_000
 _INSERTS: Final = 0.3  # of a batch's changes; the others are updates of rows that the table has, wherever they are
 _SAY_EVERY: Final = 100
+_LAG_S: Final = 5.0  # the stream's: it is never idle
 
 
 @dataclass(slots=True)
@@ -44,7 +52,7 @@ class Series:
 
     Attributes:
         keys: One of KEYS.
-        seconds: Of each batch, without those that were not measured.
+        seconds: Of each batch, with the maintenance before it; without those that were not measured.
         files: The number of the table's data files after each of them.
     """
 
@@ -88,15 +96,27 @@ def _apply(spark: SparkSession, path: str, keys: str, batches: int, changes: int
     size, series, own = Size(_ROWS, keys), Series(keys), session.fork(spark)
     target = make_table(own, path, size)
     made, files = _batches(size, target, batches, changes), _Files(Path(path, "_delta_log"))
-    for number, batch in enumerate(made, start=1):
-        started_s = time.perf_counter()
-        with stamped(own, CommitStamp("pgbridge/many_batches", Lsn(number - 1), Lsn(number))):
-            apply_table(own, batch)
-        series.seconds.append(time.perf_counter() - started_s)
-        series.files.append(files.count())
-        if number % _SAY_EVERY == 0:
-            say(f"{keys}: {number} batches, the last {series.seconds[-1]:.2f} s, {series.files[-1]} files")
+    with closing(Catalog(catalog_path(Path(f"{path}-state")))) as catalog:
+        maintenance = _maintenance(own, catalog, target)
+        for number, batch in enumerate(made, start=1):
+            started_s = time.perf_counter()
+            if maintenance.due(_LAG_S):
+                maintenance.run_one(_LAG_S)
+            with stamped(own, CommitStamp("pgbridge/many_batches", Lsn(number - 1), Lsn(number))):
+                apply_table(own, batch)
+            maintenance.committed([path])
+            series.seconds.append(time.perf_counter() - started_s)
+            series.files.append(files.count())
+            if number % _SAY_EVERY == 0:
+                say(f"{keys}: {number} batches, the last {series.seconds[-1]:.2f} s, {series.files[-1]} files")
     return series
+
+
+def _maintenance(spark: SparkSession, catalog: Catalog, target: Target) -> Maintenance:
+    catalog.register("many", enabled=True)
+    catalog.put_rel("many", RelRow(target.namespace, target.name, "r", Lsn(0), target.path))
+    tables, policy = DeltaTables(spark, LocalTables()), Policy("created", 0)
+    return Maintenance(catalog, "many", tables, policy, log.get("many"), lambda: False, time.time)
 
 
 class _Files:

@@ -39,6 +39,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _COPIES_AT_ONCE = 4
 """Copies that run at a time by default, of all subscriptions together: PostgreSQL's max_logical_replication_workers."""
 
+_LEAST_RETENTION_H = 168
+
 
 def default_slot_name(name: str) -> str:
     """Return the subscription's name in lower case, with `_` for each character that a slot's name cannot have."""
@@ -58,6 +60,8 @@ class Subscription(BaseModel):
         untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
             ("refuse"), or computed by a server ("server").
         filter_connection: The server that computes such filters; None for the publisher.
+        maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
+        vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
         batch_max_bytes: The same for the memory that these rows take.
@@ -90,6 +94,8 @@ class Subscription(BaseModel):
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = None
     adopt: bool = False
+    maintenance: Literal["created", "all", "none"] = "created"
+    vacuum_retention_h: int = Field(default=168, ge=0)
     batch_max_rows: int = Field(default=2_000_000, ge=1)
     batch_max_bytes: int = Field(default=256 << 20, ge=1)
     batch_max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
@@ -145,6 +151,16 @@ class Subscription(BaseModel):
             except definitions.DefinitionError as error:
                 raise ValueError(str(error)) from error
         return value
+
+    @field_validator("vacuum_retention_h")
+    @classmethod
+    def _vacuum_retention_h(cls, hours: int) -> int:
+        if 0 < hours < _LEAST_RETENTION_H:
+            raise ValueError(
+                f"must be 0, for no VACUUM, or at least {_LEAST_RETENTION_H}, Delta's own least: readers may still use "
+                f"what is younger, not {hours}"
+            )
+        return hours
 
     @model_validator(mode="after")
     def _filter_server(self) -> Self:

@@ -47,6 +47,16 @@ SCHEMA_POINTS = (
 LARGE_POINTS = ("vectors_enabled",)  # a large table has deletion vectors from here on, the batch is not committed to it
 """Fault points of the first batch that changes rows of a table that has become large."""
 
+MAINTENANCE_POINTS = (
+    "optimize_begun",  # the catalog has that a table is optimized
+    "optimized",  # Delta has committed it, and it is not flushed
+    "optimize_flushed",  # it is flushed, the catalog still has it
+)
+"""Fault points of an OPTIMIZE between two batches."""
+
+MAINTENANCE_UNDO_POINTS = ("optimize_undone",)  # a table is restored to before an OPTIMIZE, and it is not flushed
+"""Fault points of an OPTIMIZE that may not be on disk."""
+
 
 def _nothing(_point: str) -> None:
     """Do nothing: the action unless a test installs another."""

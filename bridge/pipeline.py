@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.batch.subscribed import Subscribed
-    from bridge.apply.worker import Control
+    from bridge.apply.worker import Control, Maintenance
     from bridge.config import Subscription
     from bridge.published import Published
     from bridge.track.catalog import Catalog
@@ -55,10 +55,12 @@ class StreamHistory:
     Attributes:
         fallback: Decides whether a stream does without `streaming`.
         growth: Decides whether a stream's batches join.
+        maintenance: Knows the tables' debts; None if they are not maintained.
     """
 
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
     growth: Growth = field(default_factory=Growth)
+    maintenance: Maintenance | None = None
 
 
 def stream(
@@ -99,7 +101,14 @@ def stream(
     once = _FallbackControl(control, fallback)
     try:
         again = _stream(
-            published, subscribed, spark, catalog, control=once, log=log, ignored=ignored, growth=history.growth
+            published,
+            subscribed,
+            spark,
+            catalog,
+            control=once,
+            log=log,
+            ignored=ignored,
+            history=history,
         )
     except StreamError as error:
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID)
@@ -141,7 +150,7 @@ def _stream(
     control: _FallbackControl,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
-    growth: Growth,
+    history: StreamHistory,
 ) -> bool:
     """Wire receiver, batcher and applier, and run the apply worker; returns whether to stream again."""
     subscription = published.subscription
@@ -195,7 +204,7 @@ def _stream(
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
         return ApplyWorker(
             name,
-            Stream(receiver, queue, progress, growth),
+            Stream(receiver, queue, progress, history.growth, history.maintenance),
             batcher,
             applier,
             catalog,

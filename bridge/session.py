@@ -21,7 +21,7 @@ from bridge import launch
 from bridge.errors import PublisherError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _ENDING_S = 1.0
 _JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
@@ -209,6 +209,17 @@ def interrupt(session: SparkSession) -> None:
     """Interrupt the running jobs of a session and of its companions."""
     with _lock:
         sessions = [session, *_companions.get(session, {}).values()]
+    _interrupt(sessions)
+
+
+def interrupt_companion(session: SparkSession, name: str) -> None:
+    """Interrupt the running jobs of one companion, if it was made."""
+    with _lock:
+        found = _companions.get(session, {}).get(name)
+    _interrupt([] if found is None else [found])
+
+
+def _interrupt(sessions: Iterable[SparkSession]) -> None:
     for one in sessions:
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
             one.interruptAll()

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import log, remedies, session
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.maintain import DeltaTables
+from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import (
     ApplyError,
@@ -101,7 +104,16 @@ class SubscriptionWorker:
             copy_limit=copy_limit,
         )
         self._again = self._look = False
-        self._history = StreamHistory()
+        self._maintenance = Maintenance(
+            catalog,
+            subscription.name,
+            DeltaTables(spark, LocalTables()),
+            Policy(subscription.maintenance, subscription.vacuum_retention_h),
+            self._log,
+            stopping=self._stop.is_set,
+            now_s=time.time,
+        )
+        self._history = StreamHistory(maintenance=self._maintenance)
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -110,10 +122,11 @@ class SubscriptionWorker:
         return not self._status.enabled()
 
     def stop(self) -> None:
-        """End after the current batch. A copy is cut short, and starts again at the next start."""
+        """End after the current batch. A copy and maintenance are cut short; a copy starts again at the next start."""
         self._stop.set()
         if self._copying:
             session.interrupt(self._spark)
+        self._maintenance.interrupt()
 
     @property
     def _name(self) -> str:
@@ -215,6 +228,7 @@ class SubscriptionWorker:
         self._again = self._look = False
         self._status.set_state("starting")
         self._copying = False
+        self._maintenance.recover()  # before a table is copied afresh, which this would revert
         with (
             Publisher(self.subscription.connection, application_name=self._name) as publisher,
             FilterServer(self.subscription) as filter_server,

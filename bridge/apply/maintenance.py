@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from py4j.protocol import Py4JNetworkError
+
+from bridge import faults
 from bridge.track import maintenance as track
 from bridge.track.maintenance import MaintainedRow, OptimizeIntent
 
@@ -34,6 +37,9 @@ _LAG_S: Final = 10.0
 _OVERDUE, _URGENT = 4, 32
 """With so many times that number, it is optimized while the lag is at most `_LAG_S`, or whatever the lag is."""
 
+_FIRST_LOOK: Final = 8
+"""Commits after which a process looks at a table for the first time: an earlier one may have left some debt."""
+
 _VACUUM_EVERY_S: Final = 24 * 3600.0
 
 
@@ -45,13 +51,13 @@ class Debt:
         version: Its version.
         files: The number of its data files.
         size_bytes: Their size.
-        own: pgbridge created the table.
+        created: pgbridge created the table.
     """
 
     version: int
     files: int
     size_bytes: int
-    own: bool
+    created: bool
 
     @property
     def excess(self) -> int:
@@ -74,8 +80,11 @@ class Tables(Protocol):
     def undo(self, intent: OptimizeIntent) -> None:
         """Restore a table to the version before an OPTIMIZE, if it has one since."""
 
-    def flush(self, path: str) -> None:
-        """Flush a local table."""
+    def flush(self, path: str, begin: Callable[[], None]) -> None:
+        """Flush a local table; `begin` is called before."""
+
+    def interrupt(self) -> None:
+        """Make a command that runs in another thread fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +92,17 @@ class Policy:
     """What the configuration says.
 
     Attributes:
-        optimize: Optimize tables.
+        tables: Which tables are maintained: those that pgbridge created, all, or none.
         retention_h: VACUUM's retention, in hours; 0 for no VACUUM.
-        adopted: Maintain also tables that pgbridge did not create.
     """
 
-    optimize: bool
+    tables: Literal["created", "all", "none"]
     retention_h: float
-    adopted: bool
 
 
 @dataclass(slots=True)
 class Maintenance:
-    """Maintains one subscription's tables, one command at a time. All methods are called by its worker's thread.
+    """Maintains one subscription's tables, one command at a time.
 
     Attributes:
         catalog: Has what was done, and the OPTIMIZE under way.
@@ -103,6 +110,7 @@ class Maintenance:
         tables: Spark's part.
         policy: What is wanted.
         log: The subscription's logger.
+        stopping: Whether the process is ending: then a command that fails was interrupted.
         now_s: The time, in seconds since 1970.
     """
 
@@ -111,84 +119,128 @@ class Maintenance:
     tables: Tables
     policy: Policy
     log: FilteringBoundLogger
+    stopping: Callable[[], bool]
     now_s: Callable[[], float]
     _commits: Counter[str] = field(default_factory=Counter)  # since the table was last looked at
-    _wanted: dict[str, int] = field(default_factory=dict)  # commits before the next look; without a key, the least
+    _wanted: dict[str, int] = field(default_factory=dict)  # commits before the next look
     _never: set[str] = field(default_factory=set)  # tables that are not ours to maintain
 
     def committed(self, paths: Iterable[str]) -> None:
         """A batch that committed to these tables is durable."""
-        self._commits.update(path for path in paths if path not in self._never)
+        if self.policy.tables != "none":
+            self._commits.update(path for path in paths if path not in self._never)
+
+    def interrupt(self) -> None:
+        """End the command that runs, if one does: the process is to stop. May be called by any thread."""
+        self.tables.interrupt()
 
     def recover(self) -> None:
-        """Undo an OPTIMIZE that may not be on disk; called before the first batch, whose own undo comes later.
+        """Make an OPTIMIZE durable that an earlier process left, or undo it; called before anything else is done.
 
         Raises:
-            PySparkException, Py4JError: The table cannot be restored; nothing may be applied on top of it.
+            PySparkException, Py4JError, TargetError: The table cannot be restored; nothing may be applied on top of it.
             StateError: The catalog cannot be read or written, or the table cannot be flushed.
         """
         intent = track.standing(self.catalog, self.subscription)
         if intent is None:
             return
-        self.log.info("undoing an OPTIMIZE that was cut short", path=intent.path, version=intent.version)
-        self.tables.undo(intent)
-        self.tables.flush(intent.path)
-        track.end(self.catalog, self.subscription)
+        if intent.doubtful:
+            self.log.info("undoing an OPTIMIZE that may not be on disk", path=intent.path, version=intent.version)
+            self.tables.undo(intent)
+            faults.reach("optimize_undone")
+        self._end(intent.path)
 
-    def run_one(self, behind_s: float | None) -> bool:
-        """Maintain the table that needs it most, if one does and the lag allows it; no batch may be under way.
+    def due(self, behind_s: float | None) -> bool:
+        """Whether `run_one` has something to look at. Costs next to nothing.
+
+        Args:
+            behind_s: The stream's lag; None if it is idle.
+        """
+        return bool(self._due(behind_s))
+
+    def run_one(self, behind_s: float | None) -> None:
+        """Look at the table with the most commits that is due, and maintain it if it needs that.
+
+        No batch may be under way.
 
         Args:
             behind_s: The stream's lag; None if it is idle.
 
-        Returns:
-            Whether a table was looked at.
-
         Raises:
-            PySparkException, Py4JError, StateError: An OPTIMIZE failed, and so did its undo (see `recover`).
+            Py4JNetworkError: Spark is gone; an OPTIMIZE that was begun stands (see `recover`).
+            PySparkException, Py4JError, BridgeError: An OPTIMIZE failed, and so did its undo. The same.
+            StateError: The catalog cannot be read or written.
         """
-        if not self.policy.optimize and not self.policy.retention_h:
-            return False
-        times = 1 if behind_s is None else _OVERDUE if behind_s <= _LAG_S else _URGENT
-        due = [path for path in self._commits if self._commits[path] >= times * self._wanted.get(path, _EXCESS_FILES)]
-        if not due or self.catalog.batch(self.subscription) is not None:
-            return False
-        path = max(due, key=lambda one: self._commits[one])
+        due = self._due(behind_s)
+        subscribed = {rel.path for rel in self.catalog.rels(self.subscription)}
+        for path in due - subscribed:  # one that was removed, or is copied afresh
+            del self._commits[path]
+        if not due & subscribed or self.catalog.batch(self.subscription) is not None:
+            return
+        path = max(due & subscribed, key=lambda one: self._commits[one])
         before = track.rows(self.catalog, self.subscription).get(path, MaintainedRow())
         try:
-            found = self._maintain(path, before, times * _EXCESS_FILES)
+            after = self._maintain(path, before, _times(behind_s) * _EXCESS_FILES)
+        except (Py4JNetworkError, ConnectionError):
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
+            if self.stopping():
+                self.log.info("maintenance was cut short", path=path)
+                return
             if track.standing(self.catalog, self.subscription) is not None:
                 self.recover()
-            self.log.warning("maintenance failed; the table is as before", path=path, error=str(error))
+            self.log.warning("maintenance failed; the table's rows are as before", path=path, error=str(error))
             self._wanted[path] = 2 * self._wanted.get(path, _EXCESS_FILES)
-            found = replace(before, error=str(error).partition("\n")[0])
-        self._commits.pop(path, None)
-        track.put(self.catalog, self.subscription, path, found)
-        return True
+            after = replace(before, error=str(error).partition("\n")[0])
+        del self._commits[path]
+        track.put(self.catalog, self.subscription, path, after)
+
+    def _due(self, behind_s: float | None) -> set[str]:
+        times = _times(behind_s)
+        return {
+            path for path, commits in self._commits.items() if commits >= times * self._wanted.get(path, _FIRST_LOOK)
+        }
 
     def _maintain(self, path: str, before: MaintainedRow, least: int) -> MaintainedRow:
         debt = self.tables.measure(path)
-        if not (debt.own or self.policy.adopted):
+        if not (debt.created or self.policy.tables == "all"):
             self._never.add(path)
             return replace(before, files=debt.files, error=None)
         optimized_s, vacuumed_s = before.optimized_s, before.vacuumed_s
-        if self.policy.optimize and debt.excess >= least:
-            intent = OptimizeIntent(path, debt.version)
-            if not track.begin(self.catalog, self.subscription, intent):
-                return before
-            self.tables.optimize(path)
-            self.tables.flush(path)
-            track.end(self.catalog, self.subscription)
-            optimized_s, files = self.now_s(), debt.files
-            debt = self.tables.measure(path)
-            self.log.info("optimized", path=path, files_before=files, files=debt.files)
-        elif self.policy.retention_h and self.now_s() - (vacuumed_s or 0.0) >= _VACUUM_EVERY_S:
-            self.tables.vacuum(path, self.policy.retention_h)
-            vacuumed_s = self.now_s()
-            self.log.info("vacuumed", path=path, retention_h=self.policy.retention_h)
-        # what OPTIMIZE leaves over, as the files of partitions, is no debt; else so many more commits make it due
-        self._wanted[path] = _EXCESS_FILES if debt.excess <= 0 else max(_EXCESS_FILES - debt.excess, _EXCESS_FILES // 4)
-        if optimized_s != before.optimized_s:
+        if debt.excess >= least:
+            debt = self._optimize(path, debt)
+            optimized_s = self.now_s()
+            # what OPTIMIZE leaves over, as the files of partitions, is no debt
             self._wanted[path] = max(_EXCESS_FILES, debt.excess)
+        else:
+            self._wanted[path] = max(_EXCESS_FILES - max(debt.excess, 0), _EXCESS_FILES // 4)
+            if self.policy.retention_h and self.now_s() - (vacuumed_s or 0.0) >= _VACUUM_EVERY_S:
+                self.tables.vacuum(path, self.policy.retention_h)
+                vacuumed_s = self.now_s()
+                self.log.info("vacuumed", path=path, retention_h=self.policy.retention_h)
         return MaintainedRow(debt.files, optimized_s, vacuumed_s)
+
+    def _optimize(self, path: str, before: Debt) -> Debt:
+        started_s = self.now_s()
+        if not track.begin(self.catalog, self.subscription, OptimizeIntent(path, before.version)):
+            return before
+        faults.reach("optimize_begun")
+        self.tables.optimize(path)
+        faults.reach("optimized")
+        self._end(path)
+        after = self.tables.measure(path)
+        seconds = round(self.now_s() - started_s, 2)
+        self.log.info("optimized", path=path, files_before=before.files, files=after.files, seconds=seconds)
+        return after
+
+    def _end(self, path: str) -> None:
+        self.tables.flush(path, lambda: track.begin_flush(self.catalog, self.subscription))
+        faults.reach("optimize_flushed")
+        track.end(self.catalog, self.subscription)
+
+
+def _times(behind_s: float | None) -> int:
+    """How many times as many files as in an idle stream are a debt, with this lag."""
+    if behind_s is None:
+        return 1
+    return _OVERDUE if behind_s <= _LAG_S else _URGENT

@@ -110,6 +110,12 @@ class NextBatch:
         return self._growing is not None
 
     @property
+    def behind_s(self) -> float:
+        """How long before the server's last message the batch's last transaction was committed."""
+        commit_time_us = self._growing.last.commit_time_us if self._growing is not None else 0
+        return self.progress.behind_s(commit_time_us) if commit_time_us else 0.0
+
+    @property
     def in_pieces(self) -> bool:
         """Whether transactions wait to be formed again."""
         return bool(self._again)
@@ -264,10 +270,9 @@ class NextBatch:
 
     def _is_far_behind(self) -> bool:
         assert self._growing is not None  # noqa: S101 - the caller has looked
-        last = self._growing.last
-        if self.progress.passed_lsn > last.end_lsn and not self.queue.rows:
+        if self.progress.passed_lsn > self._growing.last.end_lsn and not self.queue.rows:
             return False  # after the last transaction came a keepalive: the server has no more
-        return last.commit_time_us != 0 and self.progress.behind_s(last.commit_time_us) >= _FAR_BEHIND_S
+        return self.behind_s >= _FAR_BEHIND_S
 
     @contextmanager
     def _apart_after_error(self) -> Iterator[None]:

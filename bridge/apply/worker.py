@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from structlog.typing import FilteringBoundLogger
 
@@ -46,6 +46,19 @@ _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""
 
 _REPORT_INTERVAL_S = 1.0
+
+
+class Maintenance(Protocol):
+    """What is done to tables between batches (`bridge.apply.maintenance`)."""
+
+    def committed(self, paths: Iterable[str]) -> None:
+        """A batch that committed to these tables is durable."""
+
+    def due(self, behind_s: float | None) -> bool:
+        """Whether something is to be done with this lag; None for an idle stream."""
+
+    def run_one(self, behind_s: float | None) -> None:
+        """Do it; no batch is under way."""
 
 
 class Control(Protocol):
@@ -74,12 +87,26 @@ class Stream:
         queue: What the receiver fills.
         progress: What the receiver and the loop share.
         growth: What earlier streams know of batches that must not join.
+        maintenance: What is done to the tables between batches; None for nothing.
     """
 
     receiver: WalReceiver
     queue: TransactionQueue
     progress: Progress
     growth: Growth = field(default_factory=Growth)
+    maintenance: Maintenance | None = None
+
+
+class _UnderWay(NamedTuple):
+    """What the other thread does.
+
+    Attributes:
+        batch: The batch that is applied or skipped; None for maintenance.
+        future: Its end.
+    """
+
+    batch: Batch | None
+    future: Future[None]
 
 
 class _ReceiveAgain(Exception):
@@ -118,12 +145,13 @@ class ApplyWorker:
         self._applier = applier
         self._catalog = catalog
         self._control = control
+        self._maintenance = stream.maintenance
         self._log = log
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
         )
         self._report_due_s = 0.0
-        self._under_way: tuple[Batch, Future[None]] | None = None
+        self._under_way: _UnderWay | None = None
         self._holds_memory = False
 
     def run(self) -> bool:
@@ -156,14 +184,15 @@ class ApplyWorker:
                 if not self._should_continue():
                     return
                 if complete:
-                    self._begin(pool)
+                    if not self._maintain(pool, self._next.behind_s):
+                        self._begin(pool)
                     continue
             elif complete or not self._should_continue():
-                wait([self._under_way[1]], timeout=_POLL_S)
+                wait([self._under_way.future], timeout=_POLL_S)
                 continue
             under_way = self._under_way
             try:
-                items = self._next.take(_POLL_S, applied=under_way[1].done if under_way is not None else None)
+                items = self._next.take(_POLL_S, applied=under_way.future.done if under_way is not None else None)
             except (BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
                     self._finish_received(pool)
@@ -172,12 +201,13 @@ class ApplyWorker:
                 self._next.form(items)
             elif self._under_way is None and not self._next.there:
                 self._idle()
+                self._maintain(pool, None)
 
     def _finish_received(self, pool: ThreadPoolExecutor) -> None:
         """Apply what was formed before the stream was lost."""
         while self._under_way is not None or self._next.there or self._next.in_pieces:
             if self._under_way is not None:
-                wait([self._under_way[1]])
+                wait([self._under_way.future])
                 self._reap()
             elif not self._control.should_continue(self._progress):
                 break  # the next stream has it again
@@ -217,13 +247,22 @@ class ApplyWorker:
             self._applier.undo(fence=True)
         self._submit(pool, batch, partial(self._apply, batch, skip_lsn if batch.tables else None))
 
-    def _submit(self, pool: ThreadPoolExecutor, batch: Batch, work: Callable[[], None]) -> None:
-        self._under_way = batch, pool.submit(work)
-        self._under_way[1].add_done_callback(lambda _: self._queue.wake())
+    def _submit(self, pool: ThreadPoolExecutor, batch: Batch | None, work: Callable[[], None]) -> None:
+        self._under_way = _UnderWay(batch, pool.submit(work))
+        self._under_way.future.add_done_callback(lambda _: self._queue.wake())
+
+    def _maintain(self, pool: ThreadPoolExecutor, behind_s: float | None) -> bool:
+        """Start to maintain a table, if one needs it more than the next batch is needed; return whether one does."""
+        if self._maintenance is None or not self._maintenance.due(behind_s):
+            return False
+        if self._catalog.batch(self._name) is not None:
+            return False  # the next batch is the one of an earlier life
+        self._submit(pool, None, partial(self._maintenance.run_one, behind_s))
+        return True
 
     def _reap(self) -> None:
         """Take the result of the batch under way, if it has ended; divide the batch if it failed."""
-        if self._under_way is None or not self._under_way[1].done():
+        if self._under_way is None or not self._under_way.future.done():
             return
         (batch, future), self._under_way = self._under_way, None
         self._holds_memory = True
@@ -232,7 +271,7 @@ class ApplyWorker:
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            if batch.transactions <= 1 or self._catalog.batch(self._name) is not None:
+            if batch is None or batch.transactions <= 1 or self._catalog.batch(self._name) is not None:
                 raise
             self._log.warning("a batch failed: dividing it", error=str(error), transactions=batch.transactions)
             self._divide(batch, batch.transactions // 2)
@@ -337,6 +376,8 @@ class ApplyWorker:
         self._progress.durable(batch.end_lsn)
         faults.reach("before_confirm")
         self._control.origin_advanced()
+        if self._maintenance is not None:
+            self._maintenance.committed(changes.target.path for changes in batch.tables)
 
     def _idle(self) -> None:
         """Advance the origin past WAL without changes for us, or request a keepalive."""

@@ -14,7 +14,7 @@ from rich.text import Text
 from bridge import remedies
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
-from bridge.track import stats
+from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
 from bridge.track.left_out import left_out
 from bridge.track.refresh import sync_name
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.config import Config, Subscription
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import ErrorRow, RelRow
+    from bridge.track.maintenance import MaintainedRow
 
 _STATES = {
     "i": "to be copied",
@@ -49,7 +50,8 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
         between `remote_lsn` and the server's flush position) are null if the server does not answer. A table that is
         being copied has `copy`, the progress (`CopyRow`). A subscription has `conflicts` once there were any: how
         often each kind of PostgreSQL's conflicts arose. It has `left_out` if Delta cannot hold some published tables:
-        the `name` of each, and the `reason`.
+        the `name` of each, and the `reason`. A table has `maintenance` once it was looked at: the number of its data
+        `files` then, when it was last `optimized` and `vacuumed`, and the last attempt's `error`, each null for none.
     """
     subscriptions = list(config.subscription.values())
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -83,6 +85,7 @@ def _one(
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
     conflicts = stats.conflicts(catalog, name)
+    maintained = maintenance.rows(catalog, name)
     without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
     return {
         "name": name,
@@ -101,7 +104,7 @@ def _one(
             "message": error.message,
             "finish_lsn": _text(error.finish_lsn),
             "relation": error.relation,
-            "time": datetime.fromtimestamp(error.time_s, UTC).isoformat(timespec="seconds"),
+            "time": _time(error.time_s),
         },
         "tables": [
             {
@@ -109,6 +112,7 @@ def _one(
                 "state": rel.state,
                 "path": rel.path,
                 **_copy(copies.get((rel.namespace, rel.name))),
+                **_maintained(maintained.get(rel.path)),
             }
             for rel in _rels(catalog, name)
         ],
@@ -131,6 +135,19 @@ def _copy(copy: CopyRow | None) -> dict[str, Any]:
     }
 
 
+def _maintained(row: MaintainedRow | None) -> dict[str, Any]:
+    if row is None:
+        return {}
+    return {
+        "maintenance": {
+            "files": row.files,
+            "optimized": _time(row.optimized_s),
+            "vacuumed": _time(row.vacuumed_s),
+            "error": row.error,
+        }
+    }
+
+
 def _rels(catalog: Catalog, name: str) -> list[RelRow]:
     """The subscription's tables; one that follows the tablesync worker's stream is shown as copied (f)."""
     added = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
@@ -146,6 +163,10 @@ def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:
     """The last error of the tablesync worker; without a finish LSN, because a copy has no transaction to skip."""
     error = catalog.last_error(sync_name(name))
     return replace(error, finish_lsn=None) if error else None
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _text(lsn: Lsn | None) -> str | None:
@@ -174,6 +195,9 @@ def render(document: dict[str, Any]) -> RenderableType:
             state = f"{table['state']} ({_STATES[table['state']]})"
             if copy := table.get("copy"):
                 state += f"\n{copy_text(CopyRow(table['name'], '', **copy))}"
+            if kept := table.get("maintenance"):
+                state += f"\n{kept['files']} files"
+                state += f", optimized {kept['optimized']}" if kept["optimized"] else ""
             tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
         _append_problems(problems, entry)
     return Group(overview, Text(), tables, problems)
@@ -182,6 +206,9 @@ def render(document: dict[str, Any]) -> RenderableType:
 def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
     for table in entry.get("left_out", ()):
         problems.append(f"\n{entry['name']}, left out: {table['reason']}\n")
+    for table in entry["tables"]:
+        if failed := table.get("maintenance", {}).get("error"):
+            problems.append(f"\n{entry['name']}, maintenance of {table['name']} failed, and is tried again: {failed}\n")
     if entry.get("conflicts"):
         counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
         problems.append(f"\n{entry['name']}, conflicts: {counts}\n")

@@ -36,7 +36,7 @@ def catalog_path(state_dir: Path) -> Path:
     return state_dir / "catalog.sqlite"
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """The kernel's random id of this boot (random(4)): it differs after a power cut."""
     return _BOOT_ID.read_text().strip()
 
@@ -214,7 +214,7 @@ class Catalog:
                 "INSERT OR IGNORE INTO batch "
                 "(subscription, start_lsn, end_lsn, undoing, alters, boot_id, messages_path) "
                 "VALUES (?, ?, ?, 0, ?, ?, ?)",
-                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), _boot_id(), intent.messages_path),
+                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), boot_id(), intent.messages_path),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
@@ -226,8 +226,8 @@ class Catalog:
         )
         if not rows:
             return None
-        start_lsn, end_lsn, undoing, alters, flushing, boot_id, messages_path = rows[0]
-        rebooted = boot_id is not None and boot_id != _boot_id()
+        start_lsn, end_lsn, undoing, alters, flushing, booted, messages_path = rows[0]
+        rebooted = booted is not None and booted != boot_id()
         lsns = Lsn(start_lsn), Lsn(end_lsn)
         return BatchIntent(*lsns, bool(undoing), bool(alters), bool(flushing), rebooted, messages_path)
 

@@ -7,8 +7,10 @@ first, and dropped once it is flushed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from bridge.track.catalog import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,10 +42,13 @@ class OptimizeIntent:
     Attributes:
         path: The Delta table.
         version: Its version before.
+        doubtful: What it wrote is not to be relied on: the machine was rebooted since, or a flush was begun and has not
+            succeeded (see `BatchIntent`).
     """
 
     path: str
     version: int
+    doubtful: bool = field(default=False, compare=False)
 
 
 def put(catalog: Catalog, subscription: str, path: str, row: MaintainedRow) -> None:
@@ -68,17 +73,26 @@ def begin(catalog: Catalog, subscription: str, intent: OptimizeIntent) -> bool:
     """Record an OPTIMIZE before it is begun; returns False, with nothing recorded, if a batch is under way."""
     with catalog.transaction() as db:
         begun = db.execute(
-            "INSERT INTO optimizing (subscription, path, version) SELECT ?1, ?2, ?3 "
+            "INSERT INTO optimizing (subscription, path, version, boot_id) SELECT ?1, ?2, ?3, ?4 "
             "WHERE NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
-            (subscription, intent.path, intent.version),
+            (subscription, intent.path, intent.version, boot_id()),
         )
     return begun.rowcount > 0
 
 
+def begin_flush(catalog: Catalog, subscription: str) -> None:
+    """Record that the table is about to be flushed: until `end`, that may have failed."""
+    with catalog.transaction() as db:
+        db.execute("UPDATE optimizing SET flushing = 1 WHERE subscription = ?", (subscription,))
+
+
 def standing(catalog: Catalog, subscription: str) -> OptimizeIntent | None:
     """The OPTIMIZE that was begun and has neither ended nor been undone."""
-    found = catalog.rows("SELECT path, version FROM optimizing WHERE subscription = ?", subscription)
-    return OptimizeIntent(*found[0]) if found else None
+    found = catalog.rows("SELECT path, version, flushing, boot_id FROM optimizing WHERE subscription = ?", subscription)
+    if not found:
+        return None
+    path, version, flushing, booted = found[0]
+    return OptimizeIntent(path, version, doubtful=bool(flushing) or booted != boot_id())
 
 
 def end(catalog: Catalog, subscription: str) -> None:

@@ -173,7 +173,9 @@ _SINCE_12 = (
     CREATE TABLE optimizing (                -- one a subscription; dropped once it is flushed, or undone
       subscription TEXT PRIMARY KEY REFERENCES subscription(name),
       path TEXT NOT NULL,
-      version INTEGER NOT NULL               -- the table's version before
+      version INTEGER NOT NULL,              -- the table's version before
+      boot_id TEXT NOT NULL,                 -- the machine's, when it was begun
+      flushing INTEGER NOT NULL DEFAULT 0    -- a flush was begun, and has not succeeded
     ) STRICT
     """,
 )

@@ -27,6 +27,8 @@ DEFAULTS = {
     "untranslatable_filters": "refuse",
     "filter_connection": None,
     "adopt": False,
+    "maintenance": "created",
+    "vacuum_retention_h": 168,
     "batch_max_rows": 2_000_000,
     "batch_max_bytes": 256 * 1024 * 1024,
     "batch_max_age_s": 0.1,

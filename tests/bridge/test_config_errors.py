@@ -255,3 +255,12 @@ def test_long_values_are_shortened(refused):
     (line,) = refused(with_key(f'binary = "{"x" * 500}"'))
     assert len(line) < 150
     assert line.endswith("…")
+
+
+@pytest.mark.parametrize("hours", [1, 167])
+def test_a_retention_that_readers_could_meet_is_refused(refused, hours):
+    (line,) = refused(with_key(f"vacuum_retention_h = {hours}"))
+    assert line.endswith(
+        "must be 0, for no VACUUM, or at least 168, Delta's own least: readers may still use what is younger, "
+        f"not {hours}"
+    )

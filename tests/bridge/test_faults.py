@@ -64,6 +64,6 @@ def test_every_point_stands_in_the_source():
         and isinstance(node.args[0], ast.Constant)
     }
     points = [*faults.FAULT_POINTS, *faults.UNDO_POINTS, *faults.SCHEMA_POINTS, *faults.REFRESH_POINTS]
-    points += faults.LARGE_POINTS
+    points += [*faults.LARGE_POINTS, *faults.MAINTENANCE_POINTS, *faults.MAINTENANCE_UNDO_POINTS]
     assert reached == set(points)
     assert len(reached) == len(points)

@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.apply.delta.delta_table import table_version
+from bridge import session
+from bridge.apply.delta.delta_table import CREATED, forget_size, table_version
 from bridge.apply.delta.history import KEEP_ROWS, Commit
 from bridge.apply.maintenance import FILE_BYTES, Debt
 from bridge.apply.target.target import quoted
 from bridge.errors import TargetError
-from bridge.session import companion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
     from bridge.apply.delta.durable import LocalTables
     from bridge.track.maintenance import OptimizeIntent
 
-OWN: Final = "pgbridge.created"
-"""The property of tables that pgbridge created."""
-
+_COMPANION: Final = "maintenance"
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 _SETTINGS: Final = {
     # files of at least a quarter of that size are left as they are
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     "spark.databricks.delta.optimize.minFileSize": str(FILE_BYTES // 4),
+    # VACUUM lists files in so many tasks; with Spark's 10 000, an empty table takes 15 s
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
 
 
@@ -48,12 +48,16 @@ class DeltaTables:
         """Measure a table."""
         detail = self.spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
         return Debt(
-            table_version(self.spark, path), detail.numFiles, detail.sizeInBytes, detail.properties.get(OWN) == "true"
+            table_version(self.spark, path),
+            detail.numFiles,
+            detail.sizeInBytes,
+            detail.properties.get(CREATED) == "true",
         )
 
     def optimize(self, path: str) -> None:
         """Compact small files, and files of which many rows are deleted by deletion vectors."""
         self._session.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
+        forget_size(path)
 
     def vacuum(self, path: str, retention_h: float) -> None:
         """Delete files that no version within the retention has; a retention of the table's own goes first."""
@@ -62,7 +66,7 @@ class DeltaTables:
         self._session.sql(f"VACUUM delta.{quoted(path)}{retain}").collect()
 
     def undo(self, intent: OptimizeIntent) -> None:
-        """Restore a table to the version before an OPTIMIZE, if it was committed.
+        """Restore a table to the version before an OPTIMIZE, if it has one since.
 
         Raises:
             TargetError: Another writer has changed rows since, which would be lost.
@@ -71,37 +75,48 @@ class DeltaTables:
         if later <= 0:
             return
         rows = self.spark.sql(f"DESCRIBE HISTORY delta.{quoted(intent.path)} LIMIT {later}").collect()
-        if is_committed([Commit.of(row) for row in rows], intent):
-            self._session.sql(f"RESTORE TABLE delta.{quoted(intent.path)} TO VERSION AS OF {intent.version}").collect()
+        for version in versions_to_restore([Commit.of(row) for row in rows], intent):
+            self._session.sql(f"RESTORE TABLE delta.{quoted(intent.path)} TO VERSION AS OF {version}").collect()
 
-    def flush(self, path: str) -> None:
-        """Flush a local table."""
-        self.local.flush([path])
+    def flush(self, path: str, begin: Callable[[], None]) -> None:
+        """Flush a local table; `begin` is called before."""
+        self.local.flush([path], begin)
+
+    def interrupt(self) -> None:
+        """Make a command that runs in another thread fail."""
+        session.interrupt_companion(self.spark, _COMPANION)
 
     @property
     def _session(self) -> SparkSession:
-        return companion(self.spark, "maintenance", _SETTINGS)
+        return session.companion(self.spark, _COMPANION, _SETTINGS)
 
 
-def is_committed(later: Sequence[Commit], intent: OptimizeIntent) -> bool:
-    """Whether an OPTIMIZE is among the commits since it was begun, and was not undone; the latest commit comes first.
+def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list[int]:
+    """The versions to restore, one after the other, that undo an OPTIMIZE which may not be on disk.
+
+    They are those of `History.doubtful_of`, and for its reasons.
+
+    Args:
+        later: The commits since, the latest first.
+        intent: The OPTIMIZE.
 
     Raises:
-        TargetError: It is, and another writer has changed rows since.
+        TargetError: Another writer has changed rows since.
     """
-    others: Commit | None = None
-    for commit in later:
-        if commit.restored == intent.version:
-            return False
-        if commit.operation == "OPTIMIZE":
-            if others is None:
-                return True
+    by_version = {commit.version: commit for commit in later}
+    if not any(commit.operation == "OPTIMIZE" for commit in later):
+        return []
+    latest = version = max(by_version)
+    while version > intent.version:
+        commit = by_version[version]
+        if commit.restored is None and commit.operation not in KEEP_ROWS:
             raise TargetError(
-                f"{intent.path}: the OPTIMIZE of version {commit.version} cannot be undone, because another writer "
-                f"committed version {others.version} ({others.operation}) after it",
+                f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
+                f"committed version {commit.version} ({commit.operation}) since",
                 hint=f"see DESCRIBE HISTORY delta.`{intent.path}`, then run: RESTORE TABLE delta.`{intent.path}` TO "
                 f"VERSION AS OF {intent.version}; repeat the other writer's changes afterwards",
             )
-        if commit.operation not in KEEP_ROWS:
-            others = commit
-    return False
+        version = version - 1 if commit.restored is None else commit.restored
+    if version < intent.version:
+        return []  # somebody has restored it to before
+    return [*(commit.version for commit in later if commit.restored is None and commit.version < latest), version]

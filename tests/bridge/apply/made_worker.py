@@ -75,6 +75,7 @@ class Parts:
         self.wants_keepalive = hurry
         self.until = Lsn(0)
         self.growth = Growth()
+        self.maintenance = None
         self.apply_gate = threading.Event()
         self.apply_gate.set()
         self.failure = None
@@ -155,6 +156,15 @@ class Parts:
     def run(self, until):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
-        stream = Stream(parts, self.queue, self.progress, self.growth)
-        loop = ApplyWorker("sub", stream, parts, parts, self.catalog, limits=LIMITS, control=parts, log=log.get("sub"))
+        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance)
+        loop = ApplyWorker(
+            "sub",
+            stream,
+            parts,
+            parts,
+            self.catalog,
+            limits=LIMITS,
+            control=parts,
+            log=log.get("sub"),
+        )
         return loop.run()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from bridge import log
 from bridge.apply.maintenance import FILE_BYTES, Debt, Maintenance, Policy
 from bridge.track import maintenance as track
-from bridge.track.catalog import Catalog
-from bridge.track.catalog_rows import BatchIntent
-from bridge.track.maintenance import OptimizeIntent
+from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.maintenance import MaintainedRow, OptimizeIntent
 from protocol.lsn import Lsn
 
 PATH = "/lake/t1"
@@ -21,14 +21,17 @@ PATH = "/lake/t1"
 class FakeTables:
     """Records the calls; OPTIMIZE leaves one file."""
 
-    debt: Debt = field(default_factory=lambda: Debt(7, 100, 1000, own=True))
+    debt: Debt = field(default_factory=lambda: Debt(7, 100, 1000, created=True))
     calls: list[str] = field(default_factory=list)
-    failing: set[str] = field(default_factory=set)
+    failing: dict[str, Exception] = field(default_factory=dict)
+
+    def fail(self, *names: str) -> None:
+        self.failing = {name: OSError(f"{name} failed") for name in names}
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
         if name in self.failing:
-            raise OSError(f"{name} failed")
+            raise self.failing[name]
 
     def measure(self, _path: str) -> Debt:
         self._call("measure")
@@ -44,111 +47,167 @@ class FakeTables:
     def undo(self, _intent: OptimizeIntent) -> None:
         self._call("undo")
 
-    def flush(self, _path: str) -> None:
+    def flush(self, _path: str, begin) -> None:
+        begin()
         self._call("flush")
+
+    def interrupt(self) -> None:
+        self._call("interrupt")
 
 
 @pytest.fixture
-def catalog(tmp_path):
-    opened = Catalog(tmp_path / "catalog.sqlite")
-    opened.register("shop", enabled=True)
-    yield opened
-    opened.close()
+def tables():
+    return FakeTables()
 
 
-def maintenance(catalog: Catalog, tables: FakeTables, policy: Policy | None = None, now_s: float = 1e9) -> Maintenance:
-    policy = policy or Policy(optimize=True, retention_h=0, adopted=False)
-    return Maintenance(catalog, "shop", tables, policy, log.get("shop"), lambda: now_s)
+@pytest.fixture
+def made(catalog, tables):
+    """Makes what is tested; each stands for a process of its own."""
+    catalog.put_rel("sub", RelRow("public", "t1", "r", Lsn(0x10), PATH))
+
+    def make(tables_of="created", retention_h=0.0, *, now_s=1e9, stopping=False):
+        policy = Policy(tables_of, retention_h)
+        return Maintenance(catalog, "sub", tables, policy, log.get("sub"), lambda: stopping, lambda: now_s)
+
+    return make
 
 
-def test_few_commits_are_not_looked_at(catalog):
-    tables = FakeTables()
-    kept = maintenance(catalog, tables)
-    for _ in range(31):
-        kept.committed([PATH])
-    assert not kept.run_one(None)
-    assert tables.calls == []
+def ran(maintenance, behind_s=None):
+    """Whether something was due, which is then done."""
+    due = maintenance.due(behind_s)
+    if due:
+        maintenance.run_one(behind_s)
+    return due
+
+
+def test_few_commits_are_not_looked_at(catalog, tables, made):
+    kept = made()
+    kept.committed([PATH] * 7)
+    assert not ran(kept)
     kept.committed([PATH])
-    assert kept.run_one(None)
+    assert ran(kept)
     assert tables.calls == ["measure", "optimize", "flush", "measure"]
-    assert track.rows(catalog, "shop")[PATH].files == 1
-    assert track.standing(catalog, "shop") is None
-    assert not kept.run_one(None)
+    assert track.rows(catalog, "sub") == {PATH: MaintainedRow(1, optimized_s=1e9)}
+    assert track.standing(catalog, "sub") is None
+    kept.committed([PATH] * 31)
+    assert not ran(kept)
 
 
-def test_few_files_are_left_alone(catalog):
-    tables = FakeTables(Debt(7, 5, 4 * FILE_BYTES, own=True))
-    kept = maintenance(catalog, tables)
-    kept.committed([PATH] * 32)
-    assert kept.run_one(None)
+def test_few_files_are_left_alone(tables, made):
+    tables.debt = Debt(7, 5, 4 * FILE_BYTES, created=True)
+    kept = made()
+    kept.committed([PATH] * 8)
+    assert ran(kept)
     assert tables.calls == ["measure"]
+    kept.committed([PATH] * 30)  # it has one file too many already
+    assert not ran(kept)
+    kept.committed([PATH])
+    assert ran(kept)
 
 
 @pytest.mark.parametrize(
-    ("behind_s", "commits", "runs"),
-    [(None, 32, True), (1.0, 127, False), (1.0, 128, True), (60.0, 1023, False), (60.0, 1024, True)],
+    ("behind_s", "files", "optimized"),
+    [
+        (None, 32, False),
+        (None, 33, True),
+        (1.0, 128, False),
+        (10.0, 129, True),
+        (60.0, 1024, False),
+        (60.0, 1025, True),
+    ],
 )
-def test_a_lag_delays_it_until_the_debt_is_great(catalog, behind_s, commits, runs):
-    tables = FakeTables(Debt(7, 5000, 1000, own=True))
-    kept = maintenance(catalog, tables)
-    kept.committed([PATH] * commits)
-    assert kept.run_one(behind_s) is runs
-    assert ("optimize" in tables.calls) is runs
+def test_a_lag_delays_it_until_the_debt_is_great(tables, made, behind_s, files, optimized):
+    tables.debt = Debt(7, files, 1000, created=True)
+    kept = made()
+    kept.committed([PATH] * 1000)
+    assert ran(kept, behind_s)
+    assert ("optimize" in tables.calls) is optimized
 
 
-def test_it_never_runs_within_a_batch(catalog):
-    tables = FakeTables()
-    kept = maintenance(catalog, tables)
-    kept.committed([PATH] * 32)
-    catalog.begin_batch("shop", BatchIntent(Lsn(0), Lsn(100)))
-    assert not kept.run_one(None)
+def test_it_never_runs_within_a_batch(catalog, tables, made):
+    kept = made()
+    kept.committed([PATH] * 8)
+    catalog.begin_batch("sub", BatchIntent(Lsn(0), Lsn(100)))
+    kept.run_one(None)
     assert tables.calls == []
 
 
-@pytest.mark.parametrize("adopted", [False, True])
-def test_tables_of_others_are_maintained_only_on_demand(catalog, adopted):
-    tables = FakeTables(Debt(7, 100, 1000, own=False))
-    kept = maintenance(catalog, tables, Policy(optimize=True, retention_h=168, adopted=adopted))
-    kept.committed([PATH] * 32)
-    kept.run_one(None)
-    assert ("optimize" in tables.calls) is adopted
+def test_tables_that_are_not_the_subscriptions_any_more_are_forgotten(tables, made):
+    kept = made()
+    kept.committed(["/lake/removed"] * 8)
+    assert ran(kept)
+    assert not ran(kept)
+    assert tables.calls == []
+
+
+@pytest.mark.parametrize(("of", "maintained"), [("none", False), ("created", False), ("all", True)])
+def test_tables_of_others_are_maintained_only_on_demand(tables, made, of, maintained):
+    tables.debt = Debt(7, 100, 1000, created=False)
+    kept = made(of, 168)
+    kept.committed([PATH] * 8)
+    assert ran(kept) is (of != "none")
+    assert ("optimize" in tables.calls) is maintained
     kept.committed([PATH] * 1024)
-    assert kept.run_one(None) is adopted
+    assert ran(kept) is maintained
 
 
-def test_a_failure_is_undone_and_tried_again_later(catalog):
-    tables = FakeTables(failing={"optimize"})
-    kept = maintenance(catalog, tables)
-    kept.committed([PATH] * 32)
-    assert kept.run_one(None)
-    assert tables.calls == ["measure", "optimize", "undo", "flush"]
-    assert track.standing(catalog, "shop") is None
-    assert track.rows(catalog, "shop")[PATH].error == "optimize failed"
+def test_a_failure_is_tried_again_later(catalog, tables, made):
+    tables.fail("optimize")
+    kept = made()
+    kept.committed([PATH] * 8)
+    assert ran(kept)
+    assert tables.calls == ["measure", "optimize", "flush"]  # it may have been committed all the same
+    assert track.standing(catalog, "sub") is None
+    assert track.rows(catalog, "sub")[PATH].error == "optimize failed"
+    tables.fail()
     kept.committed([PATH] * 63)
-    assert not kept.run_one(None)
-    tables.failing.clear()
+    assert not ran(kept)
     kept.committed([PATH])
-    assert kept.run_one(None)
-    assert track.rows(catalog, "shop")[PATH].error is None
+    assert ran(kept)
+    assert track.rows(catalog, "sub")[PATH] == MaintainedRow(1, optimized_s=1e9)
 
 
-def test_a_flush_that_failed_is_undone_and_an_undo_that_fails_stays_recorded(catalog):
-    tables = FakeTables(failing={"flush"})
-    kept = maintenance(catalog, tables)
-    kept.committed([PATH] * 32)
+def test_a_flush_that_failed_is_undone_and_an_undo_that_fails_stays_recorded(catalog, tables, made):
+    tables.fail("flush")
+    kept = made()
+    kept.committed([PATH] * 8)
     with pytest.raises(OSError, match="flush failed"):
-        kept.run_one(None)
+        ran(kept)
     assert tables.calls == ["measure", "optimize", "flush", "undo", "flush"]
-    assert track.standing(catalog, "shop") == OptimizeIntent(PATH, 7)
-    tables.failing.clear()
-    kept.recover()
-    assert track.standing(catalog, "shop") is None
+    intent = track.standing(catalog, "sub")
+    assert intent == OptimizeIntent(PATH, 7)
+    assert intent.doubtful
+    tables.fail()
+    made().recover()
+    assert tables.calls[5:] == ["undo", "flush"]
+    assert track.standing(catalog, "sub") is None
 
 
-def test_a_vacuum_once_a_day_and_only_with_a_retention(catalog):
-    tables = FakeTables(Debt(7, 1, 1000, own=True))
+def test_it_is_cut_short_by_a_stop(catalog, tables, made):
+    """Undoing it would take its time; the next start sees to that."""
+    tables.fail("optimize")
+    kept = made(stopping=True)
+    kept.committed([PATH] * 8)
+    assert ran(kept)
+    assert tables.calls == ["measure", "optimize"]
+    assert track.standing(catalog, "sub") == OptimizeIntent(PATH, 7)
+    made().recover()
+    assert track.standing(catalog, "sub") is None
+
+
+def test_nothing_is_undone_without_spark(catalog, tables, made):
+    tables.failing["optimize"] = Py4JNetworkError("gone")
+    kept = made()
+    kept.committed([PATH] * 8)
+    with pytest.raises(Py4JNetworkError):
+        ran(kept)
+    assert track.standing(catalog, "sub") == OptimizeIntent(PATH, 7)
+
+
+def test_a_vacuum_once_a_day_and_only_with_a_retention(tables, made):
+    tables.debt = Debt(7, 1, 1000, created=True)
     for now_s, retention_h, vacuums in ((1e9, 0, 0), (1e9, 168, 1), (1e9 + 86399, 168, 1), (1e9 + 86400, 168, 2)):
-        kept = maintenance(catalog, tables, Policy(optimize=True, retention_h=retention_h, adopted=False), now_s)
-        kept.committed([PATH] * 32)
-        kept.run_one(None)
+        kept = made(retention_h=retention_h, now_s=now_s)
+        kept.committed([PATH] * 8)
+        assert ran(kept)
         assert tables.calls.count("vacuum") == vacuums

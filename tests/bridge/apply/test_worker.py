@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError, TargetError
 from bridge.track import catalog as catalog_module
 from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_worker import ENDS, Parts
+from tests.bridge.apply.made_worker import ENDS, Parts, changes_of
 
 
 def test_batches_follow_each_other_without_a_gap(parts):
@@ -315,3 +315,62 @@ def test_a_begun_batch_is_undone_before_anything_of_it_is_skipped(parts, transac
     assert (parts.undone, parts.fenced) == (1, 1)
     assert parts.skipped == [[transactions[0]]]
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [*transactions[1:], 130]
+
+
+class MadeMaintenance:
+    """Something is due as often as it is told; records the lag, and which batches were applied by then."""
+
+    def __init__(self, parts: Parts, *, times: int, idle_only: bool = False) -> None:
+        self.parts, self.times, self.idle_only = parts, times, idle_only
+        self.runs: list[tuple[float | None, int]] = []
+        self.commits: list[str] = []
+        self.failure: Exception | None = None
+
+    def committed(self, paths):
+        self.commits.extend(paths)
+
+    def due(self, behind_s):
+        return len(self.runs) < self.times and (behind_s is None or not self.idle_only)
+
+    def run_one(self, behind_s):
+        assert self.parts.catalog.batch("sub") is None
+        self.runs.append((behind_s, len(self.parts.applied)))
+        if self.failure is not None:
+            raise self.failure
+
+
+def test_tables_are_maintained_before_a_batch_if_they_need_it_more(parts):
+    parts.maintenance = MadeMaintenance(parts, times=2)
+    parts.put(110)
+    parts.run(until=110)
+    assert parts.maintenance.runs == [(0.0, 0), (0.0, 0)]
+    assert [ends for _, _, ends in parts.applied] == [[110]]
+    assert parts.maintenance.commits == [changes_of([110]).target.path]
+
+
+def test_tables_are_maintained_when_the_stream_is_idle(parts):
+    parts.maintenance = MadeMaintenance(parts, times=1, idle_only=True)
+    parts.put(110)
+    threading.Timer(0.6, lambda: parts.put(120)).start()
+    parts.run(until=120)
+    assert parts.maintenance.runs == [(None, 1)]
+    assert len(parts.applied) == 2
+
+
+def test_a_begun_batch_goes_before_maintenance(parts):
+    parts.maintenance = MadeMaintenance(parts, times=1)
+    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(110)))
+    parts.put(110)
+    parts.put(120)
+    parts.run(until=120)
+    assert parts.maintenance.runs == [(0.0, 1)]
+    assert [ends for _, _, ends in parts.applied] == [[110], [120]]
+
+
+def test_nothing_is_applied_on_top_of_maintenance_that_is_to_be_undone(parts):
+    parts.maintenance = MadeMaintenance(parts, times=1)
+    parts.maintenance.failure = TargetError("cannot be undone")
+    parts.put(110)
+    with pytest.raises(TargetError, match="cannot be undone"):
+        parts.run(until=110)
+    assert parts.applied == []

@@ -13,7 +13,7 @@ from rich.console import Console
 from bridge.commands.status import collect, render, size_text
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import refresh, stats
+from bridge.track import maintenance, refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow
 from protocol.lsn import Lsn
@@ -357,3 +357,24 @@ def test_sizes_are_postgresqls(postgresql):
         (expected,) = postgresql.execute("SELECT pg_size_pretty(%s::bigint)", (size,)).fetchone()
         assert size_text(size) == expected
     assert size_text(None) == "-"
+
+
+def test_maintenance_is_shown_with_its_last_error(shop):
+    settings, catalog = shop
+    catalog.create_origin(
+        "shop", Lsn(1), "inc", [RelRow("public", name, "r", Lsn(1), f"/lake/{name}") for name in "ab"]
+    )
+    row = maintenance.MaintainedRow(3, 0.0, None, "no space left")
+    maintenance.put(catalog, "shop", "/lake/a", row)
+    first, second = collect(settings, catalog, running=True)["subscriptions"][0]["tables"]
+    assert first["maintenance"] == {
+        "files": 3,
+        "optimized": "1970-01-01T00:00:00+00:00",
+        "vacuumed": None,
+        "error": "no space left",
+    }
+    assert "maintenance" not in second
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(render(collect(settings, catalog, running=True)))
+    assert "3 files, optimized 1970-01-01T00:00:00+00:00" in shown.getvalue()
+    assert "shop, maintenance of public.a failed, and is tried again: no space left" in shown.getvalue()

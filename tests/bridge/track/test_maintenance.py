@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bridge.track import catalog as catalog_module
 from bridge.track import maintenance
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.maintenance import MaintainedRow, OptimizeIntent
@@ -25,6 +28,19 @@ def test_an_optimize_stands_until_it_has_ended(started):
     assert maintenance.standing(started, "shop") == intent
     maintenance.end(started, "shop")
     assert maintenance.standing(started, "shop") is None
+
+
+@pytest.mark.parametrize("what", ["nothing", "flush", "reboot"])
+def test_what_an_optimize_wrote_is_doubtful_after_a_flush_or_a_reboot(started, tmp_path, monkeypatch, what):
+    maintenance.begin(started, "shop", OptimizeIntent("/lake/t1", 7))
+    if what == "flush":
+        maintenance.begin_flush(started, "shop")
+    elif what == "reboot":
+        (tmp_path / "boot_id").write_text("another\n")
+        monkeypatch.setattr(catalog_module, "_BOOT_ID", tmp_path / "boot_id")
+    standing = maintenance.standing(started, "shop")
+    assert standing is not None
+    assert standing.doubtful is (what != "nothing")
 
 
 def test_no_optimize_begins_within_a_batch(started):
