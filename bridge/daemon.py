@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
+from bridge.apply.delta.warm_up import WarmUp
 from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
@@ -67,6 +68,7 @@ class Daemon:
         self._again_s: dict[str, float] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
         self._deaths: list[float] = []
+        self._warm_up: WarmUp | None = None
         self._done = False
 
     def run(self) -> int:
@@ -172,6 +174,7 @@ class Daemon:
 
         Returns when the process is to stop, when everything has caught up, or when the JVM has died.
         """
+        self._warm_up = WarmUp(spark)
         self._start_workers(spark, catalog)
         while not self._stopping:
             if session.died() is not None:
@@ -217,6 +220,7 @@ class Daemon:
                 catalog,
                 until_caught_up=self._until_caught_up,
                 copy_limit=self._copy_limit,
+                warm_up=self._warm_up,
             )
             self._workers[name] = worker
             worker.thread.start()

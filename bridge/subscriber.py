@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bridge.apply.delta.warm_up import WarmUp
     from bridge.config import Subscription
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
@@ -66,6 +67,7 @@ class SubscriptionWorker:
         catalog: The process's catalog.
         until_caught_up: End once everything that the publisher had flushed at the start is durable.
         copy_limit: Limits the copies of the whole process; None for no limit.
+        warm_up: Begun with the copies; None for none.
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
@@ -81,8 +83,10 @@ class SubscriptionWorker:
         *,
         until_caught_up: bool = False,
         copy_limit: CopyLimit | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self._copy_limit = copy_limit
+        self._warm_up = warm_up
         self.subscription = subscription
         self.error: BaseException | None = None
         self.gave_up = False
@@ -252,6 +256,9 @@ class SubscriptionWorker:
             self._added.take_over(self._stop)
             self._copying = True
             self._status.set_state("copying")
+            is_new = self._catalog.remote_lsn(self._name) is None
+            if self._warm_up is not None and (is_new or any(map(sync.needs_copy, self._catalog.rels(self._name)))):
+                self._warm_up.begin()
             start = Start(
                 self.subscription,
                 self._catalog,

@@ -36,6 +36,13 @@ _GROW_S: Final = 30.0
 """A batch grows no longer than this while no other one is applied, so that the origin of a stream that is far behind
 advances."""
 
+_BURST_AGES: Final = 5.0
+"""Several transactions of an idle stream within `max_age_s` are a burst: more are waited for, up to so many times as
+long, until half of that time passes without any. A second batch would take longer than that."""
+
+_FIRST_PAUSE_AGES: Final = 2.0
+"""The first batch of a stream waits until so many times `max_age_s` pass without any: Spark may be young."""
+
 _MOST_FAILURES: Final = 10
 
 _FULL_SHARE: Final = 0.75
@@ -96,6 +103,8 @@ class NextBatch:
     _start_lsn: Lsn = field(init=False)
     _growing: GrowingBatch | None = field(init=False, default=None)
     _grows_since_s: float = field(init=False, default=0.0)
+    _is_first: bool = field(init=False, default=True)  # no batch was popped yet
+    _was_idle: bool = field(init=False, default=False)  # the stream, before the growing batch
     _closed: bool = field(init=False, default=False)  # the growing batch is to be applied as it is
     _after: Batch | None = field(init=False, default=None)  # could not join the growing batch
     # taken from the queue, to be formed again, in commit order
@@ -161,15 +170,17 @@ class NextBatch:
             items: Sequence[Item] = self._again.popleft()
         elif applied is not None:
             items = self.queue.take(limits, timeout_s, full_only=True, until=applied)
+            self._was_idle = False
         elif self._growing is not None:
             rows = self.queue.rows
-            far_behind = self._is_far_behind()
-            items = self.queue.take(limits, _PAUSE_S if far_behind else 0.0, full_only=True)
-            if not items and not (far_behind and self.queue.rows > rows):
+            pause_s = _PAUSE_S if self._is_far_behind() else self._burst_pause_s()
+            items = self.queue.take(limits, pause_s, full_only=True)
+            if not items and not (pause_s and self.queue.rows > rows):
                 self._closed = True
                 items = self.queue.take(replace(limits, max_age_s=0.0), 0.0)
         else:
             items = self.queue.take(limits, timeout_s)
+            self._was_idle = True
         if items and self.singly():
             items, others = divide(items, 1)
             if others:
@@ -218,7 +229,7 @@ class NextBatch:
         assert self._growing is not None  # noqa: S101 - the caller has looked
         with self._apart_after_error():
             batch = self._growing.formed()
-        self._growing, self._closed = None, False
+        self._growing, self._closed, self._is_first = None, False, False
         if self._after is not None:
             self._grow(self._after)
             self._after = None
@@ -273,6 +284,16 @@ class NextBatch:
         if self.progress.passed_lsn > self._growing.last.end_lsn and not self.queue.rows:
             return False  # after the last transaction came a keepalive: the server has no more
         return self.behind_s >= _FAR_BEHIND_S
+
+    def _burst_pause_s(self) -> float:
+        """How long to wait for more of a burst; 0 if there is none, or it has lasted long enough."""
+        assert self._growing is not None  # noqa: S101 - the caller has looked
+        max_age_s = self.limits.max_age_s
+        if not self._was_idle or time.monotonic() >= self._grows_since_s + (_BURST_AGES - 1.0) * max_age_s:
+            return 0.0
+        if self._is_first:
+            return _FIRST_PAUSE_AGES * max_age_s
+        return max_age_s / 2 if self._growing.last.transactions > 1 else 0.0
 
     @contextmanager
     def _apart_after_error(self) -> Iterator[None]:

@@ -48,6 +48,7 @@ class TableLock(Closing):
     Attributes:
         ranges: The table's block ranges: one for each COPY.
         size: The estimated size of all ranges together.
+        table_bytes: The table's size on the server's disk, with TOAST; None if it is not known.
 
     Raises:
         PublisherError: From the constructor, if the table cannot be read, mostly for want of privileges.
@@ -77,6 +78,8 @@ class TableLock(Closing):
             raise
         blocks = [row["blocks"] for row in sizes]
         self.ranges: list[BlockRange] = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
+        known = [row["table_bytes"] for row in sizes if row["table_bytes"] is not None]
+        self.table_bytes: int | None = sum(known) if len(known) == len(sizes) else None
         # in COPY's format a row has 2 bytes before its fields, and 4 before each
         self.size = CopySize(plan["Plan Rows"], plan["Plan Width"] + 4 * len(table.columns) + 2)
 

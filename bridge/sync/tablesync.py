@@ -26,8 +26,8 @@ from pyspark.errors import PySparkException
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import create_table, read_target_schema, schema_of
-from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.delta_table import TableSize, create_table, read_target_schema, remember_size, schema_of
+from bridge.apply.delta.durable import LocalTables, local_folder
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
@@ -36,9 +36,10 @@ from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
 from bridge.publication.delta_columns import unsupported
-from bridge.sync.copy import read_table
+from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
+from bridge.sync.copy_reader import copy_spec
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
@@ -216,18 +217,22 @@ class TableSync:
         with (
             TableLock(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as lock,
             monitor.watching(application_name, rel.namespace, rel.name, lock.size),
-        ):
-            rows = read_table(
+            copied_rows(
                 self._spark,
-                table,
-                types,
-                conninfo=conninfo,
-                application_name=application_name,
-                snapshot=snapshot.name,
-                unrepresentable=self._subscription.unrepresentable,
-                ranges=lock.ranges,
-                columns=columns,
-            )
+                copy_spec(
+                    table,
+                    types,
+                    conninfo=conninfo,
+                    application_name=application_name,
+                    snapshot=snapshot.name,
+                    unrepresentable=self._subscription.unrepresentable,
+                    ranges=lock.ranges,
+                    columns=columns,
+                ),
+                lock.table_bytes,
+                self._stopping,
+            ) as rows,
+        ):
             try:
                 replaced = partial(
                     overwrite_rows,
@@ -242,12 +247,22 @@ class TableSync:
                 raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
             lock.check()
         self._local.flush([rel.path])
+        if not existed:
+            self._remember_size(rel.path)
         self._catalog.put_columns(name, table.relid, copied_columns(table, publisher.attributes(table.relid)))
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    @staticmethod
+    def _remember_size(path: str) -> None:
+        """Spare the first batch asking Delta for the size of a table that was just created: Spark may still be cold."""
+        folder = local_folder(path)
+        if folder is not None:
+            sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
+            remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True))
 
     def _stamp(self, lsn: Lsn) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""

@@ -9,6 +9,7 @@ import pytest
 
 from bridge.config import Subscription
 from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
+from bridge.sync import copy
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.subscribed import SETUP, batches, confirmed, end, ids, running, wait_until
@@ -202,8 +203,11 @@ def test_stopped_while_the_slot_waits(publisher, pipeline):
     assert ids(bridge) == [1]
 
 
-def test_stopped_during_a_copy(publisher, pipeline):
+@pytest.mark.parametrize("on_executors", [False, True], ids=["here", "on executors"])
+def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
     """It is cut short, which is no error, and starts again at the next start."""
+    if on_executors:
+        monkeypatch.setattr(copy, "MODEST_BYTES", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
         "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BROADCAST_ROWS = 500_000
 """Up to this many keys of a batch are broadcast to the target's rows; beyond, Spark sorts both sides."""
 
-_ONE_FILE_ROWS = 50_000
+ONE_FILE_ROWS = 50_000
 """Up to this many rows are appended as one file, not as one for each core."""
 
 
@@ -125,7 +125,7 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
     kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
     values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
     rows = kept.select(*(F.col(value).alias(name) for value, name in zip(values, keyed.names, strict=True)))
-    if len(effects) <= _ONE_FILE_ROWS:
+    if len(effects) <= ONE_FILE_ROWS:
         rows = rows.coalesce(1)
     bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
     target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, bounds)

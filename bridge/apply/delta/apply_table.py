@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.append import append_new, append_rows, new_keys
+from bridge.apply.delta.append import ONE_FILE_ROWS, append_new, append_rows, new_keys
+from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.bag import Bag
-from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.commit_sessions import commit_session, work_of_append
 from bridge.apply.delta.delta_table import existing_schema
-from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
 from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
@@ -130,11 +130,14 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
         return False
     names = [column.name for column in changes.columns]
     values = inserts.select([f"new_{i}" for i in range(len(names))])
-    with effect_source(commit_session(spark, small=len(values) <= PLAN_ROWS), values) as source:
+    with arrow_source(commit_session(spark, work_of_append(len(values))), values) as source:
+        rows = _rows(source, names)
+        if len(values) <= ONE_FILE_ROWS:
+            rows = rows.coalesce(1)
         if changes.truncated:
-            overwrite_rows(_rows(source, names), changes.target.path)
+            overwrite_rows(rows, changes.target.path)
         else:
-            append_rows(_rows(source, names), changes.target.path)
+            append_rows(rows, changes.target.path)
     if changes.lost:
         lost(changes.lost)
     return True

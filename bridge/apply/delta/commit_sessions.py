@@ -1,4 +1,4 @@
-"""Sessions for commits of net effects: a subscription's session has two companions with settings of their own.
+"""Sessions for commits of net effects: a subscription's session has companions with settings of their own.
 
 Several tables are committed to at once, and their commits need different settings; settings belong to a session. The
 companions have the stamp that the subscription's session has (see `stamp.stamped`).
@@ -6,8 +6,10 @@ companions have the stamp that the subscription's session has (see `stamp.stampe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
 
+from bridge.apply.delta.arrow_source import PLAN_ROWS
 from bridge.apply.delta.stamp import copy_stamp
 from bridge.session import companion
 
@@ -25,13 +27,35 @@ _SMALL: Final = {
 }
 
 
-def commit_session(spark: SparkSession, *, small: bool) -> SparkSession:
+_TINY: Final = {
+    # To generate and compile code takes longer than to compute some thousand rows without.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+TINY_ROWS: Final = 5_000
+"""More rows than this, of the source or the target, are not tiny."""
+
+Work = Literal["tiny", "small", "large"]
+"""How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and
+target have at most some thousand rows."""
+
+_SETTINGS: Final = MappingProxyType(
+    {"tiny": _IMMUTABLE | _SMALL | _TINY, "small": _IMMUTABLE | _SMALL, "large": _IMMUTABLE}
+)
+
+
+def commit_session(spark: SparkSession, work: Work) -> SparkSession:
     """The companion session for commits whose sources do not change.
 
     Args:
         spark: The subscription's session.
-        small: Neither the source nor what is shuffled of the target is large.
+        work: How much the commit computes.
     """
-    session = companion(spark, "small", _IMMUTABLE | _SMALL) if small else companion(spark, "large", _IMMUTABLE)
+    session = companion(spark, work, _SETTINGS[work])
     copy_stamp(spark, session)
     return session
+
+
+def work_of_append(rows: int) -> Work:
+    """How much it is to append so many rows."""
+    return "tiny" if rows <= TINY_ROWS else "small" if rows <= PLAN_ROWS else "large"

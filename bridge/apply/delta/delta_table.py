@@ -109,6 +109,11 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
     return size
 
 
+def remember_size(path: str, size: TableSize) -> None:
+    """Have `table_size` not ask for a while."""
+    _SIZES[path] = size, 0
+
+
 def forget_size(path: str) -> None:
     """Make `table_size` ask again."""
     _SIZES.pop(path, None)

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
-from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source
+from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session, work_of_append
 from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
-from bridge.apply.delta.effect_source import PLAN_ROWS, effect_source
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
@@ -30,6 +30,7 @@ from bridge.apply.effects.net_effect import BEGINS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bridge.apply.delta.commit_sessions import Work
     from bridge.apply.delta.delta_table import TableSize
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.effects.net_effect import NetEffect
@@ -39,6 +40,9 @@ _EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, LEFT, DELETED))
 
 _SMALL_BYTES: Final = 64 << 20
 """A table up to this size is not large, even if all of it is shuffled."""
+
+_TINY_BYTES: Final = 256 << 10
+"""A table up to this size has some thousand rows."""
 
 _FILES: Final = 4
 """With more files than this, Delta is told the keys' ranges. Their constants make Spark compile the query each time,
@@ -62,9 +66,9 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if shape.unclear or (truncated and shape.leaves):
         return None
     if truncated:
-        return _overwrite(commit_session(spark, small=False), effect, keyed)
+        return _overwrite(commit_session(spark, "large"), effect, keyed)
     if shape.leaves:
-        session = commit_session(spark, small=False)
+        session = commit_session(spark, "large")
         leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
         if any_missing(session, as_frame(session, leaving), keyed):
             return None
@@ -77,10 +81,10 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
 
 def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
     """Append rows that begin in the batch; rows that also end in it must not exist either."""
-    session = commit_session(spark, small=len(effect.table) <= PLAN_ROWS)
+    session = commit_session(spark, work_of_append(len(effect.table)))
     values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
     table = effect.table.select([*values, "ended"]).append_column("first", effect.table["first"].cast(pa.int16()))
-    with effect_source(session, table) as source:
+    with arrow_source(session, table) as source:
         append_effects(session, source, keyed, table)
 
 
@@ -88,9 +92,9 @@ def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: 
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:
         enable_for_large(spark, keyed.path, size)
-    session = commit_session(spark, small=_is_small(effect, clauses, size))
+    session = commit_session(spark, _work(effect, clauses, size))
     table = clauses.source(effect.table, keyed.key)
-    with effect_source(session, table) as source:
+    with arrow_source(session, table) as source:
         frame = F.broadcast(source) if len(table) <= BROADCAST_ROWS else source
         ranges = size.files > _FILES
         merged = merge.merge_into(frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges))
@@ -102,9 +106,12 @@ def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: 
     return conflicts(as_frame(session, met), before, keyed)
 
 
-def _is_small(effect: NetEffect, clauses: Clauses, size: TableSize) -> bool:
-    """Whether the commit shuffles few rows: with an INSERT clause, also the target's touched files are shuffled."""
-    return len(effect.table) <= PLAN_ROWS and not (clauses.inserts and size.size_bytes > _SMALL_BYTES)
+def _work(effect: NetEffect, clauses: Clauses, size: TableSize) -> Work:
+    """How much the commit computes: with an INSERT clause, also the target's touched files are shuffled."""
+    if len(effect.table) <= TINY_ROWS and size.size_bytes <= _TINY_BYTES:
+        return "tiny"
+    small = len(effect.table) <= PLAN_ROWS and not (clauses.inserts and size.size_bytes > _SMALL_BYTES)
+    return "small" if small else "large"
 
 
 def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Tally:
@@ -113,7 +120,7 @@ def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     born = effect.table.filter(pc.and_not(effect.table["born"], effect.table["ended"]))
     values = born.select([f"new_{i}" for i in range(len(keyed.columns))])
     before = table_version(session, keyed.path) if tally.counts else 0
-    with effect_source(session, values) as source:
+    with arrow_source(session, values) as source:
         # renamed here: Parquet does not allow each name
         rows = source.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
         overwrite_rows(rows, keyed.path)

@@ -61,6 +61,80 @@ def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, 
     assert following.pop().transactions == (1 if behind_s == 0 else 2)
 
 
+@pytest.fixture
+def later(following):
+    """The same with a first batch behind it, and an age that transactions wait for."""
+    put(following, 1)
+    assert not form(following)
+    assert form(following)
+    assert following.pop().transactions == 1
+    following.limits = BatchLimits(100, 1 << 20, 0.1)
+    return following
+
+
+def put_later(following, number, after_s=0.02):
+    threading.Timer(after_s, put, (following, number)).start()
+
+
+def take_idle(following):
+    following.form(following.take(5.0, applied=None))
+
+
+def test_a_transaction_alone_waits_no_longer_than_its_age(later):
+    put(later, 2)
+    take_idle(later)
+    put_later(later, 3)
+    assert form(later)
+    assert later.pop().transactions == 1
+
+
+def test_a_burst_of_an_idle_stream_is_one_batch(later):
+    """It is waited for until a pause comes."""
+    put(later, 2)
+    put(later, 3)
+    take_idle(later)
+    for number in (4, 5):
+        put_later(later, number)
+        assert not form(later)
+    assert form(later)
+    assert later.pop().transactions == 4
+
+
+def test_no_burst_is_waited_for_after_a_batch_that_was_applied_meanwhile(later):
+    put(later, 2)
+    put(later, 3)
+    assert later.take(0.0, applied=lambda: True) == []
+    later.form(later.queue.take(later.limits, 5.0))
+    put_later(later, 4)
+    assert form(later)
+    assert later.pop().transactions == 2
+
+
+def test_a_burst_that_does_not_end_is_waited_for_no_longer_than_five_ages(later):
+    put(later, 2)
+    put(later, 3)
+    take_idle(later)
+    started_s, number = time.monotonic(), 4
+    while True:
+        put_later(later, number)
+        if form(later):
+            break
+        number += 1
+    assert 0.35 < time.monotonic() - started_s < 2.0
+    assert later.pop().transactions >= 5
+
+
+def test_the_first_batch_waits_for_a_longer_pause(following):
+    """Even for one that follows a transaction alone."""
+    following.limits = BatchLimits(100, 1 << 20, 0.1)
+    put(following, 1)
+    take_idle(following)
+    put_later(following, 2, 0.1)
+    assert not form(following)
+    assert form(following)
+    assert following.pop().transactions == 2
+
+
 def test_a_stream_far_behind_is_waited_for_as_long_as_it_sends(following, monkeypatch):
     """Less than a run in each pause, but more and more; then nothing."""
     monkeypatch.setattr(next_batch, "_PAUSE_S", 0.05)

@@ -1,154 +1,21 @@
-"""The copy's reader: what it asks the server, and the rows under a snapshot as a Spark data source."""
+"""A published table as a DataFrame: read by Spark's executors, or by this process if it is of modest size."""
 
 from __future__ import annotations
 
 import datetime as dt
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.errors import PublisherError
-from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.errors import SyncError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import block_ranges, copy
-from bridge.sync.copy import CopyReader, CopySpec, _key, encoded, read_table
-from bridge.sync.copy_statement import copy_select
-from bridge.sync.table_lock import TableLock
-from protocol.values.types import BUILTIN, resolve
-
-A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
-
-SPEC = CopySpec(
-    "host=x",
-    "app",
-    "snap",
-    "public.t",
-    "SELECT 1",
-    ["f"],
-    [(0, 7), (7, None)],
-    [("a", 23, -1)],
-    encoded(pa.schema({"a": pa.int64()})),
-    [{"oid": 1}],
-    "error",
-    ["a"],
-)
-
-
-def test_spec_survives_a_data_sources_options():
-    assert CopySpec.of(SPEC.options()) == SPEC
-    assert SPEC.arrow == pa.schema({"a": pa.int64()})
-    assert "secret" in next(key for key, value in SPEC.options().items() if value == "host=x")
-
-
-# --- the reader, as it runs on an executor ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_ranges(monkeypatch):
-    """Ranges of 64 blocks, so that a test's table has some."""
-    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
-
-
-def read_ranges(publisher, name, snapshot):
-    """Rows of each range of a published table, read here."""
-    with Publisher(publisher.conninfo, application_name="test") as catalog:
-        published = next(t for t in catalog.tables(["pub"]) if t.name == name)
-    with TableLock(publisher.conninfo, published, application_name="test") as lock:
-        reader = CopyReader(
-            CopySpec(
-                publisher.conninfo,
-                "test",
-                snapshot,
-                published.qualified_name,
-                copy_select(published, BUILTIN),
-                list(published.row_filters),
-                [(blocks.first, blocks.end) for blocks in lock.ranges],
-                [(column.name, column.type_oid, column.typmod) for column in published.columns],
-                encoded(pa.schema([(c.name, resolve(c.type_oid, c.typmod).arrow) for c in published.columns])),
-                [],
-                "error",
-                [],
-            )
-        )
-        return [
-            [row for batch in reader.read(partition) for row in batch.to_pylist()] for partition in reader.partitions()
-        ]
-
-
-def test_ranges_together_are_the_snapshots_rows(publisher, small_ranges):
-    """Of a table with a row filter, of a root whose partitions have their columns in other places, and of a leaf."""
-    publisher.execute(
-        """CREATE TABLE t (id int PRIMARY KEY, pad text) WITH (autovacuum_enabled = off);
-        CREATE TABLE root (id int, pad text) PARTITION BY RANGE (id);
-        CREATE TABLE small PARTITION OF root FOR VALUES FROM (0) TO (1000);
-        CREATE TABLE other (dropped int, pad text, id int);
-        ALTER TABLE other DROP COLUMN dropped;
-        ALTER TABLE root ATTACH PARTITION other FOR VALUES FROM (1000) TO (1000000);
-        INSERT INTO t SELECT g, repeat('x', 200) FROM generate_series(1, 12000) g;
-        UPDATE t SET pad = 'moved to the end' WHERE id % 10 = 0;
-        INSERT INTO root SELECT g, repeat('x', 200) FROM generate_series(1, 12000) g;
-        CREATE PUBLICATION pub FOR TABLE t WHERE (id % 3 = 0 OR id < 100), TABLE root
-            WITH (publish_via_partition_root = true, publish = 'insert');"""
-    )
-    with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
-        snapshot = replication.create_slot("copy_test", temporary=True).name
-        publisher.execute(
-            "UPDATE t SET pad = 'later'; DELETE FROM root WHERE id > 500; INSERT INTO root VALUES (0, 'later')"
-        )
-        parts = {name: read_ranges(publisher, name, snapshot) for name in ("t", "root")}
-        publisher.execute("ALTER PUBLICATION pub SET (publish_via_partition_root = false)")
-        parts["other"] = read_ranges(publisher, "other", snapshot)
-    assert all(len(part) > 3 for part in parts.values())
-    assert all(sum(map(bool, part)) > 3 for part in parts.values()), "each range has its rows"
-    rows = {name: sorted((row["id"], row["pad"][:5]) for some in part for row in some) for name, part in parts.items()}
-    assert rows["t"] == [(n, "moved" if n % 10 == 0 else "xxxxx") for n in range(1, 12001) if n % 3 == 0 or n < 100]
-    assert rows["root"] == [(n, "xxxxx") for n in range(1, 12001)]
-    assert rows["other"] == [(n, "xxxxx") for n in range(1000, 12001)]
-
-
-def test_a_reader_does_not_wait_for_who_waits_for_the_copy(publisher, monkeypatch):
-    """VACUUM FULL waits for the lock, and a later reader would wait for VACUUM FULL."""
-    monkeypatch.setitem(copy._SETTINGS, "lock_timeout", "'200ms'")
-    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
-    with (
-        ReplicationConnection(publisher.conninfo, application_name="test") as replication,
-        Publisher(publisher.conninfo, application_name="test") as catalog,
-        ThreadPoolExecutor() as pool,
-    ):
-        snapshot = replication.create_slot("copy_test", temporary=True).name
-        (published,) = catalog.tables(["pub"])
-        with TableLock(publisher.conninfo, published, application_name="test"):
-            rewriting = pool.submit(publisher.execute, "VACUUM FULL t")
-            waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'public.t'::regclass AND NOT granted"
-            while catalog.connection.execute(waiting).fetchone() == (0,):
-                assert not rewriting.done()
-            with pytest.raises(PublisherError, match="lock timeout") as caught:
-                read_locked_table(publisher, published, snapshot)
-            assert caught.value.retry
-            assert not rewriting.done()
-        rewriting.result(10)
-
-
-def read_locked_table(publisher, published, snapshot):
-    spec = replace(
-        SPEC,
-        connection_secret=publisher.conninfo,
-        snapshot=snapshot,
-        select=copy_select(published, BUILTIN),
-        row_filters=[],
-        ranges=[(0, None)],
-        columns=[("id", 23, -1)],
-        types=[],
-    )
-    reader = CopyReader(spec)
-    return [batch for partition in reader.partitions() for batch in reader.read(partition)]
+from bridge.sync.copy import copied_rows, read_on_executors
+from bridge.sync.copy_reader import copy_spec
 
 
 @pytest.mark.parametrize(
@@ -160,23 +27,12 @@ def test_a_cluster_may_have_more_cores_than_a_copy_may_have_connections(master, 
     assert copy._few_cores(spark) == few
 
 
-# --- the data source --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("identity", "key"), [("d", ["a"]), ("f", ["a"]), ("i", ["b"]), ("n", [])])
-def test_the_key_is_that_of_the_changes_to_come(identity, key):
-    """Its values must be held, or no change would find its row."""
-    indexed = PublishedColumn("b", 23, -1, in_primary_key=False, in_replica_identity_index=True)
-    assert _key(PublishedTable(1, "public", "t", "r", identity, (A, indexed), ())) == key
-
-
 def read(spark, publisher, name, snapshot, **options):
     with Publisher(publisher.conninfo, application_name="test") as catalog:
         published = next(t for t in catalog.tables(["pub"]) if t.name == name)
         types = catalog.types(column.type_oid for column in published.columns)
-        options = {"unrepresentable": "error", **options}
-        return read_table(
-            spark,
+        options = {"unrepresentable": "error", "ranges": (block_ranges.BlockRange(),), **options}
+        spec = copy_spec(
             published,
             types,
             conninfo=publisher.conninfo,
@@ -184,6 +40,7 @@ def read(spark, publisher, name, snapshot, **options):
             snapshot=snapshot,
             **options,
         )
+        return read_on_executors(spark, spec)
 
 
 def test_rows_are_those_of_the_snapshot_filtered_and_projected(spark, publisher):
@@ -221,3 +78,53 @@ def test_a_value_that_delta_cannot_hold_stops_the_copy_or_is_null(spark, publish
         with pytest.raises(PySparkException, match=r'table "public.t": column "d": value \'infinity\''):
             read(spark, publisher, "t", snapshot.name).collect()
         assert read(spark, publisher, "t", snapshot.name, unrepresentable="null").collect()[0].d is None
+
+
+# --- read here, or by the executors -----------------------------------------------------------------------------------
+
+
+def copied(spark, publisher, snapshot, table_bytes, *, stopping=lambda: False):
+    """The rows of table t; or the data source's."""
+    with Publisher(publisher.conninfo, application_name="test") as catalog:
+        (published,) = catalog.tables(["pub"])
+        types = catalog.types(column.type_oid for column in published.columns)
+    spec = copy_spec(
+        published,
+        types,
+        conninfo=publisher.conninfo,
+        application_name="copy",
+        snapshot=snapshot,
+        unrepresentable="error",
+        ranges=(block_ranges.BlockRange(),),
+    )
+    with copied_rows(spark, spec, table_bytes, stopping) as rows:
+        return sorted(rows.toArrow().to_pylist(), key=repr), rows._jdf.queryExecution().optimizedPlan().toString()
+
+
+@pytest.mark.parametrize("rows", [0, 3, 60_000])
+def test_the_rows_are_the_same_whoever_reads_them(spark, publisher, rows):
+    publisher.execute(
+        f"""CREATE TABLE t (id int PRIMARY KEY, "a b.c" text, at timestamptz, tags int[]);
+        INSERT INTO t SELECT g, 'x' || g, '0001-01-01 00:00+00', ARRAY[g, NULL] FROM generate_series(1, {rows}) g;
+        CREATE PUBLICATION pub FOR TABLE t WHERE (id <> 2)"""
+    )
+    with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
+        snapshot = replication.create_slot("copy_test", temporary=True).name
+        publisher.execute("DELETE FROM t")
+        here, plan = copied(spark, publisher, snapshot, 256 << 20)
+        assert "pgbridge_copy" not in plan
+        for size_bytes in (None, (256 << 20) + 1):
+            elsewhere, plan = copied(spark, publisher, snapshot, size_bytes)
+            assert "pgbridge_copy" in plan
+            assert elsewhere == here
+    assert len(here) == max(0, rows - 1)
+
+
+def test_what_goes_wrong_here_is_the_copys_error(spark, publisher):
+    """The publisher answers, and another connection's loss would be another error."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (0)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t WHERE (1 / id > 0)")
+    with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
+        snapshot = replication.create_slot("copy_test", temporary=True).name
+        with pytest.raises(SyncError, match=r'cannot copy table "public.t": .*division by zero'):
+            copied(spark, publisher, snapshot, 0)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.apply.delta import apply_table as apply_table_module
-from bridge.apply.delta import effect_source
+from bridge.apply.delta import arrow_source
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.delta_table import create_table
 from bridge.apply.delta.schema import spark_schema, target_schema_of
@@ -78,8 +77,7 @@ def test_no_changes_no_commit(spark, target):
 @pytest.mark.parametrize("key", [(), (0,)])
 def test_many_rows_go_through_a_file_whatever_the_columns_names(spark, tmp_path, monkeypatch, key):
     """Parquet does not allow each name; Delta has them by column mapping."""
-    monkeypatch.setattr(effect_source, "PLAN_ROWS", 1)
-    monkeypatch.setattr(apply_table_module, "PLAN_ROWS", 1)
+    monkeypatch.setattr(arrow_source, "PLAN_ROWS", 1)
     names = ("id", "a b,;{}()=")
     path = str(tmp_path / "t")
     schema = spark_schema(zip(names, (pa.int64(), pa.string()), strict=True))

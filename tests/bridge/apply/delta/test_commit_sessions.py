@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.commit_sessions import commit_session, work_of_append
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -14,9 +14,9 @@ def test_a_companion_has_the_stamp_of_now(spark):
     session = fork(spark)
     for lsn in (2, 3):
         with stamped(session, CommitStamp("app", Lsn(1), Lsn(lsn))):
-            small, large = commit_session(session, small=True), commit_session(session, small=False)
+            small, large = commit_session(session, "small"), commit_session(session, "large")
             assert small.conf.get(TXN_VERSION) == large.conf.get(TXN_VERSION) == str(lsn)
-    assert commit_session(session, small=True) is small
+    assert commit_session(session, "small") is small
     assert small is not large
     assert small.conf.get(TXN_VERSION, None) is None
     assert small.conf.get("spark.sql.adaptive.enabled") == "false"
@@ -38,7 +38,38 @@ def test_the_source_is_not_copied(spark, tmp_path):
     path = str(tmp_path / "t")
     spark.range(10).write.format("delta").save(path)
     session = fork(spark)
-    for one in (session, commit_session(session, small=True)):
+    for one in (session, commit_session(session, "small")):
         jobs_of_a_merge(spark, one, path)  # the first one reads the table's log
     with_copy = jobs_of_a_merge(spark, session, path)
-    assert jobs_of_a_merge(spark, commit_session(session, small=True), path) == with_copy - 1
+    assert jobs_of_a_merge(spark, commit_session(session, "small"), path) == with_copy - 1
+
+
+def test_tiny_work_compiles_nothing(spark, tmp_path):
+    """One of the settings is internal: without its effect, each expression that was not seen before is compiled."""
+    path = str(tmp_path / "t")
+    spark.range(10).write.format("delta").save(path)
+    metrics = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    session = fork(spark)
+    compiling = commit_session(session, "small")  # the tests' Spark compiles nothing
+    compiling.conf.set("spark.sql.codegen.wholeStage", "true")
+    compiling.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+
+    def compiled(work, number):
+        before = metrics.METRIC_COMPILATION_TIME().getCount()
+        rows = commit_session(session, work).read.format("delta").load(path)
+        assert len(rows.where(f"id * {number} > 0").selectExpr(f"id + {number}").collect()) == 9
+        return metrics.METRIC_COMPILATION_TIME().getCount() - before
+
+    compiled("tiny", 2)  # reads the table's log
+    assert compiled("tiny", 3) == 0
+    assert compiled("small", 4) > 0
+
+
+def test_work_follows_the_number_of_rows():
+    assert [work_of_append(rows) for rows in (1, 5_000, 5_001, 50_000, 50_001)] == [
+        "tiny",
+        "tiny",
+        "small",
+        "small",
+        "large",
+    ]

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.apply.delta import effect_source, merge_effects
+from bridge.apply.delta import arrow_source, merge_effects
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_effects import apply_effects
@@ -97,7 +97,7 @@ def test_after_a_truncate_only_what_begins_is_there(spark, keyed):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_many_effects_and_many_files(spark, keyed, monkeypatch, overwrite):
     """The effects come from a file, and the keys' ranges are in the condition."""
-    monkeypatch.setattr(effect_source, "PLAN_ROWS", 0)
+    monkeypatch.setattr(arrow_source, "PLAN_ROWS", 0)
     monkeypatch.setattr(merge_effects, "PLAN_ROWS", 0)
     monkeypatch.setattr(merge_effects, "_FILES", -1)
     session, target = fork(spark), keyed(1, 2, 3, 6, overwrite=overwrite)

@@ -1,0 +1,84 @@
+"""Commits to a scratch table, so that Spark has loaded and compiled what a batch needs before the first one comes."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bridge import session
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.arrow_source import reads_local_files
+from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.schema import spark_schema
+from bridge.apply.delta.scratch import scratch_folder
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.operations import INSERT, NO_OLD, UPDATE
+from bridge.apply.target.target import Target, TargetColumn, target_schema
+from protocol.lsn import Lsn
+from protocol.values.types import resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS: Final = 6000
+
+
+class WarmUp:
+    """Warms a young Spark up, once, while its user waits for something else.
+
+    Args:
+        spark: A session; what is done has a fork of it.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Begin in a thread of its own, unless it was begun before or Spark is elsewhere."""
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+        if reads_local_files(self._spark):
+            threading.Thread(target=self._run, name="warm-up", daemon=True).start()
+
+    def _run(self) -> None:
+        with suppress(Exception):  # a real commit tells what is wrong; or Spark was stopped meanwhile
+            warm_up(session.fork(self._spark))
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Commit an INSERT and an UPDATE to a table in a scratch folder.
+
+    Args:
+        spark: A session that nobody else uses; its master is on this machine.
+    """
+    with scratch_folder() as folder:
+        path = str(folder / "table")
+        columns = (TargetColumn("id", resolve(20, -1)), TargetColumn("value", resolve(25, -1)))
+        fields = [(column.name, column.type.arrow) for column in columns]
+        create_table(spark, path, spark_schema(fields))
+        target = Target("pgbridge", "warm_up", path, target_schema(fields))
+        for number, op in enumerate((INSERT, UPDATE), start=1):
+            with stamped(spark, CommitStamp("pgbridge/warm_up", Lsn(number - 1), Lsn(number))):
+                apply_table(spark, TableChanges(target, columns, (0,), _changes(op)))
+
+
+def _changes(op: int) -> pa.Table:
+    numbers = np.arange(_ROWS)
+    return pa.table(
+        {
+            "seq": numbers,
+            "op": np.full(_ROWS, op, np.int16),
+            "old": np.full(_ROWS, NO_OLD, np.int16),
+            "new_0": numbers,
+            "new_1": pa.array([str(number) for number in numbers]),
+        }
+    )

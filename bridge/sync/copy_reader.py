@@ -1,0 +1,218 @@
+"""Reads a published table under an exported snapshot: one COPY … (FORMAT binary), as Arrow batches.
+
+It runs in the daemon and on Spark's executors, so it knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql as psql
+
+from bridge.apply.target.target import unrepresentable_hint
+from bridge.apply.target.widening import widened
+from bridge.errors import TargetError
+from bridge.receive.connection import connect, translated
+from bridge.receive.copy_out import copy_out
+from bridge.sync.copy_statement import copy_select
+from protocol.copy import CopyDecoder
+from protocol.errors import UnrepresentableValue
+from protocol.values.types import BUILTIN, TypeInfo, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bridge.apply.target.target import TargetColumn
+    from bridge.publication.published_table import PublishedTable
+    from bridge.sync.block_ranges import BlockRange
+
+_SETTINGS = {
+    # Row security must not remove rows from a copy silently: the copy fails instead, as pg_dump does.
+    "row_security": "off",
+    # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.
+    "lock_timeout": "'5s'",
+    # Several ranges are read at a time already.
+    "max_parallel_workers_per_gather": "0",
+}
+"""Settings of a reader's transaction."""
+
+
+def encoded(schema: pa.Schema) -> str:
+    """Return a schema as text, for a data source's option."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class CopySpec:
+    """The data that a reader on an executor needs, as plain values.
+
+    Attributes:
+        connection_secret: The connection string. Spark redacts options with "secret" in their name.
+        application_name: For pg_stat_activity; it wins over the connection string's.
+        snapshot: The exported snapshot's name.
+        relation: `namespace.name`, for messages.
+        select: SELECT … FROM …, without conditions.
+        row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
+        ranges: A Spark partition for each: its first block, and the first block after it, None for no end.
+        columns: (name, type oid, typmod) of each column of the SELECT.
+        schema: These columns as the target has them, `encoded`.
+        types: Properties of the types that are not built in.
+        unrepresentable: What to do with a value that the target's type cannot hold: "error" or "null".
+        key: Key columns; `unrepresentable` does not apply to them.
+    """
+
+    connection_secret: str
+    application_name: str
+    snapshot: str
+    relation: str
+    select: str
+    row_filters: list[str]
+    ranges: list[tuple[int, int | None]]
+    columns: list[tuple[str, int, int]]
+    schema: str
+    types: list[dict[str, Any]]
+    unrepresentable: str
+    key: list[str]
+
+    def options(self) -> dict[str, str]:
+        """Return the data source's options."""
+        return {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(self).items()}
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema, decoded."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> CopySpec:
+        """Read the data source's options."""
+        return cls(
+            options["connection_secret"],
+            options["application_name"],
+            options["snapshot"],
+            options["relation"],
+            options["select"],
+            json.loads(options["row_filters"]),
+            [(first, end) for first, end in json.loads(options["ranges"])],
+            [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
+            options["schema"],
+            json.loads(options["types"]),
+            options["unrepresentable"],
+            json.loads(options["key"]),
+        )
+
+
+def copy_spec(
+    table: PublishedTable,
+    types: Mapping[int, TypeInfo],
+    *,
+    conninfo: str,
+    application_name: str,
+    snapshot: str,
+    unrepresentable: str,
+    ranges: Sequence[BlockRange],
+    columns: Sequence[TargetColumn] | None = None,
+) -> CopySpec:
+    """Return what reads the rows of a published table, as row filters and column lists restrict them.
+
+    Args:
+        table: The published table.
+        types: The types of its columns.
+        conninfo: The publisher, as the executors reach it.
+        application_name: For pg_stat_activity; it wins over the connection string's.
+        snapshot: The exported snapshot's name.
+        unrepresentable: What to do with a value that the target's type cannot hold.
+        ranges: A Spark partition for each. More than one range needs a `TableLock`.
+        columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
+    """
+    own = [info for oid, info in types.items() if oid not in BUILTIN]
+    published = {column.name: resolve(column.type_oid, column.typmod, types).arrow for column in table.columns}
+    targets = {**published, **{column.name: column.type.arrow for column in columns or ()}}
+    return CopySpec(
+        conninfo,
+        application_name,
+        snapshot,
+        table.qualified_name,
+        copy_select(table, types),
+        list(table.row_filters),
+        [(blocks.first, blocks.end) for blocks in ranges],
+        [(column.name, column.type_oid, column.typmod) for column in table.columns],
+        encoded(pa.schema(targets.items())),
+        [asdict(info) for info in own],
+        unrepresentable,
+        _key(table),
+    )
+
+
+def copy_rows(
+    spec: CopySpec, statement: str, *, opened: Callable[[psycopg.Connection[Any]], None] = lambda _: None
+) -> Iterator[pa.RecordBatch]:
+    """Run a COPY statement in a transaction with the snapshot.
+
+    Args:
+        spec: What is read.
+        statement: The COPY statement of it, or of a part of it.
+        opened: Called with the connection, so that another thread can cancel the statement.
+
+    Yields:
+        Rows in the target's types, some megabytes at a time.
+
+    Raises:
+        PublisherError: The server cannot be reached, or refuses or ends the statement.
+        TargetError: The target cannot hold a value.
+    """
+    connection = connect(spec.connection_secret, application_name=spec.application_name)
+    try:
+        opened(connection)
+        # CopyMonitor finds the COPY by this name, even if the connection string sets another
+        connection.execute("SELECT set_config('application_name', %s, false)", (spec.application_name,))
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(spec.snapshot)))
+        for setting, value in _SETTINGS.items():
+            connection.execute(f"SET LOCAL {setting} = {value}".encode())
+        yield from _decoded(spec, connection, statement)
+    except psycopg.Error as error:
+        raise translated(error, f'cannot copy table "{spec.relation}"') from error
+    finally:
+        connection.close()
+
+
+def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
+    catalog = {**BUILTIN, **{info["oid"]: TypeInfo(**info) for info in spec.types}}
+    types = [resolve(oid, typmod, catalog) for _, oid, typmod in spec.columns]
+    names = [name for name, _, _ in spec.columns]
+    policy: Any = spec.unrepresentable
+    decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
+    try:
+        for messages in copy_out(connection, statement, len(types)):
+            yield from _widened(decoder.decode(messages), spec.arrow).to_batches()
+        decoder.finish()
+    except UnrepresentableValue as error:
+        raise TargetError(
+            f'table "{spec.relation}": {error}',
+            hint=unrepresentable_hint(in_key=error.column in spec.key),
+        ) from error
+
+
+def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows in the target's types."""
+    for i, field in enumerate(schema):
+        if not rows.field(i).type.equals(field.type):
+            rows = rows.set_column(i, field.name, widened(rows.column(i), field.type))
+    return rows
+
+
+def _key(table: PublishedTable) -> list[str]:
+    """Return the columns by which changes will find rows, as `key_of` does for a Relation message."""
+    match table.replica_identity:
+        case "n":
+            return []
+        case "i":
+            return list(table.index_columns)
+        case _:
+            return list(table.primary_key)

@@ -1,0 +1,98 @@
+"""Spark reads the same from a Parquet file as from rows of the plan, and the file does not stay."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from bridge.apply.delta import arrow_source as module
+from bridge.apply.delta import scratch
+from bridge.apply.delta.arrow_source import arrow_source, arrow_stream_source
+from bridge.apply.delta.stage import as_frame
+
+VALUES = {
+    "new_0": pa.array([1, None], pa.int16()),
+    "new_1": pa.array([1 << 40, None]),
+    "new_2": pa.array([float("nan"), -0.0]),
+    "new_3": pa.array(["a\0é", None]),
+    "new_4": pa.array([b"\xff", None]),
+    "new_5": pa.array([dt.date(1000, 2, 28), dt.date(9999, 12, 31)]),
+    "new_6": pa.array([-62135596799999999, None], pa.timestamp("us")),
+    "new_7": pa.array([dt.datetime(1066, 10, 14, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+    "new_8": pa.array([Decimal("1.50"), None], pa.decimal128(12, 2)),
+    "new_9": pa.array([[1, None], None], pa.list_(pa.int32())),
+    "inserted": pa.array([True, False]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Any number of rows goes to a file, in a folder of this test."""
+    monkeypatch.setattr(module, "PLAN_ROWS", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch._folder.cache_clear()
+    yield tmp_path
+    scratch._folder.cache_clear()
+
+
+def test_a_file_has_the_same_rows_as_the_plan(spark, folder):
+    table = pa.table(VALUES)
+    with arrow_source(spark, table) as source:
+        assert len(list(folder.rglob("*.parquet"))) == 1
+        expected = as_frame(spark, table)
+        assert source.schema == expected.schema
+        assert list(map(repr, source.collect())) == list(map(repr, expected.collect()))
+    assert list(folder.rglob("*.parquet")) == []
+
+
+def test_few_rows_need_no_file(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with arrow_source(spark, pa.table(VALUES)) as source:
+        assert source.count() == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("plan_rows", [0, 1, 3, 4])
+def test_a_stream_of_rows_is_read_the_same(spark, folder, monkeypatch, plan_rows):
+    """Whatever its columns are called, and wherever it turns out to be too long for the plan."""
+    monkeypatch.setattr(module, "PLAN_ROWS", plan_rows)
+    names = ["a b", "x.y", "`", "(1)", "ä;", "new_5", "A", "a", "t\tt", "=", "{}"]
+    table = pa.table(list(VALUES.values()), names)
+    batches = [table.slice(0, 1).to_batches()[0], table.slice(1).to_batches()[0], table.to_batches()[0]]
+    with arrow_stream_source(spark, table.schema, iter(batches)) as source:
+        assert len(list(folder.rglob("*.parquet"))) == (plan_rows < 4)
+        expected = as_frame(spark, pa.concat_tables([table, table]))
+        assert source.schema == expected.schema
+        assert sorted(map(repr, source.collect())) == sorted(map(repr, expected.collect()))
+    assert list(folder.rglob("*.parquet")) == []
+
+
+def test_wide_rows_go_to_a_file(spark, folder, monkeypatch):
+    monkeypatch.setattr(module, "PLAN_ROWS", 100)
+    monkeypatch.setattr(module, "_PLAN_BYTES", 1000)
+    batch = pa.record_batch({"a": ["x" * 2000]})
+    with arrow_stream_source(spark, batch.schema, [batch]) as source:
+        assert len(list(folder.rglob("*.parquet"))) == 1
+        assert source.collect()[0].a == "x" * 2000
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_no_rows(spark, folder, batches):
+    schema = pa.table(VALUES).schema
+    with arrow_stream_source(spark, schema, [pa.RecordBatch.from_pylist([], schema)] * batches) as source:
+        assert (source.columns, source.collect()) == (list(VALUES), [])
+    assert list(folder.rglob("*.parquet")) == []
+
+
+def test_the_file_goes_if_the_rows_fail(spark, folder):
+    def rows():
+        yield pa.record_batch({"a": [1]})
+        raise OSError("cut")
+
+    with pytest.raises(OSError, match="cut"), arrow_stream_source(spark, pa.schema({"a": pa.int64()}), rows()):
+        pass
+    assert list(folder.rglob("*.parquet")) == []
