@@ -41,6 +41,7 @@ _FIRST_LOOK: Final = 8
 """Commits after which a process looks at a table for the first time: an earlier one may have left some debt."""
 
 _VACUUM_EVERY_S: Final = 24 * 3600.0
+"""How often a table is vacuumed when the stream is idle; with a lag, as many times as seldom as a debt may be great."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +179,9 @@ class Maintenance:
         if not due & subscribed or self.catalog.batch(self.subscription) is not None:
             return
         path = max(due & subscribed, key=lambda one: self._commits[one])
-        before = track.rows(self.catalog, self.subscription).get(path, MaintainedRow())
+        before = track.rows(self.catalog, self.subscription).get(path, MaintainedRow(self.now_s()))
         try:
-            after = self._maintain(path, before, _times(behind_s) * _EXCESS_FILES)
+            after = self._maintain(path, before, _times(behind_s))
         except (Py4JNetworkError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
@@ -201,24 +202,25 @@ class Maintenance:
             path for path, commits in self._commits.items() if commits >= times * self._wanted.get(path, _FIRST_LOOK)
         }
 
-    def _maintain(self, path: str, before: MaintainedRow, least: int) -> MaintainedRow:
+    def _maintain(self, path: str, before: MaintainedRow, times: int) -> MaintainedRow:
         debt = self.tables.measure(path)
         if not (debt.created or self.policy.tables == "all"):
             self._never.add(path)
             return replace(before, files=debt.files, error=None)
         optimized_s, vacuumed_s = before.optimized_s, before.vacuumed_s
-        if debt.excess >= least:
+        if debt.excess >= times * _EXCESS_FILES:
             debt = self._optimize(path, debt)
             optimized_s = self.now_s()
             # what OPTIMIZE leaves over, as the files of partitions, is no debt
             self._wanted[path] = max(_EXCESS_FILES, debt.excess)
         else:
             self._wanted[path] = max(_EXCESS_FILES - max(debt.excess, 0), _EXCESS_FILES // 4)
-            if self.policy.retention_h and self.now_s() - (vacuumed_s or 0.0) >= _VACUUM_EVERY_S:
+            due_s = (vacuumed_s or before.since_s) + times * _VACUUM_EVERY_S
+            if self.policy.retention_h and self.now_s() >= due_s:
                 self.tables.vacuum(path, self.policy.retention_h)
                 vacuumed_s = self.now_s()
                 self.log.info("vacuumed", path=path, retention_h=self.policy.retention_h)
-        return MaintainedRow(debt.files, optimized_s, vacuumed_s)
+        return MaintainedRow(before.since_s, debt.files, optimized_s, vacuumed_s)
 
     def _optimize(self, path: str, before: Debt) -> Debt:
         started_s = self.now_s()

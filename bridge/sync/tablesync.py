@@ -29,6 +29,7 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import TableSize, create_table, read_target_schema, remember_size, schema_of
 from bridge.apply.delta.durable import LocalTables, local_folder
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
@@ -262,7 +263,8 @@ class TableSync:
         folder = local_folder(path)
         if folder is not None:
             sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
-            remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True))
+            version = latest_version(folder / "_delta_log")
+            remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True, plain=True, version=version))
 
     def _stamp(self, lsn: Lsn) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""

@@ -23,12 +23,14 @@ class MaintainedRow:
     """What is known of a table's maintenance.
 
     Attributes:
+        since_s: When it was first looked at, in seconds since 1970.
         files: The number of its data files, as last measured.
-        optimized_s: When it was last optimized, in seconds since 1970; None for never.
+        optimized_s: When it was last optimized; None for never.
         vacuumed_s: When it was last vacuumed.
         error: The last attempt's error; None if it succeeded.
     """
 
+    since_s: float
     files: int = 0
     optimized_s: float | None = None
     vacuumed_s: float | None = None
@@ -55,16 +57,16 @@ def put(catalog: Catalog, subscription: str, path: str, row: MaintainedRow) -> N
     """Record what is known of a table."""
     with catalog.transaction() as db:
         db.execute(
-            "INSERT OR REPLACE INTO maintenance (subscription, path, files, optimized, vacuumed, error) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (subscription, path, row.files, row.optimized_s, row.vacuumed_s, row.error),
+            "INSERT OR REPLACE INTO maintenance (subscription, path, since, files, optimized, vacuumed, error) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (subscription, path, row.since_s, row.files, row.optimized_s, row.vacuumed_s, row.error),
         )
 
 
 def rows(catalog: Catalog, subscription: str) -> Mapping[str, MaintainedRow]:
     """What is known of the subscription's tables, by path."""
     found = catalog.rows(
-        "SELECT path, files, optimized, vacuumed, error FROM maintenance WHERE subscription = ?", subscription
+        "SELECT path, since, files, optimized, vacuumed, error FROM maintenance WHERE subscription = ?", subscription
     )
     return {path: MaintainedRow(*row) for path, *row in found}
 

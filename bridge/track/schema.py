@@ -163,7 +163,8 @@ _SINCE_12 = (
       subscription TEXT NOT NULL REFERENCES subscription(name),
       path TEXT NOT NULL,
       files INTEGER NOT NULL,                -- as last measured
-      optimized REAL,                        -- when, in seconds since 1970
+      since REAL NOT NULL,                   -- when it was first looked at, in seconds since 1970
+      optimized REAL,
       vacuumed REAL,
       error TEXT,                            -- of the last attempt, if it failed
       PRIMARY KEY (subscription, path)

@@ -57,8 +57,7 @@ def arrow_stream_source(
     while len(first) == 0 or _fit_plan(first):
         batch = next(rest, None)
         if batch is None:
-            # PySpark converts no column without chunks
-            yield as_frame(spark, pa.Table.from_batches(first or [pa.RecordBatch.from_pylist([], schema)], schema))
+            yield as_frame(spark, pa.Table.from_batches(first, schema))
             return
         first.append(batch)
     # Parquet's readers do not take every name that a table's column may have

@@ -22,6 +22,9 @@ CREATED: Final = "pgbridge.created"
 
 _VECTORS: Final = "delta.enableDeletionVectors"
 
+_PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
+"""Properties that mean the same for each way to write rows."""
+
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
     """The Delta table's columns; None if nothing is at the path.
@@ -86,11 +89,16 @@ class TableSize:
         files: The number of its data files.
         size_bytes: Their size.
         vectors_undecided: pgbridge created the table, and no property says whether it has deletion vectors.
+        plain: pgbridge created the table, and nothing tells a MERGE from rewriting it: no change data feed, no
+            partitions, no row tracking.
+        version: The version that has this size; None if it is not known.
     """
 
     files: int
     size_bytes: int
     vectors_undecided: bool = False
+    plain: bool = False
+    version: int | None = None
 
 
 _SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
@@ -101,10 +109,13 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
     """The size of the table, now or some calls ago: it only helps to choose a way, and asking takes Spark two jobs."""
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
-        wanted = ("numFiles", "sizeInBytes", "properties")
+        wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
         detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select(*wanted).collect()[0]
-        undecided = detail.properties.get(CREATED) == "true" and _VECTORS not in detail.properties
-        size, calls = TableSize(detail.numFiles, detail.sizeInBytes, undecided), 0
+        created = detail.properties.get(CREATED) == "true"
+        plain = created and not (detail.partitionColumns or detail.clusteringColumns)
+        plain = plain and all(name.startswith(_PLAIN) for name in detail.properties)
+        undecided = created and _VECTORS not in detail.properties
+        size, calls = TableSize(detail.numFiles, detail.sizeInBytes, undecided, plain), 0
     _SIZES[path] = size, calls + 1
     return size
 

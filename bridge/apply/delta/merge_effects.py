@@ -23,6 +23,7 @@ from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.rewrite_tiny import rewrite_tiny
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.net_effect import BEGINS
@@ -74,7 +75,9 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
             return None
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
     if clauses.raises and not (clauses.deletes or clauses.updates):
-        _append(spark, effect, keyed)
+        _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
+        return Tally()
+    if not shape.leaves and rewrite_tiny(spark, effect, keyed):
         return Tally()
     return _merge(spark, effect, keyed, clauses)
 

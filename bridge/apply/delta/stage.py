@@ -6,6 +6,7 @@ import datetime as dt
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -16,7 +17,6 @@ from bridge.apply.effects.operations import UPDATE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
@@ -71,4 +71,6 @@ def constant(value: pa.Scalar | None, type_: DataType) -> Column:
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Make a DataFrame, with an explicit schema: an inferred one does not tell the two kinds of timestamps apart."""
     schema = spark_schema([(field.name, field.type) for field in table.schema])
+    if not len(table):  # PySpark converts no column without chunks
+        table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
     return spark.createDataFrame(table, schema)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.apply.delta import merge_effects
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import empty_target
 from tests.bridge.apply.made_worker import Parts
+
+
+@pytest.fixture(autouse=True)
+def merging(request, monkeypatch):
+    """Tiny tables are merged into as large ones are, but in the tests of how they are written anew."""
+    if not request.module.__name__.endswith("test_rewrite_tiny"):
+        monkeypatch.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_few_commits_are_not_looked_at(catalog, tables, made):
     kept.committed([PATH])
     assert ran(kept)
     assert tables.calls == ["measure", "optimize", "flush", "measure"]
-    assert track.rows(catalog, "sub") == {PATH: MaintainedRow(1, optimized_s=1e9)}
+    assert track.rows(catalog, "sub") == {PATH: MaintainedRow(1e9, 1, optimized_s=1e9)}
     assert track.standing(catalog, "sub") is None
     kept.committed([PATH] * 31)
     assert not ran(kept)
@@ -164,7 +164,7 @@ def test_a_failure_is_tried_again_later(catalog, tables, made):
     assert not ran(kept)
     kept.committed([PATH])
     assert ran(kept)
-    assert track.rows(catalog, "sub")[PATH] == MaintainedRow(1, optimized_s=1e9)
+    assert track.rows(catalog, "sub")[PATH] == MaintainedRow(1e9, 1, optimized_s=1e9)
 
 
 def test_a_flush_that_failed_is_undone_and_an_undo_that_fails_stays_recorded(catalog, tables, made):
@@ -204,10 +204,14 @@ def test_nothing_is_undone_without_spark(catalog, tables, made):
     assert track.standing(catalog, "sub") == OptimizeIntent(PATH, 7)
 
 
-def test_a_vacuum_once_a_day_and_only_with_a_retention(tables, made):
+@pytest.mark.parametrize(("behind_s", "days"), [(None, 1), (1.0, 4), (60.0, 32)])
+def test_a_vacuum_once_a_day_when_the_stream_is_idle(tables, made, behind_s, days):
+    """And not before there can be anything to delete."""
     tables.debt = Debt(7, 1, 1000, created=True)
-    for now_s, retention_h, vacuums in ((1e9, 0, 0), (1e9, 168, 1), (1e9 + 86399, 168, 1), (1e9 + 86400, 168, 2)):
-        kept = made(retention_h=retention_h, now_s=now_s)
-        kept.committed([PATH] * 8)
-        assert ran(kept)
+    every_s = 86_400 * days
+    times = ((0, 168, 0), (every_s - 1, 168, 0), (every_s, 0, 0), (every_s, 168, 1), (2 * every_s - 1, 168, 1))
+    for now_s, retention_h, vacuums in (*times, (2 * every_s, 168, 2)):
+        kept = made(retention_h=retention_h, now_s=1e9 + now_s)
+        kept.committed([PATH] * 1000)
+        assert ran(kept, behind_s)
         assert tables.calls.count("vacuum") == vacuums

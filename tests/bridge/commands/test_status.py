@@ -364,7 +364,7 @@ def test_maintenance_is_shown_with_its_last_error(shop):
     catalog.create_origin(
         "shop", Lsn(1), "inc", [RelRow("public", name, "r", Lsn(1), f"/lake/{name}") for name in "ab"]
     )
-    row = maintenance.MaintainedRow(3, 0.0, None, "no space left")
+    row = maintenance.MaintainedRow(0.0, 3, 0.0, None, "no space left")
     maintenance.put(catalog, "shop", "/lake/a", row)
     first, second = collect(settings, catalog, running=True)["subscriptions"][0]["tables"]
     assert first["maintenance"] == {

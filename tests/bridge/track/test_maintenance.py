@@ -12,12 +12,12 @@ from protocol.lsn import Lsn
 
 
 def test_the_last_row_of_each_table_is_kept(started):
-    maintenance.put(started, "shop", "/lake/t1", MaintainedRow(40))
-    maintenance.put(started, "shop", "/lake/t1", MaintainedRow(1, 12.5, None, "refused"))
-    maintenance.put(started, "shop", "/lake/t2", MaintainedRow(2))
+    maintenance.put(started, "shop", "/lake/t1", MaintainedRow(1.5, 40))
+    maintenance.put(started, "shop", "/lake/t1", MaintainedRow(1.5, 1, 12.5, None, "refused"))
+    maintenance.put(started, "shop", "/lake/t2", MaintainedRow(2.5, 2))
     assert maintenance.rows(started, "shop") == {
-        "/lake/t1": MaintainedRow(1, 12.5, None, "refused"),
-        "/lake/t2": MaintainedRow(2),
+        "/lake/t1": MaintainedRow(1.5, 1, 12.5, None, "refused"),
+        "/lake/t2": MaintainedRow(2.5, 2),
     }
     assert maintenance.rows(started, "other") == {}
 

@@ -44,7 +44,7 @@ def test_the_size_is_asked_for_now_and_then(spark, tmp_path):
     path = str(tmp_path / "t")
     frame = spark.createDataFrame([(1,)], "id long")
     create_table(spark, path, frame.schema)
-    assert table_size(spark, path) == TableSize(0, 0, vectors_undecided=True)
+    assert table_size(spark, path) == TableSize(0, 0, vectors_undecided=True, plain=True)
     append_rows(frame, path)
     sizes = [table_size(spark, path) for _ in range(delta_table._LOOK_AGAIN_AFTER)]
     assert {size.files for size in sizes[:-1]} == {0}

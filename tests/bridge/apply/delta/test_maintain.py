@@ -193,14 +193,17 @@ def test_vacuum_deletes_what_is_older_than_the_retention(spark, table, made):
     def parquet():
         return len(list(Path(table.path).glob("*.parquet")))
 
+    def later(days):
+        kept = made(168)
+        kept.now_s = lambda: time.time() + days * 86_401
+        return kept
+
     due(made(), table)
-    due(made(168), table)
+    due(later(1), table)
     assert (parquet(), last_operation(spark, table)) == (41, "VACUUM END")
     retention = "'delta.deletedFileRetentionDuration' = 'interval 0 hours'"
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ({retention})").collect()
-    due(made(0), table)
+    due(later(1), table)
     assert parquet() == 41
-    again = made(168)
-    again.now_s = lambda: time.time() + 86_401
-    due(again, table)
+    due(later(2), table)
     assert (parquet(), content(spark, table)) == (1, ROWS)

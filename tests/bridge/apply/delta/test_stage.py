@@ -10,7 +10,7 @@ import weakref
 import pyarrow as pa
 
 from bridge.apply.batch.renaming import Renaming
-from bridge.apply.delta.stage import SparkStage
+from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.effects.operations import UPDATE
 
 VALUES = {
@@ -75,3 +75,9 @@ def test_union_gives_constants_and_wider_types(spark):
     assert frame.dtypes[1] == ("op", "bigint")
     for row in frame.toArrow().to_pylist():
         assert {name: row[name] for name in constants} == {name: value.as_py() for name, value in constants.items()}
+
+
+def test_a_table_without_rows_or_chunks(spark):
+    schema = pa.schema({"a": pa.list_(pa.int32()), "b": pa.timestamp("us", "UTC"), "c": pa.string()})
+    for table in (schema.empty_table(), pa.Table.from_batches([], schema)):
+        assert as_frame(spark, table).collect() == []

@@ -1,0 +1,219 @@
+"""Commits to a tiny table by writing all of it anew: its rows are kept here, so Spark has nothing to read or to join.
+
+A MERGE reads the table twice and plans four queries, which for a table of some thousand rows takes several times as
+long as the rows. So what was written last is kept, with the version that it became, and Delta only gets the new rows.
+
+Kept rows count as long as the table has that version. Tables of a local folder tell it at no cost; on other file
+systems, tables are merged into. Delta checks a commit against those that were made since it began, and this module
+those between its look and that beginning: if another writer was in between, the batch is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.apply.delta.arrow_source import reads_local_files
+from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session
+from bridge.apply.delta.delta_table import forget_size, table_size
+from bridge.apply.delta.durable import local_folder
+from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.stamp import USER_METADATA
+from bridge.apply.effects.key_codes import key_codes
+from bridge.apply.effects.net_effect import BEGINS
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bridge.apply.delta.delta_table import TableSize
+    from bridge.apply.delta.keyed_target import KeyedTarget
+    from bridge.apply.effects.net_effect import NetEffect
+    from bridge.apply.target.target import TargetColumn
+
+TINY_BYTES: Final = 256 << 10
+"""A table whose files, or whose rows in memory, are larger is not tiny."""
+
+_KEPT_BYTES: Final = 64 << 20
+"""Of all tables' rows together; beyond, those that were not used for longest are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A table's rows.
+
+    Attributes:
+        version: The version that has them.
+        file: What identifies that version's log entry: another table at the path may have the number, too.
+        rows: The rows, under the target's column names.
+    """
+
+    version: int
+    file: tuple[int, int]
+    rows: pa.Table
+
+
+@dataclass(slots=True)
+class _Cache:
+    """The rows of the tables that were used last."""
+
+    _tables: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _bytes: int = 0
+
+    def get(self, path: str) -> _Kept | None:
+        with self._lock:
+            if path in self._tables:
+                self._tables.move_to_end(path)
+            return self._tables.get(path)
+
+    def put(self, path: str, kept: _Kept | None) -> None:
+        with self._lock:
+            before = self._tables.pop(path, None)
+            self._bytes -= before.rows.nbytes if before is not None else 0
+            if kept is None:
+                return
+            self._tables[path] = kept
+            self._bytes += kept.rows.nbytes
+            while self._bytes > _KEPT_BYTES:
+                self._bytes -= self._tables.popitem(last=False)[1].rows.nbytes
+
+
+_cache: Final = _Cache()
+_refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
+"""Tables that have other columns than these, or too many rows in small files."""
+
+
+def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Commit a net effect to a tiny table, if the table has each row that the effects are on, and no other of them.
+
+    Args:
+        spark: The subscription's session.
+        effect: The net effect; clear, and without rows that leave their key.
+        keyed: The target.
+
+    Returns:
+        Whether it is committed, or Delta has left it out, because the table has the batch already. If not, nothing is.
+
+    Raises:
+        TargetError: Another writer committed at the same moment. Its rows are not in the table's latest version: the
+            batch's commits have to be undone.
+    """
+    log = _log_of(keyed.path)
+    if log is None or len(effect.table) > TINY_ROWS or not reads_local_files(spark):
+        return False
+    kept = _cache.get(keyed.path)
+    if kept is None or not _is_latest(log, kept):
+        kept = _read(spark, keyed, log)
+    rows = None if kept is None else _applied(kept.rows, effect.table, keyed)
+    if kept is None or rows is None or len(rows) > TINY_ROWS or rows.nbytes > TINY_BYTES:
+        _cache.put(keyed.path, None)
+        return False
+    _cache.put(keyed.path, None)  # until it is known what the commit became
+    session = commit_session(spark, "tiny")
+    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path)
+    entry = _entry(log, kept.version + 1)
+    if entry.exists():
+        _check_own(session, entry, kept.version, keyed.path)
+        _cache.put(keyed.path, _Kept(kept.version + 1, _identity(entry), rows))
+    return True
+
+
+def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
+    """Read a table's rows, if it is tiny and has nothing that a MERGE would treat otherwise."""
+    if not _is_tiny(table_size(spark, keyed.path)) or _refused.get(keyed.path) == keyed.columns:
+        return None
+    version = latest_version(log)
+    if table_size(spark, keyed.path).version != version:
+        forget_size(keyed.path)  # what is known may be of twenty batches ago
+        if not _is_tiny(table_size(spark, keyed.path)):
+            return None
+    identity = _identity(_entry(log, version))
+    # a small file can hold many equal rows
+    table = spark.read.format("delta").option("versionAsOf", version).load(keyed.path).limit(TINY_ROWS + 1)
+    rows: pa.Table = table.toArrow()
+    types = {column.name: column.type.arrow for column in keyed.columns}
+    if len(rows) > TINY_ROWS or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+        _refused[keyed.path] = keyed.columns
+        return None
+    return _Kept(version, identity, rows.select(keyed.names))
+
+
+def _is_tiny(size: TableSize) -> bool:
+    return size.plain and size.size_bytes <= TINY_BYTES
+
+
+def _applied(rows: pa.Table, effects: pa.Table, keyed: KeyedTarget) -> pa.Table | None:
+    """The table's rows after the effects; None if an effect is on a row that is not there, or begins one that is."""
+    keys = [(rows[keyed.columns[k].name], effects[f"match_{k}"]) for k in keyed.key]
+    codes = key_codes([pa.chunked_array([*ours.chunks, *theirs.chunks], ours.type) for ours, theirs in keys])
+    ours, theirs = codes[: len(rows)], codes[len(rows) :]
+    order = np.argsort(ours, kind="stable")
+    if len(ours) and (np.diff(ours[order]) == 0).any():
+        return None
+    at = np.searchsorted(ours, theirs, sorter=order)
+    place = order[np.minimum(at, len(ours) - 1)] if len(ours) else np.zeros(len(theirs), np.int64)
+    found = ours[place] == theirs if len(ours) else np.zeros(len(theirs), np.bool_)
+    if (found == np.isin(effects["first"].to_numpy(), BEGINS)).any():
+        return None
+    untouched = np.ones(len(rows), np.bool_)
+    untouched[place[found]] = False
+    put = pa.array(~effects["ended"].to_numpy())
+    before = rows.take(pa.array(place, mask=~found)) if len(rows) else None
+    columns: dict[str, Any] = {}
+    for i, name in enumerate(keyed.names):
+        value = effects[f"match_{i}" if i in keyed.key else f"new_{i}"].cast(rows.schema.field(name).type)
+        if f"unchanged_{i}" in effects.column_names and before is not None:
+            stays = pc.and_(pc.fill_null(effects[f"unchanged_{i}"], fill_value=False), pa.array(found))
+            value = pc.if_else(stays, before[name], value)
+        columns[name] = value
+    return pa.concat_tables([rows.filter(pa.array(untouched)), pa.table(columns, rows.schema).filter(put)])
+
+
+def _log_of(path: str) -> Path | None:
+    folder = local_folder(path)
+    return None if folder is None else folder / "_delta_log"
+
+
+def latest_version(log: Path) -> int:
+    """The latest version of a local table; -1 if it has none."""
+    return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
+
+
+def _entry(log: Path, version: int) -> Path:
+    return log / f"{version:020}.json"
+
+
+def _identity(entry: Path) -> tuple[int, int]:
+    found = entry.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def _is_latest(log: Path, kept: _Kept) -> bool:
+    try:
+        return _identity(_entry(log, kept.version)) == kept.file and not _entry(log, kept.version + 1).exists()
+    except FileNotFoundError:
+        return False
+
+
+def _check_own(session: SparkSession, entry: Path, read_version: int, path: str) -> None:
+    """Check that the version after the one whose rows were kept is this batch's, and that nothing came before it."""
+    lines = map(json.loads, entry.read_text(encoding="utf-8").splitlines())
+    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    wanted = session.conf.get(USER_METADATA, None)
+    if info.get("userMetadata") != wanted or info.get("readVersion") != read_version:
+        raise TargetError(
+            f"{path}: another writer committed version {int(entry.stem)} ({info.get('operation')}) while the batch was",
+            hint="the batch is undone, which keeps that commit, and applied again; on a local disk, other writers must "
+            "wait until the daemon is stopped",
+        )

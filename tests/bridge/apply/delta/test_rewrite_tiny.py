@@ -1,0 +1,248 @@
+"""A tiny table that is written anew is the same as one that is merged into, whatever others do to it meanwhile."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bridge.apply.batch.batch import Batch
+from bridge.apply.delta import merge_effects, rewrite_tiny
+from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.delta_table import forget_size, table_size
+from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
+from bridge.errors import ApplyError
+from bridge.session import fork
+from protocol.lsn import Lsn
+from tests.bridge.apply.made_batches import applier, batch
+from tests.bridge.apply.made_targets import changes, content, empty_target
+
+ROWS = [(1, "a"), (2, "b"), (3, None)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    rewrite_tiny._cache._tables.clear()
+    rewrite_tiny._refused.clear()
+
+
+@pytest.fixture
+def target(spark, tmp_path):
+    return filled(spark, tmp_path)
+
+
+def filled(spark, folder, name="t"):
+    made = empty_target(spark, folder, name)
+    append_rows(spark.createDataFrame(ROWS, "id long, note string").coalesce(1), made.path)
+    forget_size(made.path)
+    return made
+
+
+def last(spark, target):
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{target.path}` LIMIT 1").collect()[0]
+    return row.operation, row.operationParameters.get("mode")
+
+
+def rewritten(spark, target):
+    return last(spark, target) == ("WRITE", "Overwrite")
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """From now on, tables must not be read."""
+
+    def forbid():
+        monkeypatch.setattr(rewrite_tiny, "_read", lambda *_: pytest.fail("it was read"))
+
+    return forbid
+
+
+def test_a_table_is_read_once_and_then_only_written(spark, target, unread):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x"), (DELETE, 2, None, None), (INSERT, None, 4, "new")))
+    assert content(spark, target) == [(1, "x"), (3, None), (4, "new")]
+    assert rewritten(spark, target)
+    unread()
+    apply_table(spark, changes(target, (UPDATE, None, 4, "y"), (INSERT, None, 5, "z"), (DELETE, 5, None, None)))
+    apply_table(spark, changes(target, (DELETE, 1, None, None), (DELETE, 3, None, None), (DELETE, 4, None, None)))
+    assert content(spark, target) == []
+    assert table_size(spark, target.path).files == 1
+
+
+def test_rows_that_are_only_inserted_are_appended(spark, target):
+    """Whoever streams from the table goes on; afterwards it is read again."""
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    apply_table(spark, changes(target, (INSERT, None, 4, "y")))
+    assert last(spark, target) == ("WRITE", "Append")
+    apply_table(spark, changes(target, (UPDATE, None, 4, "z")))
+    assert rewritten(spark, target)
+    assert content(spark, target) == [(1, "x"), *ROWS[1:], (4, "z")]
+
+
+def test_random_changes_have_the_same_result_as_by_merge(spark, tmp_path, monkeypatch):
+    """Also those that meet no row, or one that should not be there: they are merged either way."""
+    chosen = random.Random(7)
+    tiny, merged = filled(spark, tmp_path, "tiny"), filled(spark, tmp_path, "merged")
+    rewrites = 0
+    for _ in range(10):
+        rows = {row[0] for row in content(spark, tiny)}
+        made: list[tuple[int, int | None, int | None, str | None]] = []
+        for _ in range(chosen.randrange(1, 8)):
+            key = chosen.randrange(8)
+            if key in rows and chosen.random() < 0.4:
+                made.append((DELETE, key, None, None))
+                rows.discard(key)
+            elif key in rows or chosen.random() < 0.05:
+                made.append((UPDATE, None, key, chosen.choice(["u", "", None])))
+            else:
+                made.append((INSERT, None, key, f"i{chosen.randrange(9)}"))
+                rows.add(key)
+        apply_table(spark, changes(tiny, *made))
+        rewrites += rewritten(spark, tiny)
+        with monkeypatch.context() as merging:
+            merging.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
+            apply_table(spark, changes(merged, *made))
+        assert content(spark, tiny) == content(spark, merged)
+    assert rewrites > 5
+
+
+def test_an_unchanged_value_stays(spark, target):
+    made = changes(target, (UPDATE, None, 1, None), (UPDATE, None, 2, "x"), (INSERT, None, 4, None))
+    assert isinstance(made.changes, pa.Table)
+    marked = made.changes.append_column("unchanged_1", pa.array([True, False, False]))
+    apply_table(spark, replace(made, changes=marked))
+    assert content(spark, target) == [(1, "a"), (2, "x"), (3, None), (4, None)]
+    assert rewritten(spark, target)
+
+
+def test_what_others_committed_before_is_read(spark, target):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    spark.sql(f"INSERT INTO delta.`{target.path}` VALUES (9, 'theirs')").collect()
+    apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
+    assert content(spark, target) == [(1, "x"), (2, "y"), (3, None), (9, "theirs")]
+    assert rewritten(spark, target)
+
+
+def test_a_restored_table_is_read_again(spark, target):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    spark.sql(f"RESTORE TABLE delta.`{target.path}` TO VERSION AS OF 1").collect()
+    apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
+    assert content(spark, target) == [(1, "a"), (2, "y"), (3, None)]
+
+
+def test_another_table_at_the_path_is_read_though_its_version_has_the_number(spark, tmp_path, target):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    other = filled(spark, tmp_path, "other")
+    spark.sql(f"INSERT INTO delta.`{other.path}` VALUES (9, 'other')").collect()
+    shutil.rmtree(target.path)
+    shutil.copytree(other.path, target.path)
+    apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
+    assert content(spark, target) == [(1, "a"), (2, "y"), (3, None), (9, "other")]
+
+
+def test_a_batch_that_the_table_has_is_left_out(spark, target):
+    """As after a crash: the kept rows are gone, and the changes fit the rows that they made."""
+    session = fork(spark)
+    for _ in range(2):
+        with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
+            apply_table(session, changes(target, (UPDATE, None, 1, "x")))
+        rewrite_tiny._cache.put(target.path, None)
+    assert content(spark, target) == [(1, "x"), *ROWS[1:]]
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").count() == 3
+    with stamped(session, CommitStamp("app", Lsn(2), Lsn(3))):
+        apply_table(session, changes(target, (UPDATE, None, 1, "y")))
+    assert content(spark, target) == [(1, "y"), *ROWS[1:]]
+
+
+def test_a_commit_of_another_writer_at_the_same_moment_is_kept(spark, catalog, target, monkeypatch):
+    """Between our look at the version and Delta's: the batch's commit is undone, and made again."""
+    left = [1]
+
+    def overwrite(rows, path):
+        if left.pop() if left else False:
+            spark.sql(f"INSERT INTO delta.`{target.path}` VALUES (9, 'theirs')").collect()
+        overwrite_rows(rows, path)
+
+    monkeypatch.setattr(rewrite_tiny, "overwrite_rows", overwrite)
+    bridge, one = applier(spark, catalog), batch(changes(target, (UPDATE, None, 1, "x")))
+    with pytest.raises(ApplyError, match=r"another writer committed version 2 \(WRITE\) while the batch was"):
+        bridge.apply(one)
+    assert content(spark, target) == [*ROWS, (9, "theirs")]
+    bridge.apply(one)
+    assert content(spark, target) == [(1, "x"), *ROWS[1:], (9, "theirs")]
+
+
+def test_batches_of_a_subscription_follow_each_other(spark, catalog, target, unread):
+    bridge = applier(spark, catalog)
+    bridge.apply(batch(changes(target, (UPDATE, None, 1, "x"))))
+    unread()
+    bridge.apply(Batch(Lsn(0x20), Lsn(0x30), Lsn(0x28), 8, 1, 1, [changes(target, (UPDATE, None, 2, "y"))]))
+    assert content(spark, target) == [(1, "x"), (2, "y"), (3, None)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+        "UNSET TBLPROPERTIES ('pgbridge.created')",
+        "CLUSTER BY (id)",
+        "ADD COLUMN more int",
+    ],
+    ids=["change data feed", "adopted", "clustered", "another column"],
+)
+def test_other_tables_are_merged_into(spark, target, statement):
+    spark.sql(f"ALTER TABLE delta.`{target.path}` {statement}").collect()
+    for _ in range(2):
+        apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+        assert last(spark, target)[0] == "MERGE"
+    assert [row[:2] for row in content(spark, target)] == [(1, "x"), *ROWS[1:]]
+
+
+@pytest.mark.parametrize(("name", "value"), [("TINY_ROWS", 2), ("TINY_BYTES", 1)])
+def test_a_table_that_is_not_tiny_is_merged_into(spark, target, monkeypatch, name, value):
+    monkeypatch.setattr(rewrite_tiny, name, value)
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    assert last(spark, target)[0] == "MERGE"
+    assert content(spark, target) == [(1, "x"), *ROWS[1:]]
+
+
+def test_a_table_that_has_grown_is_merged_into(spark, target, monkeypatch):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    monkeypatch.setattr(rewrite_tiny, "TINY_ROWS", 3)
+    apply_table(spark, changes(target, (UPDATE, None, 2, "z"), (INSERT, None, 4, "y")))
+    assert content(spark, target) == [(1, "x"), (2, "z"), (3, None), (4, "y")]
+    assert last(spark, target)[0] == "MERGE"
+
+
+def test_a_table_with_a_key_twice_is_left_to_merge(spark, target):
+    append_rows(spark.createDataFrame([(1, "twice")], "id long, note string"), target.path)
+    apply_table(spark, changes(target, (UPDATE, None, 2, "x")))
+    assert last(spark, target)[0] == "MERGE"
+    assert content(spark, target) == [(1, "a"), (1, "twice"), (2, "x"), (3, None)]
+
+
+def test_tables_of_other_file_systems_are_not_looked_at():
+    assert rewrite_tiny._log_of("s3a://bucket/t") is None
+
+
+def test_rows_that_were_not_used_for_longest_are_dropped(monkeypatch):
+    rows = pa.table({"a": pa.array([1] * 1000)})
+    monkeypatch.setattr(rewrite_tiny, "_KEPT_BYTES", 2 * rows.nbytes)
+    cache = rewrite_tiny._Cache()
+    for path in "abc":
+        cache.put(path, rewrite_tiny._Kept(1, (1, 1), rows))
+        cache.get("a")
+    assert [path for path in "abc" if cache.get(path)] == ["a", "c"]
+
+
+def test_the_latest_version_is_that_of_the_log(tmp_path):
+    assert rewrite_tiny.latest_version(tmp_path) == -1
+    for name in ("00000000000000000002.json", "00000000000000000010.json", "00000000000000000011.crc", "x.json"):
+        Path(tmp_path, name).touch()
+    assert rewrite_tiny.latest_version(tmp_path) == 10
