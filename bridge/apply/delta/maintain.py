@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bridge import session
-from bridge.apply.delta.delta_table import CREATED, forget_size, table_version
+from bridge.apply.delta.delta_table import CREATED, forget_size, schema_of, table_version
 from bridge.apply.delta.history import KEEP_ROWS, Commit
 from bridge.apply.maintenance import FILE_BYTES, Debt
 from bridge.apply.target.target import quoted
@@ -66,11 +66,13 @@ class DeltaTables:
         self._session.sql(f"VACUUM delta.{quoted(path)}{retain}").collect()
 
     def undo(self, intent: OptimizeIntent) -> None:
-        """Restore a table to the version before an OPTIMIZE, if it has one since.
+        """Restore a table to the version before an OPTIMIZE, if it has one since; one that is gone needs nothing.
 
         Raises:
             TargetError: Another writer has changed rows since, which would be lost.
         """
+        if schema_of(self.spark, intent.path) is None:
+            return
         later = table_version(self.spark, intent.path) - intent.version
         if later <= 0:
             return

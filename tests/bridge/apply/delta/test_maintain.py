@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -153,6 +154,16 @@ def test_rows_that_another_writer_added_since_are_not_lost(spark, table, made, m
     spark.sql(caught.value.hint.partition("then run: ")[2].partition(";")[0]).collect()
     made().recover()
     assert content(spark, table) == ROWS
+
+
+def test_a_table_that_is_gone_since_holds_up_nothing(catalog, table, made, monkeypatch, tmp_path):
+    """Somebody has removed it to have it copied afresh."""
+    with failing(Cut(), "optimized"), pytest.raises(Cut):
+        due(made(), table)
+    reboot(monkeypatch, tmp_path)
+    shutil.rmtree(table.path)
+    made().recover()
+    assert track.standing(catalog, "sub") is None
 
 
 def test_a_stop_does_not_wait_for_its_end(spark, catalog, table, made):
