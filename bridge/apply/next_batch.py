@@ -283,7 +283,8 @@ class NextBatch:
         assert self._growing is not None  # noqa: S101 - the caller has looked
         if self.progress.passed_lsn > self._growing.last.end_lsn and not self.queue.rows:
             return False  # after the last transaction came a keepalive: the server has no more
-        return self.behind_s >= _FAR_BEHIND_S
+        newest_us = self.queue.last_commit_time_us  # forming may have taken as long as the batch seems to be behind
+        return (self.progress.behind_s(newest_us) if newest_us else self.behind_s) >= _FAR_BEHIND_S
 
     def _burst_pause_s(self) -> float:
         """How long to wait for more of a burst; 0 if there is none, or it has lasted long enough."""

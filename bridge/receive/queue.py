@@ -52,6 +52,15 @@ class TransactionQueue:
         """The number of row messages in it."""
         return self._rows
 
+    @property
+    def last_commit_time_us(self) -> int:
+        """When the last transaction in it was committed: microseconds since 2000-01-01 UTC; 0 if it is empty."""
+        with self._changed:
+            last = self._transactions[-1][0] if self._transactions else None
+        if last is None:
+            return 0
+        return int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
+
     def put(self, transaction: Item) -> None:
         """Hand over a transaction, or a run of them; never blocks (see `wait_for_room`)."""
         with self._changed:

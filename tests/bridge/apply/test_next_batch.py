@@ -148,6 +148,19 @@ def test_a_stream_far_behind_is_waited_for_as_long_as_it_sends(following, monkey
     assert following.pop().transactions == 4
 
 
+def test_a_stream_that_has_caught_up_is_not_waited_for(following, monkeypatch):
+    """Forming took some seconds, and what came meanwhile is recent: it joins, and nothing else is waited for."""
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.1)
+    following.progress.server_time_us = 60_000_000
+    put(following, 1, committed_s=50)
+    assert not form(following)
+    put_later(following, 2)
+    following.queue.put(recent := Transaction(3, Lsn(292), 59_500_000, Lsn(300)))
+    assert recent.commit_time_us == 59_500_000
+    assert form(following)
+    assert following.pop().transactions == 2
+
+
 def test_a_keepalive_after_the_last_transaction_ends_the_wait(following, monkeypatch):
     """The server has sent all, however old it is: nothing is to come."""
     monkeypatch.setattr(next_batch, "_PAUSE_S", 5.0)
