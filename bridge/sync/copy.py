@@ -11,13 +11,14 @@ import os
 import re
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
 from bridge.apply.delta.schema import spark_schema
+from bridge.closing import Closing
 from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_reader import CopySpec, copy_rows
@@ -25,7 +26,6 @@ from bridge.sync.copy_statement import copy_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,7 @@ def _with_sync_errors(relation: str, batches: Iterable[pa.RecordBatch]) -> Itera
         raise SyncError(f'cannot copy table "{relation}": {error.message}', hint=error.hint) from error
 
 
-class _Canceller:
+class _Canceller(Closing):
     """A thread that cancels a connection's statement when the process is to stop; it may wait long for its next row.
 
     Args:
@@ -128,18 +128,14 @@ class _Canceller:
         self._connection: psycopg.Connection[Any] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canceller of a copy", daemon=True)
+        self._thread.start()
 
     def opened(self, connection: psycopg.Connection[Any]) -> None:
         """This connection's statement is to be cancelled."""
         self._connection = connection
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the thread."""
         self._ended.set()
         self._thread.join()
 

@@ -23,7 +23,7 @@ from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.rewrite_tiny import rewrite_tiny
+from bridge.apply.delta.rewrite_tiny import TINY_BYTES, rewrite_tiny
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.net_effect import BEGINS
@@ -41,9 +41,6 @@ _EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, LEFT, DELETED))
 
 _SMALL_BYTES: Final = 64 << 20
 """A table up to this size is not large, even if all of it is shuffled."""
-
-_TINY_BYTES: Final = 256 << 10
-"""A table up to this size has some thousand rows."""
 
 _FILES: Final = 4
 """With more files than this, Delta is told the keys' ranges. Their constants make Spark compile the query each time,
@@ -111,7 +108,7 @@ def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: 
 
 def _work(effect: NetEffect, clauses: Clauses, size: TableSize) -> Work:
     """How much the commit computes: with an INSERT clause, also the target's touched files are shuffled."""
-    if len(effect.table) <= TINY_ROWS and size.size_bytes <= _TINY_BYTES:
+    if len(effect.table) <= TINY_ROWS and size.size_bytes <= TINY_BYTES:
         return "tiny"
     small = len(effect.table) <= PLAN_ROWS and not (clauses.inserts and size.size_bytes > _SMALL_BYTES)
     return "small" if small else "large"

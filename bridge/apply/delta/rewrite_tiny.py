@@ -131,10 +131,11 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
 
 def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
     """Read a table's rows, if it is tiny and has nothing that a MERGE would treat otherwise."""
-    if not _is_tiny(table_size(spark, keyed.path)) or _refused.get(keyed.path) == keyed.columns:
+    size = table_size(spark, keyed.path)
+    if not _is_tiny(size) or _refused.get(keyed.path) == keyed.columns:
         return None
     version = latest_version(log)
-    if table_size(spark, keyed.path).version != version:
+    if size.version != version:
         forget_size(keyed.path)  # what is known may be of twenty batches ago
         if not _is_tiny(table_size(spark, keyed.path)):
             return None
