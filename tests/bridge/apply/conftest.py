@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
-from bridge.apply.delta import merge_effects
+from bridge.apply.delta import merge_effects, scratch
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import empty_target
@@ -16,6 +18,15 @@ def merging(request, monkeypatch):
     """Tiny tables are merged into as large ones are, but in the tests of how they are written anew."""
     if not request.module.__name__.endswith("test_rewrite_tiny"):
         monkeypatch.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
+
+
+@pytest.fixture
+def scratch_base(tmp_path, monkeypatch):
+    """Where scratch folders are made: a folder of this test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch._folder.cache_clear()
+    yield tmp_path
+    scratch._folder.cache_clear()
 
 
 @pytest.fixture

@@ -27,20 +27,23 @@ def test_a_cluster_may_have_more_cores_than_a_copy_may_have_connections(master, 
     assert copy._few_cores(spark) == few
 
 
-def read(spark, publisher, name, snapshot, **options):
+def spec_of(publisher, name, snapshot, unrepresentable="error"):
     with Publisher(publisher.conninfo, application_name="test") as catalog:
         published = next(t for t in catalog.tables(["pub"]) if t.name == name)
         types = catalog.types(column.type_oid for column in published.columns)
-        options = {"unrepresentable": "error", "ranges": (block_ranges.BlockRange(),), **options}
-        spec = copy_spec(
-            published,
-            types,
-            conninfo=publisher.conninfo,
-            application_name="copy",
-            snapshot=snapshot,
-            **options,
-        )
-        return read_on_executors(spark, spec)
+    return copy_spec(
+        published,
+        types,
+        conninfo=publisher.conninfo,
+        application_name="copy",
+        snapshot=snapshot,
+        unrepresentable=unrepresentable,
+        ranges=(block_ranges.BlockRange(),),
+    )
+
+
+def read(spark, publisher, name, snapshot, **options):
+    return read_on_executors(spark, spec_of(publisher, name, snapshot, **options))
 
 
 def test_rows_are_those_of_the_snapshot_filtered_and_projected(spark, publisher):
@@ -84,19 +87,8 @@ def test_a_value_that_delta_cannot_hold_stops_the_copy_or_is_null(spark, publish
 
 
 def copied(spark, publisher, snapshot, table_bytes, *, stopping=lambda: False):
-    """The rows of table t; or the data source's."""
-    with Publisher(publisher.conninfo, application_name="test") as catalog:
-        (published,) = catalog.tables(["pub"])
-        types = catalog.types(column.type_oid for column in published.columns)
-    spec = copy_spec(
-        published,
-        types,
-        conninfo=publisher.conninfo,
-        application_name="copy",
-        snapshot=snapshot,
-        unrepresentable="error",
-        ranges=(block_ranges.BlockRange(),),
-    )
+    """The rows of table t, and Spark's plan."""
+    spec = spec_of(publisher, "t", snapshot)
     with copied_rows(spark, spec, table_bytes, stopping) as rows:
         return sorted(rows.toArrow().to_pylist(), key=repr), rows._jdf.queryExecution().optimizedPlan().toString()
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.delta import arrow_source as module
-from bridge.apply.delta import scratch
 from bridge.apply.delta.arrow_source import arrow_source, arrow_stream_source
 from bridge.apply.delta.stage import as_frame
 
@@ -30,13 +29,10 @@ VALUES = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(scratch_base, monkeypatch):
     """Any number of rows goes to a file, in a folder of this test."""
     monkeypatch.setattr(module, "PLAN_ROWS", 0)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scratch._folder.cache_clear()
-    yield tmp_path
-    scratch._folder.cache_clear()
+    return scratch_base
 
 
 def test_a_file_has_the_same_rows_as_the_plan(spark, folder):

@@ -5,33 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-
-import pytest
 
 from bridge.apply.delta import scratch
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scratch._folder.cache_clear()
-    yield tmp_path
-    scratch._folder.cache_clear()
-
-
-def test_what_a_killed_process_left_is_removed(folder):
+def test_what_a_killed_process_left_is_removed(scratch_base):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    left, running = (folder / f"pgbridge-scratch-{pid}-x" for pid in (ended.pid, os.getpid()))
+    left, running = (scratch_base / f"pgbridge-scratch-{pid}-x" for pid in (ended.pid, os.getpid()))
     for one in (left, running):
         one.mkdir()
         (one / "rows-1.parquet").write_bytes(b"x")
     own = scratch._folder()
-    assert sorted(folder.iterdir()) == sorted([running, own])
+    assert sorted(scratch_base.iterdir()) == sorted([running, own])
 
 
-def test_a_folder_that_was_cleaned_away_is_made_again(folder):
+def test_a_folder_that_was_cleaned_away_is_made_again(scratch_base):
     own = scratch._folder()
     own.rmdir()
     with scratch.scratch_file() as path:
@@ -39,7 +28,7 @@ def test_a_folder_that_was_cleaned_away_is_made_again(folder):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_scratch_folder_goes_with_all_that_is_in_it(folder):
+def test_a_scratch_folder_goes_with_all_that_is_in_it(scratch_base):
     with scratch.scratch_folder() as path:
         (path / "a").mkdir()
         assert path.stat().st_mode & 0o777 == 0o700

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 
-import pytest
-
-from bridge.apply.delta import scratch, warm_up
+from bridge.apply.delta import warm_up
 from bridge.apply.delta.apply_table import apply_table
 from bridge.session import fork
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scratch._folder.cache_clear()
-    yield tmp_path
-    scratch._folder.cache_clear()
-
-
-def test_it_commits_an_append_and_a_merge(spark, folder, monkeypatch):
+def test_it_commits_an_append_and_a_merge(spark, scratch_base, monkeypatch):
     operations = []
 
     def recorded(session, changes):
@@ -31,7 +20,7 @@ def test_it_commits_an_append_and_a_merge(spark, folder, monkeypatch):
     monkeypatch.setattr(warm_up, "apply_table", recorded)
     warm_up.warm_up(fork(spark))
     assert operations == ["WRITE", "MERGE"]
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert [path for path in scratch_base.rglob("*") if path.is_file()] == []
 
 
 def test_it_is_begun_once_and_its_errors_do_not_matter(spark, monkeypatch):
