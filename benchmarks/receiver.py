@@ -21,6 +21,7 @@ from bridge.apply.batch.routes import Routes
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.target.target import Target, target_schema
+from bridge.background import Background, share_interpreter
 from bridge.config import Subscription
 from bridge.memory import keep_freed
 from bridge.receive.publisher import Publisher
@@ -33,9 +34,12 @@ from protocol.transactions import TransactionRun
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from bridge.apply.batch.batch import Batch
     from protocol.transactions import Transaction
+
+    _Form = Callable[[Sequence[Transaction | TransactionRun], Lsn], Batch]
 
 _NAME = "benchmark"
 _TURN_S = 0.02
@@ -98,16 +102,16 @@ def receive(job: Job) -> Received:
         {"proto_version": 1, "publication_names": settings.publications, "binary": True},
     )
     batcher = _batcher(job)
-    with tempfile.TemporaryDirectory() as folder:
+    with Background("form") as background, tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
         keep_freed()  # as the daemon does
+        share_interpreter()
         time.sleep(job.rest_s)
         started_s, cpu_s, stolen_before_s = time.perf_counter(), time.process_time(), stolen_s()
         receiver.start()
         try:
-            rows, transactions = _consume(
-                queue, progress, batcher if job.decode else None, settings, Lsn.parse(job.end_lsn)
-            )
+            form: _Form | None = (lambda *taken: background.run(batcher.form, *taken)) if job.decode else None
+            rows, transactions = _consume(queue, progress, form, settings, Lsn.parse(job.end_lsn))
             seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_s
             return Received(seconds, cpu_s, rows, transactions, stolen_s() - stolen_before_s)
         finally:
@@ -115,25 +119,25 @@ def receive(job: Job) -> Received:
 
 
 def _consume(
-    queue: TransactionQueue, progress: Progress, batcher: Batcher | None, settings: Subscription, end_lsn: Lsn
+    queue: TransactionQueue, progress: Progress, form: _Form | None, settings: Subscription, end_lsn: Lsn
 ) -> tuple[int, int]:
     """Take full batches, as the apply worker does with lag; at the end what remains. Return rows and transactions."""
     limits = BatchLimits(_DECODED_ROWS, settings.batch_max_bytes, max_age_s=0)
     rows = transactions = 0
     while True:
         ended = progress.passed_lsn >= end_lsn
-        taken = queue.take(limits, _TURN_S, full_only=not ended)
+        taken = queue.take(limits, _TURN_S, full_only=not ended, until=lambda: progress.passed_lsn >= end_lsn)
         if not taken and ended:
             return rows, transactions
         transactions += sum(len(item) if isinstance(item, TransactionRun) else 1 for item in taken)
-        rows += _decode(batcher, taken) if batcher else sum(item.n_rows for item in taken)
+        rows += _decode(form, taken) if form else sum(item.n_rows for item in taken)
 
 
-def _decode(batcher: Batcher, taken: Sequence[Transaction | TransactionRun]) -> int:
+def _decode(form: _Form, taken: Sequence[Transaction | TransactionRun]) -> int:
     """Form a batch; return the number of changes in its tables."""
     if not taken:
         return 0
-    tables = batcher.form(taken, INVALID).tables
+    tables = form(taken, INVALID).tables
     return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
+from bridge.background import share_interpreter
 from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import available_bytes, keep_freed
@@ -90,6 +91,7 @@ class Daemon:
                     catalog.register(subscription.name, enabled=subscription.enabled)
                 while (spark := self._start_spark()) is not None:
                     keep_freed()
+                    share_interpreter()
                     try:
                         self._supervise(spark, catalog)
                     finally:

@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from bridge import faults
 from bridge.apply.next_batch import Growth, NextBatch
+from bridge.background import Background
 from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
 from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -41,11 +42,15 @@ if TYPE_CHECKING:
     from bridge.track.catalog_rows import BatchIntent
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
+    from protocol.transactions import Item
 
 _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""
 
 _REPORT_INTERVAL_S = 1.0
+
+_MANY_ROWS = 10_000
+"""So many are formed in a thread of low priority: decoding them takes longer than to hand them to it, many times."""
 
 
 class Maintenance(Protocol):
@@ -150,6 +155,7 @@ class ApplyWorker:
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
         )
+        self._background = Background(f"form {subscription}")
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
         self._holds_memory = False
@@ -168,7 +174,7 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        with ThreadPoolExecutor(1, f"batch {self._name}") as pool:
+        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, self._background:
             try:
                 if self._recover():
                     self._loop(pool)
@@ -198,7 +204,7 @@ class ApplyWorker:
                     self._finish_received(pool)
                 raise
             if items:
-                self._next.form(items)
+                self._form(items)
             elif self._under_way is None and not self._next.there:
                 self._idle()
                 self._maintain(pool, None)
@@ -214,8 +220,15 @@ class ApplyWorker:
             elif self._next.there:
                 self._begin(pool)
             else:
-                self._next.form(self._next.take(0.0, applied=None))
+                self._form(self._next.take(0.0, applied=None))
         self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
+
+    def _form(self, items: Sequence[Item]) -> None:
+        """Form transactions; many of them yield to the receiving threads."""
+        if sum(item.n_rows for item in items) < _MANY_ROWS:
+            self._next.form(items)
+        else:
+            self._background.run(self._next.form, items)
 
     def _must_apply_singly(self) -> bool:
         """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import pq
 
 from bridge.errors import PublisherError
+from bridge.receive.read_ahead import ReadAhead
 from bridge.receive.readiness import readable, writable
 from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
@@ -29,17 +30,10 @@ from protocol.values.value_array import PADDING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from protocol.values.value_array import Bytes
 
-_ACCUMULATE_S = 0.00015
-_ACCUMULATE_FEW_S = 0.0003
-_FEW_BYTES = 1500
-"""A walsender sends each message by itself. Waking once per message costs both sides more CPU than handling it, so
-messages are allowed to accumulate briefly: for a shorter time if they come fast, because 170 to 270 small messages fill
-the socket's buffer, within 0.5 to 1 ms, and then the walsender waits."""
-
-_MAX_READS = 60
-"""Maximum reads per batch of messages (about 15 ms); more reads gain little, fewer cost more per message."""
-
+_ACCUMULATE_S = 0.0003
+"""How long libpq's messages may accumulate: waking once per message costs both sides more CPU than handling it."""
 _MESSAGES_AT_ONCE = 10_000
 _BUFFER_BYTES = 1 << 20
 _SEND_TIMEOUT_S = 1.0
@@ -159,7 +153,7 @@ class LibpqCopyBoth:
         pgconn = self._connection.pgconn
         if not readable(pgconn.socket, timeout_s):
             return False
-        time.sleep(_ACCUMULATE_FEW_S)
+        time.sleep(_ACCUMULATE_S)
         pgconn.consume_input()
         return True
 
@@ -185,60 +179,63 @@ class SocketCopyBoth:
         self._notice = notice
         self._socket = opened
         self._socket.setblocking(False)
-        self._buffer = bytearray(_BUFFER_BYTES)
-        self._filled = 0
+        self._ahead = ReadAhead(opened, _BUFFER_BYTES)
+        self._unhandled: list[Bytes] = []
+        self._unhandled_bytes = 0
         self._ended_by: StreamEnded | None = None
 
     def close(self) -> None:  # noqa: D102 - CopyBoth's
+        self._ahead.close()
         self._socket.close()
 
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         query = command.encode() + b"\0"
         self._send(b"Q" + _LENGTH.pack(len(query) + 4) + query)
         refused: psycopg.Error | None = None
-        while True:
-            readable(self._socket.fileno())
-            self._receive()
-            while (end := self._message_end()) is not None:
-                tag, body = self._buffer[0], bytes(self._buffer[PREFIX_BYTES:end])
-                self._drop(end)
-                if tag == _COPY_BOTH:
-                    return
-                if tag == _ERROR:
-                    refused = server_error(fields_of(body))
-                elif tag == _READY and refused is not None:
-                    raise refused
-                else:
-                    self._handle_other(tag, body)
-            if self._ended_by is not None:
-                raise refused or PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
+        while self._first_has_come():
+            data = np.concatenate(self._unhandled)
+            end = _message_end(data)
+            tag, body = int(data[0]), data[PREFIX_BYTES:end].tobytes()
+            self._keep(data[end:])
+            if tag == _COPY_BOTH:
+                return
+            if tag == _ERROR:
+                refused = server_error(fields_of(body))
+            elif tag == _READY and refused is not None:
+                raise refused
+            else:
+                self._handle_other(tag, body)
+        raise refused or PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
+
+    def _first_has_come(self) -> bool:
+        """Wait for the first message; False if the connection ended before all of it came."""
+        ended_by = None
+        while not self._take():
+            if ended_by is not None:
+                return False
+            self._ahead.wait()
+            ended_by = self._ahead.ended_by  # asked before what came before it is taken
+        return True
 
     def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
-        for _ in range(_MAX_READS):
-            received = self._receive()
-            if not received:
-                break
-            time.sleep(_ACCUMULATE_S if received > _FEW_BYTES else _ACCUMULATE_FEW_S)
-        arrived = self._whole_messages()
-        if len(arrived):
-            self._receive()  # the socket has filled meanwhile, and will fill again while these are processed
-        elif self._ended_by is not None:
-            raise self._ended_by
-        return arrived
-
-    def _whole_messages(self) -> MessageArray:
-        """Take the whole messages out of the buffer."""
-        if self._message_end() is None:
-            return MessageArray.of()  # a large message is not copied before all of it has arrived
-        filled = self._filled
-        data = np.empty(filled + PADDING, np.uint8)
-        data[:filled] = memoryview(self._buffer)[:filled]
-        messages, end = copy_frames(data, filled, stream_frames, self._handle_other)
-        self._drop(end)
-        return messages
+        ended_by = self._ahead.ended_by  # asked before what came before it is taken
+        if self._take():
+            data = np.empty(self._unhandled_bytes + PADDING, np.uint8)
+            at = 0
+            for part in self._unhandled:
+                data[at : at + len(part)] = part
+                at += len(part)
+            messages, end = copy_frames(data, at, stream_frames, self._handle_other)
+            self._keep(data[end:at])
+            if len(messages):
+                return messages
+        if self._ended_by is not None or ended_by is not None:
+            # The server's own reason, if it sent one, says more than how the connection ended.
+            raise self._ended_by or StreamEnded(ended_by or "")
+        return MessageArray.of()
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
-        return readable(self._socket.fileno(), timeout_s)
+        return self._ahead.wait(timeout_s)
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
@@ -251,48 +248,21 @@ class SocketCopyBoth:
             except BlockingIOError:
                 writable(self._socket.fileno(), _SEND_TIMEOUT_S)
 
-    def _receive(self) -> int:
-        """Read what the socket holds, up to the room in the buffer, which always suffices for the next message.
+    def _take(self) -> bool:
+        """Take what has arrived. Whether the first message is whole: before that, a large one is not copied."""
+        for part in self._ahead.take():
+            self._unhandled.append(part)
+            self._unhandled_bytes += len(part)
+        if self._unhandled_bytes < PREFIX_BYTES:
+            return False
+        if len(self._unhandled[0]) < PREFIX_BYTES:
+            self._unhandled = [np.concatenate(self._unhandled)]
+        return _message_end(self._unhandled[0]) <= self._unhandled_bytes
 
-        Returns:
-            How many bytes were read.
-        """
-        before = self._filled
-        while self._ended_by is None and self._filled < len(self._buffer):
-            room = len(self._buffer) - self._filled
-            try:
-                size = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
-            except BlockingIOError:
-                break
-            except OSError as error:
-                # What was read before is handled first: it may hold the server's reason.
-                self._ended_by = StreamEnded(f"the connection is lost: {error}")
-                break
-            if size == 0:
-                self._ended_by = StreamEnded("server closed the connection unexpectedly")
-            self._filled += size
-            if size < room:
-                break  # nothing is left; one more call would release the interpreter's lock and wait for it
-        return self._filled - before
-
-    def _message_end(self) -> int | None:
-        """Where the first message in the buffer ends; None until all of it has arrived, and then it has room."""
-        if self._filled < PREFIX_BYTES:
-            return None
-        end = 1 + int(_LENGTH.unpack_from(self._buffer, 1)[0])
-        if end > self._filled:
-            if end > len(self._buffer):
-                self._buffer.extend(bytes(end - len(self._buffer)))
-            return None
-        return end
-
-    def _drop(self, size: int) -> None:
-        """Remove the first bytes of the buffer."""
-        kept = bytes(memoryview(self._buffer)[size : self._filled])
-        if len(self._buffer) > _BUFFER_BYTES > len(kept):
-            self._buffer = bytearray(_BUFFER_BYTES)
-        self._buffer[: len(kept)] = kept
-        self._filled = len(kept)
+    def _keep(self, rest: Bytes) -> None:
+        """Keep these bytes only: the beginning of a message."""
+        self._unhandled = [rest.copy()] if len(rest) else []
+        self._unhandled_bytes = len(rest)
 
     def _handle_other(self, tag: int, body: bytes) -> None:
         """Handle a message that is not CopyData."""
@@ -304,3 +274,8 @@ class SocketCopyBoth:
             self._ended_by = StreamEnded(as_psql(fields.get("V"), fields.get("M"), fields.get("D")), fields.get("C"))
         elif tag not in b"SA":
             self._ended_by = self._ended_by or StreamEnded("")
+
+
+def _message_end(data: Bytes) -> int:
+    """Where the message ends that begins with these bytes."""
+    return 1 + int(_LENGTH.unpack_from(data.data, 1)[0])

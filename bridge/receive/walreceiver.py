@@ -18,6 +18,7 @@ import numpy as np
 import psycopg
 
 from bridge import faults
+from bridge.background import RECEIVING, yield_to_others
 from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
@@ -148,6 +149,7 @@ class WalReceiver:
         self._reply_wanted.set()
 
     def _run(self) -> None:
+        yield_to_others(RECEIVING)
         try:
             timeout = WalReceiverTimeout(self._stream.timeout_s, time.monotonic())
             while not self._stop.is_set():
