@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 _STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
@@ -28,14 +27,13 @@ class Child:
     Args:
         config_file: The configuration.
         log: The file that its output is added to.
-        options: Options of `pgbridge run`.
     """
 
-    def __init__(self, config_file: Path, log: Path, options: Sequence[str] = ()) -> None:
+    def __init__(self, config_file: Path, log: Path) -> None:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bridge", "run", "--config", config_file, *options],
+                [sys.executable, "-m", "bridge", "run", "--config", config_file],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -29,11 +29,8 @@ master = "local[2]"
 
 [spark.conf]
 "spark.driver.memory" = "2g"
-# for a short run on two cores with small tables: compiling, by the JVM or for a query, costs more than it saves
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"spark.sql.codegen.wholeStage" = "false"
-"spark.sql.codegen.factoryMode" = "NO_CODEGEN"
-"spark.sql.adaptive.enabled" = "false"
+# for a run of a minute: what the JVM's second compiler would do costs more than it saves
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.local.dir" = {scratch}

@@ -99,23 +99,38 @@ class Snapshot(Closing):
             return [tuple(map(_hashable, row)) for row in table.rows(cursor)]
 
 
-def prove(spark: SparkSession, snapshot: Snapshot, warehouses: Mapping[str, Path]) -> list[Verdict]:
-    """Compare all tables of all subscriptions.
+@dataclass(frozen=True, slots=True)
+class PublishedRows:
+    """The rows that a subscription's table should have."""
 
-    Args:
-        spark: Reads the Delta tables.
-        snapshot: Reads the published tables.
-        warehouses: The warehouse of each subscription.
-    """
+    subscription: str
+    table: PublishedTable
+    rows: list[Row]
+
+
+def read(snapshot: Snapshot) -> list[PublishedRows]:
+    """Read the published rows of all tables of all subscriptions."""
     return [
-        _verdict(spark, snapshot, subscription, table, warehouses[subscription] / table.namespace / table.name)
+        PublishedRows(subscription, table, snapshot.rows(table))
         for subscription, publication in SUBSCRIPTIONS.items()
         for table in snapshot.tables(publication)
     ]
 
 
-def _verdict(spark: SparkSession, snapshot: Snapshot, subscription: str, table: PublishedTable, path: Path) -> Verdict:
-    published = snapshot.rows(table)
+def prove(spark: SparkSession, published: Iterable[PublishedRows], warehouses: Mapping[str, Path]) -> list[Verdict]:
+    """Compare all tables with the rows that were read.
+
+    Args:
+        spark: Reads the Delta tables.
+        published: The published rows.
+        warehouses: The warehouse of each subscription.
+    """
+    return [_verdict(spark, one, warehouses[one.subscription]) for one in published]
+
+
+def _verdict(spark: SparkSession, published: PublishedRows, warehouse: Path) -> Verdict:
+    table = published.table
+    path = warehouse / table.namespace / table.name
     frame = spark.read.format("delta").load(str(path))
     differences = compare_columns(
         {column.name: delta_type(column.type) for column in table.columns},
@@ -127,8 +142,9 @@ def _verdict(spark: SparkSession, snapshot: Snapshot, subscription: str, table: 
         columns = ([_hashable(value) for value in arrow[name].to_pylist()] for name in names)
         delta = zip(*columns, strict=True)
         key = [i for i, column in enumerate(table.columns) if column.in_key]
-        differences = compare_rows(names, key, published, delta)
-    return Verdict(subscription, table.qualified_name, len(published), len(table.columns), path, tuple(differences))
+        differences = compare_rows(names, key, published.rows, delta)
+    rows, columns_compared = len(published.rows), len(table.columns)
+    return Verdict(published.subscription, table.qualified_name, rows, columns_compared, path, tuple(differences))
 
 
 def delta_type(sql_type: str) -> str:

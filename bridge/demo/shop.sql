@@ -1,4 +1,5 @@
 -- The demo's shop: types, tables, first rows, publications. For an empty database, PostgreSQL 15 or later.
+-- The setting shop.scale multiplies the rows of all tables but products.
 SELECT setseed(0.42);
 
 CREATE TYPE order_status AS ENUM ('new', 'paid', 'shipped', 'delivered');
@@ -70,7 +71,7 @@ SELECT md5(n::text)::uuid,
        CASE WHEN n % 3 <> 0 THEN jsonb_build_object('newsletter', n % 2 = 0, 'language', 'pt') END,
        CASE WHEN n % 5 = 0 THEN (SELECT string_agg(md5(random()::text), ' ') FROM generate_series(1, 100 + n % 50)) END,
        timestamptz '2026-01-01 00:00:00+00' + floor(random() * 10000000) * interval '1 second'
-  FROM generate_series(1, 2000) AS n;
+  FROM generate_series(1, 2000 * current_setting('shop.scale')::int) AS n;
 
 INSERT INTO products (sku, name, description, price, size_cm, photo, updated_at)
 SELECT 'SKU-' || to_char(n, 'FM0000'),
@@ -83,31 +84,33 @@ SELECT 'SKU-' || to_char(n, 'FM0000'),
   FROM generate_series(1, 300) AS n;
 
 INSERT INTO orders (customer_id, status, total, delivery, shipped_on, placed_at)
-SELECT 1 + floor(random() * 2000),
+SELECT 1 + floor(random() * 2000 * current_setting('shop.scale')::int),
        (enum_range(NULL::order_status))[1 + floor(random() * 4)],
        0,
        CASE WHEN n % 5 <> 0 THEN tstzrange(t, t + interval '4 hours') END,
        CASE WHEN n % 2 = 0 THEN t::date END,
        t
-  FROM generate_series(1, 8000) AS n,
+  FROM generate_series(1, 8000 * current_setting('shop.scale')::int) AS n,
        LATERAL (SELECT timestamptz '2026-06-01 00:00:00+00' + n * interval '97.123456 s') AS o (t);
 
 INSERT INTO order_items (order_id, line_no, sku, quantity, unit_price)
 SELECT n, line_no, sku, 1 + floor(random() * 5), price
-  FROM generate_series(1, 8000) AS n,
+  FROM generate_series(1, 8000 * current_setting('shop.scale')::int) AS n,
        generate_series(1, 1 + n % 4) AS line_no
        JOIN LATERAL (SELECT 'SKU-' || to_char(1 + (n * 7 + line_no * 31) % 300, 'FM0000')) AS p(wanted) ON true
        JOIN products ON sku = wanted;
 
 UPDATE orders
-   SET total = (SELECT sum(quantity * unit_price) FROM order_items WHERE order_id = orders.id);
+   SET total = items.total
+  FROM (SELECT order_id, sum(quantity * unit_price) AS total FROM order_items GROUP BY order_id) AS items
+ WHERE order_id = id;
 
 INSERT INTO page_views
 SELECT timestamp '2026-06-01 00:00:00' + n * interval '31.5 s',
        CASE WHEN n % 6 <> 0 THEN inet '10.0.0.0' + floor(random() * 100000)::bigint END,
        '/product/' || (1 + floor(random() * 300)),
        nullif(floor(random() * 400), 0)
-  FROM generate_series(1, 15000) AS n;
+  FROM generate_series(1, 15000 * current_setting('shop.scale')::int) AS n;
 
 ANALYZE;
 

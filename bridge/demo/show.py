@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,12 +30,18 @@ from bridge.demo.watch import Watch
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
     from bridge.demo.watch import SubscriptionView
+    from protocol.lsn import Lsn
 
 LOAD_PER_S: Final = 100.0
 """Transactions per second; two cores also run Spark and the server."""
+
+_SCALE: Final = 10
+"""Ten times the shop's smallest size: about half a million rows."""
 
 _LOOK_EVERY_S = 1.0
 _DOWN_S = 2.0  # how long pgbridge stays down after kill -9
@@ -107,7 +114,7 @@ class Show:
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE shop")
         conninfo = server.conninfo("shop")
-        shop.create(conninfo)
+        shop.create(conninfo, _SCALE)
         self._folder.write_config(conninfo)
         self._screen.tell(
             f"PostgreSQL {server.version} runs, with a shop of five tables and two publications:"
@@ -129,10 +136,14 @@ class Show:
         self._for(seconds / 2)
         self._load.stop()
         self._screen.tell(f"the load is over: {self._load_text()}")
-        with proof.Snapshot(self._conninfo) as snapshot:
+        with proof.Snapshot(self._conninfo) as snapshot, ThreadPoolExecutor(2, "proof") as pool:
+            self._screen.tell(f"the proof begins to read: PostgreSQL's rows at LSN {snapshot.lsn}, while Spark starts")
+            published = pool.submit(proof.read, snapshot)
+            spark = pool.submit(self._start_spark)
+            self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
+            self._screen.tell("it has applied everything up to there")
             self._stop_bridge()
-            self._catch_up()
-            return self._prove(snapshot)
+            return self._prove(spark.result(), published.result(), snapshot.lsn)
 
     def _start_bridge(self, event: str) -> None:
         self._bridge = self._stack.enter_context(closing(Child(self._folder.config_file, self._folder.log)))
@@ -154,39 +165,29 @@ class Show:
         """Send SIGTERM; the exit status must be 0."""
         if self._bridge is not None:
             _succeeded(self._bridge, self._bridge.stop(), "pgbridge after SIGTERM")
-            self._screen.tell("pgbridge has ended after SIGTERM; `pgbridge run --until-caught-up` applies what is left")
+            self._screen.tell("pgbridge has ended after SIGTERM; Spark compares all rows")
         self._bridge = None
 
-    def _catch_up(self) -> None:
-        """Apply what is left, with `pgbridge run --until-caught-up`."""
-        last = Child(self._folder.config_file, self._folder.log, ["--until-caught-up"])
-        self._stack.callback(last.close)
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while last.running and time.monotonic() < deadline_s:
-            self._look(running=True)
-        _succeeded(last, last.wait(0), "`pgbridge run --until-caught-up`")
-
-    def _prove(self, snapshot: proof.Snapshot) -> int:
-        """Compare all tables, show the result, and return the exit code."""
-        self._screen.close()
-        behind = [view.name for view in self._watch.look(running=False) if not view.reached(snapshot.lsn)]
-        if behind:
-            raise BridgeError(f"pgbridge says that it has caught up, but {', '.join(behind)} is behind {snapshot.lsn}")
-        self._screen.tell(
-            f"it has caught up; now Spark reads all Delta tables, to compare them with PostgreSQL at {snapshot.lsn}"
-        )
+    def _start_spark(self) -> SparkSession:
+        """Start the Spark that reads the Delta tables for the proof: not the daemon's."""
         settings = config.load(self._folder.config_file)
         with _stderr_to(self._folder.spark_log):
             spark = session.start(settings.spark.master, settings.spark.conf)
         self._stack.callback(spark.stop)
+        return spark
+
+    def _prove(self, spark: SparkSession, published: Sequence[proof.PublishedRows], lsn: Lsn) -> int:
+        """Compare all tables, show the result, and return the exit code."""
+        self._screen.close()
+        settings = config.load(self._folder.config_file)
         warehouses = {name: Path(subscription.warehouse) for name, subscription in settings.subscription.items()}
-        verdicts = proof.prove(spark, snapshot, warehouses)
+        verdicts = proof.prove(spark, published, warehouses)
         self._screen.verdicts(verdicts)
         if not all(verdict.equal for verdict in verdicts):
-            self._screen.tell(f"NOT EQUAL at LSN {snapshot.lsn}", style="bold red")
+            self._screen.tell(f"NOT EQUAL at LSN {lsn}", style="bold red")
             return 1
         self._screen.tell(
-            f"all {len(verdicts)} Delta tables equal their published tables at LSN {snapshot.lsn}", style="bold green"
+            f"all {len(verdicts)} Delta tables equal their published tables at LSN {lsn}", style="bold green"
         )
         self._screen.tell(f"the Delta tables stay in {_short(self._folder.lake)}; query them with:")
         self._screen.paste(query_command(verdicts[0].path.parent / "orders"))

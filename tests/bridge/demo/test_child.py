@@ -62,7 +62,7 @@ def patient(program, tmp_path, status: int = 0) -> tuple[Child, int]:
     """A child that ends on SIGTERM only, and the id of its own child."""
     pidfile = tmp_path / "pid"
     program(PATIENT.format(pidfile=pidfile, status=status))
-    made = Child(tmp_path / "c.toml", tmp_path / "log", ["--until-caught-up"])
+    made = Child(tmp_path / "c.toml", tmp_path / "log")
     assert eventually(pidfile.exists)
     return made, int(pidfile.read_text(encoding="utf-8"))
 
@@ -72,7 +72,7 @@ def test_runs_pgbridge_run_and_logs(program, tmp_path):
     with closing(made):
         made.check()
         assert made.running
-        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml --until-caught-up"
+        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml"
 
 
 @pytest.mark.parametrize("status", [0, 7])

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types as t
 
 from bridge.demo import proof, shop
-from bridge.demo.proof import DIFFERENCES_SHOWN, Snapshot, compare_columns, compare_rows, delta_type, prove
+from bridge.demo.proof import DIFFERENCES_SHOWN, Snapshot, compare_columns, compare_rows, delta_type, prove, read
 
 NAMES = ["id", "name", "amount"]
 ROWS = [(1, "one", Decimal("1.10")), (2, None, None), (3, "three", Decimal("3.30"))]
@@ -233,7 +233,7 @@ def delta(tmp_path, **changed: Any) -> FakeSpark:
 def verdicts(conninfo, spark, tmp_path):
     """The proof's result on it."""
     with Snapshot(conninfo) as snapshot:
-        return prove(spark, snapshot, {"shop": tmp_path / "shop", "vip": tmp_path / "vip"})
+        return prove(spark, read(snapshot), {"shop": tmp_path / "shop", "vip": tmp_path / "vip"})
 
 
 def test_equal_tables_are_proved_equal(conninfo, tmp_path):
