@@ -187,11 +187,19 @@ def many_batches(
     batches: Annotated[int, typer.Option(min=20, help="Number of batches on each table.")] = 2_000,
     changes: Annotated[int, typer.Option(min=2, max=100_000, help="Number of changes in a batch.")] = 100,
     warm_up: Annotated[int, typer.Option(min=0, help="Number of batches before, on other tables.")] = 100,
+    keys: Annotated[list[KeysName] | None, typer.Option(help="Kind of keys; may be repeated. Default: all.")] = None,
     to: Report = None,
 ) -> None:
     """Measure whether the last of many batches takes as long as the first, and count files. No server runs."""
     with tempfile.TemporaryDirectory(prefix="pgbridge-many-batches-") as folder:
-        measured = many.measure(Path(folder), batches=batches, changes=changes, warm_up=warm_up, say=_say)
+        measured = many.measure(
+            Path(folder),
+            [item.value for item in keys] if keys else list(many.KEYS),
+            batches=batches,
+            changes=changes,
+            warm_up=warm_up,
+            say=_say,
+        )
     typer.echo("\n" + "\n\n".join(many_batches_report.table(series) for series in measured) + "\n")
     facts = {"date": str(_today()), **report.facts("not used", {})}
     del facts["server's settings"]

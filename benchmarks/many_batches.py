@@ -32,7 +32,7 @@ from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -72,12 +72,19 @@ class Series:
 
 
 def measure(
-    folder: Path, *, batches: int, changes: int, warm_up: int, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    all_keys: Sequence[str],
+    *,
+    batches: int,
+    changes: int,
+    warm_up: int,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Series]:
-    """Apply batches to a table with serial and to one with random keys.
+    """Apply batches to a table for each kind of keys.
 
     Args:
         folder: For the tables.
+        all_keys: Some of KEYS.
         batches: How many batches each gets.
         changes: How many changes a batch has.
         warm_up: How many batches each gets before, to a table of their own: a young JVM is slow.
@@ -85,9 +92,9 @@ def measure(
     """
     spark = session.start(MASTER, {"spark.local.dir": str(folder / "spark")})
     try:
-        for keys in KEYS:
+        for keys in all_keys:
             _apply(spark, str(folder / f"warm-{keys}"), keys, warm_up, changes, lambda _: None)
-        return [_apply(spark, str(folder / keys), keys, batches, changes, say) for keys in KEYS]
+        return [_apply(spark, str(folder / keys), keys, batches, changes, say) for keys in all_keys]
     finally:
         session.stop(spark)
 
