@@ -155,7 +155,7 @@ class ApplyWorker:
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
         )
-        self._background = Background(f"form {subscription}")
+        self._background: Background | None = None
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
         self._holds_memory = False
@@ -174,7 +174,10 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, self._background:
+        with (
+            ThreadPoolExecutor(1, f"batch {self._name}") as pool,
+            Background(f"form {self._name}") as self._background,
+        ):
             try:
                 if self._recover():
                     self._loop(pool)
@@ -225,7 +228,7 @@ class ApplyWorker:
 
     def _form(self, items: Sequence[Item]) -> None:
         """Form transactions; many of them yield to the receiving threads."""
-        if sum(item.n_rows for item in items) < _MANY_ROWS:
+        if self._background is None or sum(item.n_rows for item in items) < _MANY_ROWS:
             self._next.form(items)
         else:
             self._background.run(self._next.form, items)
