@@ -219,7 +219,7 @@ def origin(
 def demo(
     *,
     directory: Annotated[Path, typer.Option(help="Folder for the demo's Delta tables.")] = Path("demo"),
-    seconds: Annotated[float, typer.Option(help="How long the load runs.")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long the load runs.")] = 20.0,
 ) -> None:
     """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare."""
     from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency

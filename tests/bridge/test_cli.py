@@ -180,6 +180,8 @@ def test_demo(pgbridge, monkeypatch):
     monkeypatch.setitem(sys.modules, "bridge.demo.show", SimpleNamespace(run_demo=run_demo))
     assert pgbridge("demo", "--directory", "x", "--seconds", "5").code == 3
     assert started == [(Path("x"), 5.0)]
+    assert pgbridge("demo", "--seconds", "-3").code == 2
+    assert len(started) == 1
 
 
 def test_light_commands_start_without_spark(tmp_path):
