@@ -27,7 +27,7 @@ from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _REPORTS = Path(__file__).with_name("reports")
 _PATIENCE_S = 600.0
@@ -168,8 +168,8 @@ def apply(
     cases = [
         Case(Size(table_rows, key), one, number)
         for table_rows in rows or _TABLE_ROWS
-        for key in ([item.value for item in keys] if keys else KEYS)
-        for one in ([item.value for item in kind] if kind else KINDS)
+        for key in _chosen(keys, KEYS)
+        for one in _chosen(kind, KINDS)
         for number in changes or _CHANGES
         if number <= table_rows
     ]
@@ -194,7 +194,7 @@ def many_batches(
     with tempfile.TemporaryDirectory(prefix="pgbridge-many-batches-") as folder:
         measured = many.measure(
             Path(folder),
-            [item.value for item in keys] if keys else list(many.KEYS),
+            list(_chosen(keys, KEYS)),
             batches=batches,
             changes=changes,
             warm_up=warm_up,
@@ -236,6 +236,11 @@ def _facts(server: EmbeddedPostgres, subscriber: EmbeddedPostgres | None = None)
 
 def _today() -> dt.date:
     return dt.datetime.now(dt.UTC).date()
+
+
+def _chosen(named: Sequence[enum.Enum] | None, every: Iterable[str]) -> Iterable[str]:
+    """What to measure: everything unless some is named."""
+    return [item.value for item in named] if named else every
 
 
 def _write(text: str, to: Path | None, name: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from benchmarks.apply import MASTER, make_table
-from benchmarks.apply_tables import RANDOM, SERIAL, Size
+from benchmarks.apply_tables import Size
 from bridge import log, session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.target.target import Target
 
-KEYS: Final = (SERIAL, RANDOM)
 _ROWS: Final = 100_000
 _INSERTS: Final = 0.3  # of a batch's changes; the others are updates of rows that the table has, wherever they are
 _SAY_EVERY: Final = 100
@@ -51,7 +50,7 @@ class Series:
     """The batches on one table.
 
     Attributes:
-        keys: One of KEYS.
+        keys: One of `apply_tables.KEYS`.
         seconds: Of each batch, with the maintenance before it; without those that were not measured.
         files: The number of the table's data files after each of them.
     """
@@ -84,7 +83,7 @@ def measure(
 
     Args:
         folder: For the tables.
-        all_keys: Some of KEYS.
+        all_keys: Some of `apply_tables.KEYS`.
         batches: How many batches each gets.
         changes: How many changes a batch has.
         warm_up: How many batches each gets before, to a table of their own: a young JVM is slow.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _NAME = "benchmark"
 _TURN_S = 0.02
-"""How long the last batch may wait before the end is noticed: less than 1 % of a run."""
+"""The longest wait for transactions before everything else is looked at."""
 
 _DECODED_ROWS = 50_000
 """Rows decoded at a time. Few, because the rate is measured, not the time for the last batch after the stream's end."""

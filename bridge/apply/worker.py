@@ -155,7 +155,6 @@ class ApplyWorker:
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
         )
-        self._background: Background | None = None
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
         self._holds_memory = False
@@ -174,18 +173,15 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        with (
-            ThreadPoolExecutor(1, f"batch {self._name}") as pool,
-            Background(f"form {self._name}") as self._background,
-        ):
+        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, Background(f"form {self._name}") as forming:
             try:
                 if self._recover():
-                    self._loop(pool)
+                    self._loop(pool, forming)
             except _ReceiveAgain:
                 return True
         return False
 
-    def _loop(self, pool: ThreadPoolExecutor) -> None:
+    def _loop(self, pool: ThreadPoolExecutor, forming: Background) -> None:
         while True:
             self._reap()
             complete = self._next.complete(waited_for=self._under_way is None)
@@ -204,15 +200,15 @@ class ApplyWorker:
                 items = self._next.take(_POLL_S, applied=under_way.future.done if under_way is not None else None)
             except (BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
-                    self._finish_received(pool)
+                    self._finish_received(pool, forming)
                 raise
             if items:
-                self._form(items)
+                self._form(items, forming)
             elif self._under_way is None and not self._next.there:
                 self._idle()
                 self._maintain(pool, None)
 
-    def _finish_received(self, pool: ThreadPoolExecutor) -> None:
+    def _finish_received(self, pool: ThreadPoolExecutor, forming: Background) -> None:
         """Apply what was formed before the stream was lost."""
         while self._under_way is not None or self._next.there or self._next.in_pieces:
             if self._under_way is not None:
@@ -223,15 +219,15 @@ class ApplyWorker:
             elif self._next.there:
                 self._begin(pool)
             else:
-                self._form(self._next.take(0.0, applied=None))
+                self._form(self._next.take(0.0, applied=None), forming)
         self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
 
-    def _form(self, items: Sequence[Item]) -> None:
+    def _form(self, items: Sequence[Item], forming: Background) -> None:
         """Form transactions; many of them yield to the receiving threads."""
-        if self._background is None or sum(item.n_rows for item in items) < _MANY_ROWS:
+        if sum(item.n_rows for item in items) < _MANY_ROWS:
             self._next.form(items)
         else:
-            self._background.run(self._next.form, items)
+            forming.run(self._next.form, items)
 
     def _must_apply_singly(self) -> bool:
         """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""

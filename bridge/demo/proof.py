@@ -143,8 +143,14 @@ def _verdict(spark: SparkSession, published: PublishedRows, warehouse: Path) -> 
         delta = zip(*columns, strict=True)
         key = [i for i, column in enumerate(table.columns) if column.in_key]
         differences = compare_rows(names, key, published.rows, delta)
-    rows, columns_compared = len(published.rows), len(table.columns)
-    return Verdict(published.subscription, table.qualified_name, rows, columns_compared, path, tuple(differences))
+    return Verdict(
+        subscription=published.subscription,
+        table=table.qualified_name,
+        rows=len(published.rows),
+        columns=len(table.columns),
+        path=path,
+        differences=tuple(differences),
+    )
 
 
 def delta_type(sql_type: str) -> str:

@@ -98,6 +98,7 @@ class Show:
         self._screen = screen
         self._stack = stack
         self._conninfo = self._open_shop()
+        self._settings = config.load(folder.config_file)
         self._watch = stack.enter_context(closing(Watch(folder.config_file, self._conninfo)))
         self._load = shop.ShopLoad(self._conninfo)
         stack.callback(self._load.stop)
@@ -170,17 +171,16 @@ class Show:
 
     def _start_spark(self) -> SparkSession:
         """Start the Spark that reads the Delta tables for the proof: not the daemon's."""
-        settings = config.load(self._folder.config_file)
         with _stderr_to(self._folder.spark_log):
-            spark = session.start(settings.spark.master, settings.spark.conf)
+            spark = session.start(self._settings.spark.master, self._settings.spark.conf)
         self._stack.callback(spark.stop)
         return spark
 
     def _prove(self, spark: SparkSession, published: Sequence[proof.PublishedRows], lsn: Lsn) -> int:
         """Compare all tables, show the result, and return the exit code."""
         self._screen.close()
-        settings = config.load(self._folder.config_file)
-        warehouses = {name: Path(subscription.warehouse) for name, subscription in settings.subscription.items()}
+        subscriptions = self._settings.subscription.items()
+        warehouses = {name: Path(subscription.warehouse) for name, subscription in subscriptions}
         verdicts = proof.prove(spark, published, warehouses)
         self._screen.verdicts(verdicts)
         if not all(verdict.equal for verdict in verdicts):
