@@ -6,6 +6,7 @@ Exit codes: 0 for success, 1 for an error, 2 for wrong arguments or a wrong conf
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,6 +88,34 @@ def run(
         bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
     raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars).run())
+
+
+@app.command()
+def check(
+    name: OptionalName = None,
+    *,
+    as_json: AsJson = False,
+    print_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that makes a role with no more privileges than needed.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Look at servers, tables and this machine before the first run. Nothing is created.
+
+    The exit code is 0 if all passed, 1 if there are warnings, 2 if something failed.
+    """
+    from bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
+    from bridge.commands import check as command  # noqa: PLC0415 - as above
+
+    settings = config.load(config_file)
+    chosen = settings.choose(name)
+    if print_sql:
+        for subscription in chosen:
+            typer.echo(report.role_script(subscription), nl=False)
+        return
+    document = report.collect(settings, chosen, config_file, os.environ)
+    _print(document, command.render, as_json=as_json, soft_wrap=True)
+    raise typer.Exit(document["exit_code"])
 
 
 @app.command()
@@ -233,11 +262,17 @@ def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
         typer.echo(set_enabled(subscription, state, enabled=enabled))
 
 
-def _print(document: dict[str, Any], render: Callable[[dict[str, Any]], RenderableType], *, as_json: bool) -> None:
+def _print(
+    document: dict[str, Any],
+    render: Callable[[dict[str, Any]], RenderableType],
+    *,
+    as_json: bool,
+    soft_wrap: bool = False,
+) -> None:
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:
-        Console().print(render(document))
+        Console().print(render(document), soft_wrap=soft_wrap)
 
 
 def main() -> None:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from bridge import faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
+from bridge.check.finding import Level
+from bridge.check.java import check_java
 from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
-from bridge.memory import available_bytes, keep_freed
+from bridge.memory import OWN_BYTES, available_bytes, keep_freed
+from bridge.preflight import preflight
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.track.catalog import Catalog, catalog_path
@@ -32,7 +35,6 @@ FAULT_VARIABLE = "PGBRIDGE_FAULT"
 
 _TURN_S = 0.5
 _SIGNAL_S = 0.1
-_OWN_BYTES = 300 << 20  # what this process uses, with a batch
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
 """The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
@@ -89,6 +91,7 @@ class Daemon:
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
+                preflight(self._config, catalog, self._log)
                 while (spark := self._start_spark()) is not None:
                     keep_freed()
                     share_interpreter()
@@ -108,7 +111,7 @@ class Daemon:
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""
-        needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + _OWN_BYTES
+        needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + OWN_BYTES
         available = available_bytes()
         if available is not None and needed > available:
             self._log.warning(
@@ -145,12 +148,13 @@ class Daemon:
 
     def _start_spark(self) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
-        self._log.info("starting Spark", master=self._config.spark.master)
+        log = self._config.state_dir / "spark.log"
+        self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
         started: Future[SparkSession] = Future()
 
         def start() -> None:
             try:
-                started.set_result(session.start(self._config.spark.master, self._config.spark.conf))
+                started.set_result(session.start(self._config.spark.master, self._config.spark.conf, log=log))
             except BaseException as error:  # noqa: BLE001 - the waiting thread gets every error
                 started.set_exception(error)
 
@@ -165,10 +169,12 @@ class Daemon:
         try:
             return started.result()
         except Exception as error:
+            java = check_java(os.environ)
+            if java.level is Level.FAILURE:
+                raise SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy) from error
             raise SparkLost(
                 f"Spark cannot be started: {error}",
-                hint="it needs Java 17 or later, and at its first start Maven Central, for Delta's jars; "
-                "see its output above",
+                hint=f"at its first start it needs Maven Central, for Delta's jars; see {log}",
             ) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:

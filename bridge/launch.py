@@ -9,27 +9,31 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyspark
 from delta import configure_spark_with_delta_pip
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from bridge.delta_jars import DeltaJars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
+    from typing import BinaryIO
 
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 
 _CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
 """Spark's launcher appends it to the class path: Spark's own jars come first, as they do with Ivy."""
 
-_OTHER_STARTS: Final = ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", _CLASS_PATH)
+_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
+
+_OTHER_STARTS: Final = ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS", _GATEWAY_PORT, _CLASS_PATH)
 """Environment variables by which PySpark starts another Spark, or with other jars."""
 
 _PACKAGES: Final = "spark.jars.packages"
@@ -45,13 +49,19 @@ _NICE: Final = 10
 """A nice thread still gets a tenth of a core that is always busy."""
 
 
-def start_local(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+_LOG_BYTES: Final = 10 << 20
+"""A log of this size is set aside at the next start, as `<name>.1`."""
+
+
+def start_local(master: str, settings: Mapping[str, str], *, log: Path | None = None) -> SparkSession:
     """Start Spark in a JVM on this machine, or return the session if it runs.
 
     Args:
-        builder: Has the master.
+        master: Where its tasks run.
         settings: Spark's settings.
+        log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
     """
+    builder = SparkSession.builder.master(master)
     own = dict(settings)
     if (os.cpu_count() or 1) <= _FEW_CORES:
         own.setdefault(_JVM_OPTIONS, _SERIAL)
@@ -60,9 +70,9 @@ def start_local(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
     if known is not None:
         own.pop(_PACKAGES, None)
         with _class_path(known):
-            session = _configured(builder, own).getOrCreate()
+            session = started(_configured(builder, own), log=log)
     else:
-        session = with_packages(_configured(builder, own), own).getOrCreate()
+        session = started(with_packages(_configured(builder, own), own), log=log)
         if jars is not None:
             resolved = session.sparkContext.getConf().get("spark.jars") or ""
             jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
@@ -70,6 +80,27 @@ def start_local(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
     if process is not None:
         _yield_to_work(process.pid)
     return session
+
+
+def started(builder: SparkSession.Builder, *, log: Path | None) -> SparkSession:
+    """Start Spark as a builder says, its JVM's output in a log, or return the session if it runs."""
+    settings = builder._options  # noqa: SLF001 - PySpark launches the JVM by them, and offers no way to redirect it
+    if log is not None and SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
+        conf = SparkConf(loadDefaults=False)
+        for key, value in settings.items():
+            conf.set(key, value)
+        with _opened(log) as output:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext(gateway=…) does
+    return builder.getOrCreate()
+
+
+def _opened(log: Path) -> BinaryIO:
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    return os.fdopen(descriptor, "ab")
 
 
 def with_packages(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:

@@ -22,6 +22,7 @@ from bridge.errors import PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 _ENDING_S = 1.0
 _JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
@@ -69,16 +70,20 @@ DEFAULTS = {
 """Settings that suit the bridge. The configuration's `[spark.conf]` overrides them."""
 
 
-def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
+def start(master: str, conf: Mapping[str, str | float | bool], *, log: Path | None = None) -> SparkSession:
     """Start Spark with Delta, or connect to a Spark Connect server (`master = "sc://…"`).
 
     At the first start on a machine Spark fetches Delta's jars from Maven Central.
+
+    Args:
+        master: Where Spark's tasks run.
+        conf: Settings over `DEFAULTS`.
+        log: Gets what Spark's processes print; None for this process's standard error.
     """
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
-    builder = SparkSession.builder
     if master.startswith("sc://"):
-        remote = builder.remote(master)
+        remote = SparkSession.builder.remote(master)
         session = remote.create()
         for key in (
             "spark.sql.session.timeZone",
@@ -92,12 +97,12 @@ def start(master: str, conf: Mapping[str, str | float | bool]) -> SparkSession:
         # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
         # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        session = launch.start_local(builder.master(master), settings)
+        session = launch.start_local(master, settings, log=log)
     else:
-        builder = builder.master(master)
+        builder = SparkSession.builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        session = launch.with_packages(builder, settings).getOrCreate()
+        session = launch.started(launch.with_packages(builder, settings), log=log)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 

@@ -17,3 +17,13 @@ def load(name: str) -> str:
         FileNotFoundError: There is no such statement.
     """
     return resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def load_script(name: str) -> str:
+    """The text of `sql/<name>.psql`, a script for psql that takes its names as psql's variables.
+
+    Raises:
+        FileNotFoundError: There is no such script.
+    """
+    return resources.files(__name__).joinpath(f"{name}.psql").read_text(encoding="utf-8")

@@ -1,10 +1,13 @@
 -- A replication slot.
 -- Parameters: slot_name text
 -- Returns: plugin, slot_type, database text, active bool, active_pid int, confirmed_flush_lsn, restart_lsn text,
---          wal_status text (lost: the WAL it needs is gone), temporary, two_phase bool;
+--          wal_status text (lost: the WAL it needs is gone), safe_wal_size bigint (bytes that can be written before it
+--          may be lost; null without max_slot_wal_keep_size), temporary, two_phase bool, invalidation_reason text
+--          (17), failover bool (17);
 --          no row when there is no such slot
 -- Lowest version: 14
 SELECT plugin, slot_type, database, active, active_pid, confirmed_flush_lsn::text, restart_lsn::text, wal_status,
-       temporary, two_phase
-  FROM pg_replication_slots
+       safe_wal_size, temporary, two_phase, to_jsonb(s) ->> 'invalidation_reason' AS invalidation_reason,
+       (to_jsonb(s) ->> 'failover')::bool AS failover
+  FROM pg_replication_slots s
  WHERE slot_name = %(slot_name)s

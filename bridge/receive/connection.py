@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import conninfo as libpq
+from psycopg.pq import Conninfo
 
 from bridge.errors import ConfigError, PublisherError
 
@@ -67,6 +69,7 @@ _CONNECTING = (
     (re.compile("permission denied to start WAL sender|replication role to start walsender"), "42501"),
     (re.compile("too many (clients|connections)|connection slots are reserved|max_wal_senders"), "53300"),
 )
+_QUOTED = re.compile('"[^"]*"')
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
@@ -82,10 +85,7 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
         ConfigError: The connection string cannot be read.
         PublisherError: The server cannot be reached or refuses; `retry` tells whether trying again may help.
     """
-    try:
-        parameters: dict[str, Any] = dict(libpq.conninfo_to_dict(conninfo))
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(f"connection: not a libpq connection string or URI ({str(error).strip()})") from error
+    parameters = conninfo_parameters(conninfo)
     in_options = [(name, value) for name, value in SESSION_SETTINGS.items() if name not in {"client_encoding", *_SINCE}]
     settings = " ".join(f"-c {name}={value}" for name, value in in_options)
     defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
@@ -104,6 +104,45 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     except psycopg.Error as error:
         raise translated(error, "cannot connect to the publisher") from error
     return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who connects, and to which database; known without a connection.
+
+    Attributes:
+        password: Whether the connection string itself has a password.
+    """
+
+    role: str
+    database: str
+    password: bool
+
+
+def login(conninfo: str) -> Login:
+    """Return what libpq would log in with: by the connection string, a service file or the environment.
+
+    Raises:
+        ConfigError: The connection string cannot be read.
+    """
+    parameters = conninfo_parameters(conninfo)
+    defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+    role = str(parameters.get("user") or defaults["user"])
+    return Login(role, str(parameters.get("dbname") or defaults["dbname"] or role), "password" in parameters)
+
+
+def conninfo_parameters(conninfo: str) -> dict[str, Any]:
+    """Return the parameters of a connection string or URI.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return dict(libpq.conninfo_to_dict(conninfo))
+    except psycopg.ProgrammingError as error:
+        # what it quotes may be a part of the password
+        reason = _QUOTED.sub('"…"', str(error).strip())
+        raise ConfigError(f"connection: not a libpq connection string or URI ({reason})") from None
 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:

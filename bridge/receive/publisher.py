@@ -33,6 +33,11 @@ class SlotStatus:
 
     Attributes:
         two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION.
+        restart_lsn: The server keeps WAL from here on.
+        safe_wal_size_bytes: How much WAL can be written before the slot may be lost; None without
+            max_slot_wal_keep_size.
+        invalidation_reason: Why the slot cannot be used any more (PostgreSQL 17); None for a sound one.
+        failover: Whether it is synchronized to standbys (PostgreSQL 17).
     """
 
     plugin: str | None
@@ -43,6 +48,10 @@ class SlotStatus:
     confirmed_flush_lsn: Lsn | None
     wal_status: str | None
     two_phase: bool = False
+    restart_lsn: Lsn | None = None
+    safe_wal_size_bytes: int | None = None
+    invalidation_reason: str | None = None
+    failover: bool = False
 
 
 class Publisher(Closing):
@@ -106,7 +115,7 @@ class Publisher(Closing):
         if not rows:
             return None
         row = rows[0]
-        confirmed = row["confirmed_flush_lsn"]
+        confirmed, restart = row["confirmed_flush_lsn"], row["restart_lsn"]
         return SlotStatus(
             row["plugin"],
             row["slot_type"],
@@ -116,6 +125,10 @@ class Publisher(Closing):
             Lsn.parse(confirmed) if confirmed else None,
             row["wal_status"],
             row["two_phase"],
+            Lsn.parse(restart) if restart else None,
+            row["safe_wal_size"],
+            row["invalidation_reason"],
+            bool(row["failover"]),
         )
 
     def missing(self, publications: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ import os, sys
 from pathlib import Path
 from bridge import session
 
-spark = session.start("local[1]", {"spark.driver.memory": "512m"})
+spark = session.start("local[1]", {"spark.driver.memory": "512m"}, log=Path(sys.argv[2]))
 spark.range(3).write.format("delta").save(sys.argv[1])
 print(spark.read.format("delta").load(sys.argv[1]).count(), spark.sparkContext.getConf().get("spark.jars.packages"))
 threads = list(Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/task").glob("*"))
@@ -26,11 +26,14 @@ print(*(os.getpriority(os.PRIO_PROCESS, compiler) for compiler in compilers))
 
 def test_a_start_asks_ivy_no_more_and_the_optimizing_compiler_yields_to_work(spark, tmp_path):
     """The session of these tests has asked Ivy, or one before."""
-    command = [sys.executable, "-c", WRITE, str(tmp_path / "table")]
+    log = tmp_path / "spark.log"
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "table"), str(log)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
     table, compilers = done.stdout.splitlines()
     assert table.split() == ["3", "None"]
-    assert "resolving dependencies" not in done.stderr
+    assert "resolving dependencies" not in log.read_text()
+    assert "WARN NativeCodeLoader" in log.read_text()
+    assert done.stderr == ""  # the log of the daemon has its own lines only
     assert compilers
     assert all(int(priority) > 0 for priority in compilers.split())
 
@@ -93,3 +96,14 @@ def test_generated_classes_are_compiled_once(spark):
 
 def clean_environment():
     return {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
+
+
+def test_a_large_log_is_set_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_LOG_BYTES", 3)
+    log = tmp_path / "spark.log"
+    for text in (b"one", b"two!", b"three"):
+        with launch._opened(log) as file:
+            file.write(text)
+    assert log.read_bytes() == b"three"
+    assert (tmp_path / "spark.log.1").read_bytes() == b"onetwo!"
+    assert log.stat().st_mode & 0o077 == 0

@@ -16,6 +16,7 @@ NAMES = [path.stem for path in FILES]
 ARGUMENTS = {
     "application_names": ["an application"],
     "functions": [1299],
+    "names": ["wal_level"],
     "oids": [20],
     "operators": [1327],
     "publications": ["a publication"],

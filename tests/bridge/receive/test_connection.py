@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import ConfigError, PublisherError
 from bridge.receive import connection as module
-from bridge.receive.connection import SESSION_SETTINGS, connect, dictionaries, translated
+from bridge.receive.connection import SESSION_SETTINGS, Login, connect, dictionaries, login, translated
 
 CONTRARY = {
     "datestyle": "German",
@@ -327,3 +327,23 @@ def test_dictionaries(publisher):
             sql.SQL("SELECT 1 AS a, 'x' AS {} UNION ALL SELECT 2, NULL").format(sql.Identifier("b c"))
         )
         assert list(dictionaries(cursor)) == [{"a": 1, "b c": "x"}, {"a": 2, "b c": None}]
+
+
+# --- who logs in ------------------------------------------------------------------------------------------------------
+
+
+def test_login_by_the_string_or_the_environment(monkeypatch):
+    monkeypatch.setenv("PGUSER", "env_user")
+    monkeypatch.delenv("PGDATABASE", raising=False)
+    assert login("user=repl dbname=shop password=x") == Login("repl", "shop", password=True)
+    assert login("host=x") == Login("env_user", "env_user", password=False)
+    assert login("postgresql://repl@host/shop") == Login("repl", "shop", password=False)
+
+
+@pytest.mark.parametrize("conninfo", ["password=p4ss w0rd host=x", "postgresql://u:p4ss w0rd@h:port/d", "p4ss"])
+def test_a_wrong_connection_string_is_not_shown(conninfo):
+    """Libpq's message quotes the place where it stops, which may be within a password."""
+    with pytest.raises(ConfigError) as caught:
+        login(conninfo)
+    assert "p4ss" not in str(caught.value)
+    assert "w0rd" not in str(caught.value)

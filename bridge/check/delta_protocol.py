@@ -1,0 +1,123 @@
+"""The protocol of a Delta table on this machine, read from its log without Spark.
+
+Source: "Protocol Evolution" and "Checkpoints" in Delta's PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.check.finding import Finding, failure, passed, warning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_READER, _WRITER = 3, 7
+
+FEATURES: Final = frozenset(
+    {
+        "adaptivemetadata-preview", "allowcolumndefaults", "appendonly", "catalogmanaged", "changedatafeed",
+        "checkconstraints", "checkpointprotection", "clustering", "columnmapping", "coordinatedcommits-preview",
+        "deletionvectors", "domainmetadata", "generatedcolumns", "geospatial", "geospatial-dev", "icebergcompatv1",
+        "icebergcompatv2", "icebergcompatv3", "identitycolumns", "incommittimestamp", "invariants",
+        "materializepartitioncolumns", "rowtracking", "timestampntz", "typewidening", "typewidening-preview",
+        "v2checkpoint", "vacuumprotocolcheck", "variantshredding", "variantshredding-preview", "varianttype",
+        "varianttype-preview",
+    }
+)  # fmt: skip
+"""What delta-spark 4.4 can write, in lower case (`TableFeature.allSupportedFeaturesMap`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A table's protocol action; the features in lower case."""
+
+    reader: int
+    writer: int
+    features: frozenset[str]
+
+
+def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy_data: bool) -> Finding | None:
+    """Look at the Delta table of a published table; None if there is none yet.
+
+    Args:
+        relation: The published table.
+        folder: Where its Delta table is.
+        is_new: Whether the table is still to be copied.
+        adopt: As configured.
+        copy_data: As configured.
+    """
+    subject = f"Delta table of {relation}"
+    if not (folder / "_delta_log").is_dir():
+        return None
+    try:
+        protocol = read_protocol(folder / "_delta_log")
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        return failure(
+            subject,
+            f"the log in {folder}/_delta_log cannot be read: {error}",
+            remedy="restore the table from a backup, or move it away and copy the table again",
+        )
+    if protocol is None:
+        return failure(
+            subject,
+            f"the log in {folder}/_delta_log has no protocol: it is not a whole Delta table",
+            remedy="move the folder away",
+        )
+    unknown = sorted(protocol.features - FEATURES)
+    if unknown or protocol.reader > _READER or protocol.writer > _WRITER:
+        needs = f"the feature {unknown[0]}" if unknown else f"protocol {protocol.reader}/{protocol.writer}"
+        return failure(
+            subject,
+            f"the table at {folder} needs {needs}, which this pgbridge's Delta cannot write",
+            remedy="drop the feature with ALTER TABLE … DROP FEATURE, or move the table away",
+        )
+    if is_new and copy_data and not adopt:
+        return warning(
+            subject,
+            f"there is a table at {folder} already: if it has rows, the copy refuses to replace them",
+            remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
+        )
+    return passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
+
+
+def read_protocol(log: Path) -> Protocol | None:
+    """Return the latest protocol of a table's log; None if it has none.
+
+    Raises:
+        OSError: The log cannot be read.
+        ValueError: Its JSON is broken.
+        pyarrow.ArrowException: Its checkpoint is.
+    """
+    names = {path.name: path for path in log.iterdir()}
+    checkpoints: dict[int, list[Path]] = {}
+    for name, path in names.items():
+        if found := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(found[1]), []).append(path)
+    since = max(checkpoints, default=-1)
+    commits = sorted((int(found[1]), path) for name, path in names.items() if (found := _COMMIT.fullmatch(name)))
+    for _, path in reversed([commit for commit in commits if commit[0] > since]):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if "protocol" in action:
+                return _protocol(action["protocol"])
+    for path in checkpoints.get(since, ()):
+        for row in pq.read_table(path, columns=["protocol"])["protocol"].to_pylist():
+            if row is not None:
+                return _protocol(row)
+    return None
+
+
+def _protocol(action: dict[str, Any]) -> Protocol:
+    features = [*(action.get("readerFeatures") or ()), *(action.get("writerFeatures") or ())]
+    return Protocol(
+        int(action["minReaderVersion"]), int(action["minWriterVersion"]), frozenset(map(str.lower, features))
+    )

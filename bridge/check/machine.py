@@ -1,0 +1,99 @@
+"""Rules on this machine: memory, disks, the warehouse, the configuration file's privacy."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+from bridge.check.finding import Finding, failure, passed, warning
+from bridge.commands.status import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
+_OTHERS = 0o077
+
+
+def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
+    """Compare what Spark and this process may use with what there is; None if that is unknown."""
+    needed = size_text(needed_bytes)
+    if available_bytes is None:
+        return passed("memory", f"pgbridge may use {needed}; how much is available is unknown here")
+    available = size_text(available_bytes)
+    if available_bytes < needed_bytes:
+        return warning(
+            "memory",
+            f"pgbridge may use {needed}, and {available} are available: the kernel may kill Spark's JVM",
+            remedy='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
+        )
+    return passed("memory", f"pgbridge may use {needed}, and {available} are available")
+
+
+def check_state_dir(state_dir: Path) -> Iterator[Finding]:
+    """Look whether the state directory can be written, and how much room the spool has."""
+    if (problem := writes(state_dir)) is not None:
+        yield failure("state_dir", problem, remedy="give pgbridge's user write access, or set another state_dir")
+        return
+    yield passed("state_dir", f"{state_dir} can be written")
+    free_bytes = shutil.disk_usage(_existing(state_dir)).free
+    text = f"{size_text(free_bytes)} are free for the spool of large, streamed and prepared transactions"
+    if free_bytes < _TOO_LITTLE_BYTES:
+        yield failure("disk", text, remedy="make room on the disk of state_dir")
+    elif free_bytes < _LITTLE_BYTES:
+        yield warning("disk", text, remedy="make room on the disk of state_dir")
+    else:
+        yield passed("disk", text)
+
+
+def check_warehouse(folder: Path | None, warehouse: str) -> Finding:
+    """Write a file into the warehouse and delete it.
+
+    Args:
+        folder: Where it is on this machine; None for another file system, which only Spark reaches.
+        warehouse: As configured.
+    """
+    if folder is None:
+        return passed(
+            "warehouse", f"{warehouse} is not on this machine: Spark alone can tell whether it can be written"
+        )
+    if (problem := writes(folder)) is not None:
+        return failure("warehouse", problem, remedy="give pgbridge's user write access, or set another warehouse")
+    return passed("warehouse", f"{folder} can be written")
+
+
+def check_secrets(config_file: Path, subscription: str, *, password: bool) -> Iterator[Finding]:
+    """Look whether a password stands in a file that others can read."""
+    if not password:
+        return
+    with contextlib.suppress(OSError):
+        if config_file.stat().st_mode & _OTHERS:
+            yield warning(
+                "password",
+                f'the connection of subscription "{subscription}" has a password, and others can read {config_file}',
+                remedy="put it into ~/.pgpass or PGPASSWORD, or make the file private",
+                statement=f"chmod 600 {config_file}",
+            )
+
+
+def writes(folder: Path) -> str | None:
+    """Create a file in a folder and delete it; in the nearest folder above it that exists, if it does not.
+
+    Returns:
+        Why that is not possible; None if it is.
+    """
+    place = _existing(folder)
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".pgbridge-check-") as file:
+            file.write(b"pgbridge check")
+            file.flush()
+    except OSError as error:
+        return f"{place} cannot be written: {error.strerror or error}"
+    return None
+
+
+def _existing(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.parents) if place.exists())

@@ -1,0 +1,102 @@
+"""The whole check: this machine first, then each subscription."""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import sql
+from bridge import session
+from bridge.apply.delta.durable import local_folder
+from bridge.check.finding import Finding, exit_code
+from bridge.check.java import check_java
+from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.role import RoleNames, filled_in
+from bridge.check.subscription import Known, check_subscription
+from bridge.errors import BridgeError
+from bridge.memory import OWN_BYTES, available_bytes
+from bridge.receive.connection import login
+from bridge.receive.publisher import Publisher
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.lock import is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from bridge.config import Config, Subscription
+
+_LOCAL = "local"
+
+
+def collect(
+    config: Config, subscriptions: Sequence[Subscription], config_file: Path, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the document of `--json`.
+
+    Returns:
+        `{"exit_code", "machine": [finding], "subscriptions": [{"name", "findings": [finding]}]}`. A finding has
+        `subject`, `level` (pass, warning or failure), `message`, `remedy` and `statement`, the last two empty if there
+        is nothing to do. `exit_code` is 0 if all passed, 1 if there are warnings, 2 if something failed.
+    """
+    machine = list(_machine(config, environment))
+    path = catalog_path(config.state_dir)
+    found: dict[str, list[Finding]] = {}
+    with closing(Catalog(path)) if path.exists() else nullcontext() as catalog:
+        known = Known(catalog, is_running(config.state_dir))
+        for subscription in subscriptions:
+            folder = local_folder(subscription.warehouse)
+            found[subscription.name] = [
+                *check_secrets(config_file, subscription.name, password=_has_password(subscription)),
+                check_warehouse(folder, subscription.warehouse),
+                *check_subscription(subscription, known),
+            ]
+    return {
+        "exit_code": exit_code([*machine, *(finding for findings in found.values() for finding in findings)]),
+        "machine": [asdict(finding) for finding in machine],
+        "subscriptions": [
+            {"name": name, "findings": [asdict(finding) for finding in findings]} for name, findings in found.items()
+        ],
+    }
+
+
+def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
+    if not config.spark.master.startswith("sc://"):
+        yield check_java(environment)
+        needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
+        # a running daemon has its memory already
+        if not is_running(config.state_dir):
+            yield check_memory(needed_bytes, available_bytes())
+    yield from check_state_dir(config.state_dir)
+
+
+def _has_password(subscription: Subscription) -> bool:
+    try:
+        return login(subscription.connection).password
+    except BridgeError:
+        return False  # the connection's own finding says why
+
+
+def role_script(subscription: Subscription) -> str:
+    """Return the script that makes a subscription's least-privileged role.
+
+    If the server does not answer, because the role does not exist yet for example, the tables' names are missing.
+
+    Raises:
+        ConfigError: The connection string cannot be read.
+    """
+    who = login(subscription.connection)
+    names = RoleNames(who.role, who.database, missing_publications=subscription.publications)
+    try:
+        with Publisher(subscription.connection, application_name=f"{subscription.name}_check") as publisher:
+            missing = [
+                row["name"]
+                for row in publisher.rows("missing_publications", {"publications": [*subscription.publications]})
+            ]
+            present = [name for name in subscription.publications if name not in missing]
+            tables = [(table.namespace, table.name) for table in publisher.tables(present)]
+            names = RoleNames(who.role, who.database, True, missing, tables)
+    except BridgeError:
+        pass
+    return filled_in(sql.load_script("role"), names)

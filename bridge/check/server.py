@@ -1,0 +1,218 @@
+"""Rules on the server: its version, its settings, its room, and what would hold up a slot. Pure.
+
+Source: the documentation's "Logical Replication Configuration Settings" and "Replication" (runtime-config-replication).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from bridge.check.finding import Finding, failure, passed, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
+
+_LOWEST_VERSION, _STANDBY_VERSION = 140000, 160000
+_SMALL_KEEP_MB = 1024
+_CLOCK_S = 5.0
+_LONG_S = 300.0
+
+
+def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool) -> list[Finding]:
+    """Look at a server.
+
+    Args:
+        facts: What it says of itself.
+        slot_exists: Whether the subscription's slot is among its slots.
+        running: Whether the daemon is running, so that its WAL sender is among the server's.
+    """
+    return [
+        *_version(facts),
+        *_wal_level(facts),
+        *_role(facts),
+        *_room(facts, slot_exists=slot_exists, running=running),
+        *_kept_wal(facts),
+        *_idle_timeout(facts),
+        *_open_transactions(facts.open_transactions, slot_exists=slot_exists),
+        *_clock(facts),
+        *_security(facts.security),
+    ]
+
+
+def _version(facts: ServerFacts) -> Iterator[Finding]:
+    major = facts.version // 10000
+    if facts.version < _LOWEST_VERSION:
+        yield failure(
+            "version",
+            f"the publisher is PostgreSQL {major}; the lowest supported is 14",
+            remedy="upgrade the server, or subscribe to one that is newer",
+        )
+        return
+    if not facts.in_recovery:
+        yield passed("version", f"PostgreSQL {major}")
+        return
+    if facts.version < _STANDBY_VERSION:
+        yield failure(
+            "version",
+            f"the server is a standby, and PostgreSQL {major} cannot decode WAL on one",
+            remedy="connect to the primary; from PostgreSQL 16 on a standby can be the publisher",
+        )
+    elif facts.settings.get("hot_standby_feedback") != "on":
+        yield warning(
+            "hot_standby_feedback",
+            "the server is a standby without hot_standby_feedback: the primary's VACUUM may invalidate the slot",
+            remedy="run on the standby, and give it a physical slot on the primary (primary_slot_name)",
+            statement="ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();",
+        )
+    else:
+        yield passed("version", f"PostgreSQL {major}, a standby with hot_standby_feedback")
+
+
+def _wal_level(facts: ServerFacts) -> Iterator[Finding]:
+    level = facts.settings.get("wal_level", "")
+    if level == "logical":
+        yield passed("wal_level", "logical")
+    else:
+        yield failure(
+            "wal_level",
+            f'the publisher\'s wal_level is "{level}", not "logical"',
+            remedy="run on the server, then restart it",
+            statement="ALTER SYSTEM SET wal_level = logical;",
+        )
+
+
+def _role(facts: ServerFacts) -> Iterator[Finding]:
+    if facts.superuser:
+        yield warning(
+            "role",
+            f'"{facts.role}" is a superuser: pgbridge needs REPLICATION, and SELECT on the published tables',
+            remedy="connect as a role that has no more than that; this prints the statements that make one",
+            statement="pgbridge check --sql",
+        )
+    else:
+        yield passed("role", f'"{facts.role}", no superuser')
+
+
+def _room(facts: ServerFacts, *, slot_exists: bool, running: bool) -> Iterator[Finding]:
+    """A subscription has one slot and one sender; tables that come later need one more of each for a while."""
+    slots, senders = int(facts.settings["max_replication_slots"]), int(facts.settings["max_wal_senders"])
+    for subject, most, used, needed, what in (
+        ("max_replication_slots", slots, facts.slots, 0 if slot_exists else 1, "replication slots"),
+        ("max_wal_senders", senders, facts.senders, 0 if running else 1, "WAL senders"),
+    ):
+        free = most - used
+        text = f"{free} of {most} {what} are free"
+        statement = f"ALTER SYSTEM SET {subject} = {most + needed + 1 - free};"
+        if free < needed:
+            yield failure(
+                subject, f"{text}: the subscription needs one", remedy="run on the server, then restart it",
+                statement=statement,
+            )  # fmt: skip
+        elif free < needed + 1:
+            yield warning(
+                subject,
+                f"{text}: tables that are added or copied again later need one more for a while",
+                remedy="run on the server, then restart it",
+                statement=statement,
+            )
+        else:
+            yield passed(subject, text)
+
+
+def _kept_wal(facts: ServerFacts) -> Iterator[Finding]:
+    subject = "max_slot_wal_keep_size"
+    keep_mb = int(facts.settings.get(subject, "-1"))
+    if keep_mb < 0:
+        yield warning(
+            subject,
+            "unlimited: if pgbridge is down for long, its slot holds WAL until the server's disk is full",
+            remedy="choose how much WAL slots may hold; one that needs more is lost, and its tables are copied again",
+            statement="ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();",
+        )
+    elif keep_mb < _SMALL_KEEP_MB:
+        yield warning(
+            subject,
+            f"{keep_mb} MB: a short pause of pgbridge on a busy server loses the slot, and its tables are copied again",
+            remedy="choose the WAL of the longest pause that you expect",
+            statement="ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();",
+        )
+    else:
+        yield passed(subject, f"{keep_mb} MB")
+
+
+def _idle_timeout(facts: ServerFacts) -> Iterator[Finding]:
+    subject = "idle_replication_slot_timeout"
+    setting = facts.settings.get(subject)
+    if setting is None:
+        return  # PostgreSQL 18 has it
+    if int(setting) == 0:
+        yield passed(subject, "off")
+    else:
+        yield warning(
+            subject,
+            f"the server invalidates the slot once pgbridge has been away for {timedelta(seconds=int(setting))}",
+            remedy="set it to 0, or longer than the longest pause that you expect",
+            statement=f"ALTER SYSTEM SET {subject} = 0; SELECT pg_reload_conf();",
+        )
+
+
+def _open_transactions(found: tuple[OpenTransaction, ...], *, slot_exists: bool) -> Iterator[Finding]:
+    subject = "open transactions"
+    until = "" if slot_exists else ": the slot is not ready before it ends"
+    seen = False
+    for one in found:
+        age = "" if one.age_s is None else f" since {timedelta(seconds=round(one.age_s))}"
+        if one.prepared:
+            seen = True
+            yield warning(
+                subject,
+                f'the transaction "{one.name}" is prepared in database "{one.database}"{age}{until}',
+                remedy="end it there if nothing will",
+                statement=f"ROLLBACK PREPARED '{one.name.replace(chr(39), chr(39) * 2)}';",
+            )
+        elif one.age_s is not None and one.age_s > _LONG_S:
+            seen = True
+            by = f' of "{one.application_name}"' if one.application_name else ""
+            yield warning(
+                subject,
+                f'a transaction{by} is open in database "{one.database}"{age}{until}',
+                remedy="let it end, or end its session",
+                statement=f"SELECT pg_terminate_backend({one.name});",
+            )
+    if not seen:
+        yield passed(subject, "none is long or prepared, as far as the role can see")
+
+
+def _clock(facts: ServerFacts) -> Iterator[Finding]:
+    ahead_s = facts.clock_ahead_s
+    if abs(ahead_s) <= _CLOCK_S:
+        yield passed("clock", "the server's and this machine's agree")
+        return
+    way = "ahead of" if ahead_s > 0 else "behind"
+    yield warning(
+        "clock",
+        f"the server's clock is {abs(ahead_s):.0f} s {way} this machine's: lags in seconds are wrong by that much",
+        remedy="synchronize both clocks by NTP",
+    )
+
+
+def _security(security: Security) -> Iterator[Finding]:
+    if security.local:
+        yield passed("TLS", "the connection does not leave this machine")
+    elif not security.tls:
+        yield warning(
+            "TLS",
+            f"the connection to {security.host} is not encrypted: rows and password exchange can be read on the way",
+            remedy="turn on ssl on the server, and add to the connection: sslmode=verify-full sslrootcert=…",
+        )
+    elif security.sslmode != "verify-full":
+        yield warning(
+            "TLS",
+            f"encrypted, but with sslmode={security.sslmode} the server's name is not verified",
+            remedy="add to the connection: sslmode=verify-full sslrootcert=…",
+        )
+    else:
+        yield passed("TLS", "sslmode=verify-full")

@@ -1,0 +1,201 @@
+"""Looks at one subscription: its server, its slot, its tables and their targets. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bridge.apply.delta.durable import local_folder
+from bridge.apply.delta.entry_filters import EntryFilterCompiler
+from bridge.apply.target.target import table_path
+from bridge.check.delta_protocol import check_target
+from bridge.check.finding import Finding, Level, failed, passed, warning
+from bridge.check.server import check_server
+from bridge.check.slot import Expected, check_slot_state
+from bridge.check.tables import check_tables
+from bridge.errors import BridgeError, PublisherError
+from bridge.publication.definitions import load_optional
+from bridge.receive.pgoutput_options import pgoutput_options
+from bridge.receive.publications import apply_publications
+from bridge.receive.publisher import Publisher, missing_message, quoted_name
+from bridge.receive.server_facts import identify, read_facts, read_privileges
+from protocol.values.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.config import Subscription
+    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.reapply import Applied
+    from bridge.receive.server_facts import ServerFacts
+    from bridge.track.catalog import Catalog
+    from protocol.values.types import TypeInfo
+
+_TEXT_OIDS = frozenset({18, 19, 25, 1042, 1043})  # "char", name, text, bpchar, varchar
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state directory knows.
+
+    Attributes:
+        catalog: Its catalog; None if it does not exist yet.
+        running: Whether a daemon holds it.
+    """
+
+    catalog: Catalog | None
+    running: bool
+
+
+def check_subscription(subscription: Subscription, known: Known) -> Iterator[Finding]:
+    """Look at a subscription. The first failure of the connection ends it: nothing else can be known then."""
+    application_name = f"{subscription.name}_check"
+    try:
+        facts = read_facts(subscription.connection, application_name=application_name)
+    except BridgeError as error:
+        yield failed("connection", error)
+        return
+    yield passed("connection", f'database "{facts.database}" as role "{facts.role}"')
+    try:
+        with Publisher(subscription.connection, application_name=application_name) as publisher:
+            yield from _with_publisher(subscription, known, facts, publisher)
+    except PublisherError:  # its version or wal_level, which are found anyhow
+        yield from check_server(facts, slot_exists=False, running=False)
+
+
+def _with_publisher(
+    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher
+) -> Iterator[Finding]:
+    expected = _expected(subscription, known)
+    status = publisher.slot(subscription.slot_name)
+    streams = expected.running and status is not None and status.active
+    yield from check_server(facts, slot_exists=status is not None, running=streams)
+    if facts.senders < int(facts.settings["max_wal_senders"]):
+        yield _replication(subscription, known)
+    yield from check_slot_state(status, expected, database=facts.database)
+    try:
+        pgoutput_options(subscription, publisher.version, binary_readable=True)
+    except BridgeError as error:
+        yield failed("options", error)
+    try:
+        yield from _publications(subscription, known, facts, publisher)
+    except BridgeError as error:
+        yield failed("publications", error)
+
+
+def _expected(subscription: Subscription, known: Known) -> Expected:
+    catalog, name = known.catalog, subscription.name
+    row = catalog.subscription(name) if catalog is not None else None
+    return Expected(
+        subscription.slot_name,
+        subscription.create_slot,
+        catalog.remote_lsn(name) if catalog is not None else None,
+        row is not None and (row.slot_name, row.slot_state) == (subscription.slot_name, "creating"),
+        known.running,
+    )
+
+
+def _replication(subscription: Subscription, known: Known) -> Finding:
+    """Open a WAL sender: only that tells whether role and pg_hba.conf allow it, on managed servers too."""
+    try:
+        server = identify(subscription.connection, application_name=f"{subscription.name}_check")
+    except BridgeError as error:
+        return failed("replication", error)
+    row = known.catalog.subscription(subscription.name) if known.catalog is not None else None
+    if row is not None and row.system_identifier not in {None, server.system_identifier}:
+        return failed(
+            "replication",
+            PublisherError(
+                f"the publisher is another server: it has system identifier {server.system_identifier}, "
+                f"the subscription began with {row.system_identifier}",
+                hint="check the connection string; another server needs another state_dir and warehouse",
+            ),
+        )
+    return passed("replication", f"the role may stream; system identifier {server.system_identifier}")
+
+
+def _publications(
+    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher
+) -> Iterator[Finding]:
+    if missing := publisher.missing(subscription.publications):  # an error before PostgreSQL 18
+        yield warning(
+            "publications",
+            missing_message(missing),
+            remedy="create it in the database of the connection",
+            statement=f"CREATE PUBLICATION {quoted_name(missing[0])} FOR TABLE …;",
+        )
+    definitions = load_optional(subscription.publication_definitions)
+    applied = apply_publications(publisher, subscription.publications, definitions, missing_ok=True)
+    types = publisher.types({column.type_oid for table in applied.stream.tables() for column in table.columns})
+    if definitions is not None:
+        yield from _definitions(subscription, applied, types)
+    tables = applied.routing.tables() if definitions is not None else publisher.tables(subscription.publications)
+    if not tables:
+        yield warning(
+            "publications",
+            "nothing is published to this subscription",
+            remedy="add tables, then run: pgbridge refresh " + subscription.name,
+            statement=f"ALTER PUBLICATION {quoted_name(subscription.publications[0])} ADD TABLE …;",
+        )
+        return
+    yield passed("publications", f"{len(tables)} tables are published")
+    yield from check_tables(
+        tables,
+        read_privileges(publisher.connection, [table.relid for table in tables]),
+        {table.qualified_name: _as_text(table, types) for table in tables},
+        role=facts.role,
+        changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
+    )
+    yield from _targets(subscription, known, tables)
+
+
+def _definitions(subscription: Subscription, applied: Applied, types: dict[int, TypeInfo]) -> Iterator[Finding]:
+    """Whether the definitions can be re-applied: the stream carries what they need, and every filter is translated."""
+    subject = "publication_definitions"
+    remedy = "change the definitions, or what the server publishes"
+    for gap in applied.gaps:
+        yield Finding(subject, Level.FAILURE if gap.fatal else Level.WARNING, gap.message, remedy)
+    for refusal in applied.refusals:
+        yield warning(subject, refusal.warning, remedy=refusal.hint)
+    if subscription.untranslatable_filters == "server":
+        return  # the server of `filter_connection` is asked when the subscription starts
+    compiler = EntryFilterCompiler(
+        lambda wanted: [resolve(oid, typmod, types) for oid, typmod in wanted],
+        None,
+        applied.routing.relations.encoding,
+    )
+    for entry in applied.routing.targets.values():
+        try:
+            compiler.compile(entry)
+        except BridgeError as error:
+            yield failed(f"row filter of {entry.target.qualified_name}", error)
+
+
+def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
+    """Return the columns that become strings of PostgreSQL's text output, with their types' names."""
+    found = []
+    for column in table.columns:
+        kind = resolve(column.type_oid, column.typmod, types)
+        if kind.arrow == pa.string() and kind.base_oid not in _TEXT_OIDS:
+            found.append(column.name)
+    return found
+
+
+def _targets(subscription: Subscription, known: Known, tables: list[PublishedTable]) -> Iterator[Finding]:
+    rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
+    states = {(rel.namespace, rel.name): rel.state for rel in rels}
+    for table in tables:
+        folder = local_folder(table_path(subscription.warehouse, table.namespace, table.name))
+        if folder is None:
+            continue
+        found = check_target(
+            table.qualified_name,
+            folder,
+            is_new=states.get((table.namespace, table.name), "i") == "i",
+            adopt=subscription.adopt,
+            copy_data=subscription.copy_data,
+        )
+        if found is not None:
+            yield found

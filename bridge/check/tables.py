@@ -1,0 +1,112 @@
+"""Rules on the published tables: readable, with a key, and such that Delta can hold them. Pure.
+
+Source: the documentation's "Logical Replication Publication" and "Logical Replication Security".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge.check.finding import Finding, failure, passed, warning
+from bridge.publication.delta_columns import unsupported
+from bridge.receive.publisher import quoted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bridge.publication.published_table import PublishedTable
+    from bridge.receive.server_facts import Privileges
+
+_SHOWN = 10
+
+
+def check_tables(
+    tables: Sequence[PublishedTable],
+    privileges: Mapping[int, Privileges],
+    as_text: Mapping[str, Sequence[str]],
+    *,
+    role: str,
+    changing: bool,
+) -> Iterator[Finding]:
+    """Look at the tables that a subscription gets.
+
+    Args:
+        tables: They.
+        privileges: What the role may read, by relid.
+        as_text: By qualified name, the columns whose type Delta lacks; they become strings.
+        role: The connection's role.
+        changing: Whether UPDATE or DELETE is published.
+    """
+    for table in tables:
+        found = [
+            *_readable(table, privileges.get(table.relid), role),
+            *_columns(table),
+            *(_identity(table) if changing else ()),
+        ]
+        yield from found
+        if not found:
+            columns = as_text.get(table.qualified_name, ())
+            kept = f"; as strings: {_list(columns)}" if columns else ""
+            yield passed(table.qualified_name, f"{len(table.columns)} columns{kept}")
+
+
+def _readable(table: PublishedTable, privileges: Privileges | None, role: str) -> Iterator[Finding]:
+    if privileges is None:
+        return  # dropped meanwhile
+    subject, grantee = table.qualified_name, quoted_name(role)
+    if not privileges.usage:
+        yield failure(
+            subject,
+            f'role "{role}" lacks USAGE on schema "{table.namespace}": the table cannot be copied',
+            remedy="run on the server",
+            statement=f"GRANT USAGE ON SCHEMA {quoted_name(table.namespace)} TO {grantee};",
+        )
+    published = {column.name for column in table.columns}
+    if lacking := [name for name in privileges.unreadable if name in published]:
+        yield failure(
+            subject,
+            f'role "{role}" lacks SELECT on {_list(lacking)}: the table cannot be copied',
+            remedy="run on the server",
+            statement=f"GRANT SELECT ON {sql_name(table)} TO {grantee};",
+        )
+    if privileges.row_security:
+        yield failure(
+            subject,
+            f'row-level security hides rows from role "{role}": the copy would lack them, and the stream has them',
+            remedy="run on the server as a superuser, or connect as the table's owner",
+            statement=f"ALTER ROLE {grantee} BYPASSRLS;",
+        )
+
+
+def _columns(table: PublishedTable) -> Iterator[Finding]:
+    why = unsupported(table.qualified_name, [column.name for column in table.columns])
+    if why is not None:
+        yield warning(table.qualified_name, f"the table is left out: {why.reason}", remedy=why.hint)
+
+
+def _identity(table: PublishedTable) -> Iterator[Finding]:
+    name = sql_name(table)
+    if table.cut_identity:
+        yield warning(
+            table.qualified_name,
+            f"the column list lacks {_list(sorted(table.cut_identity))} of the replica identity: "
+            "the server refuses UPDATE and DELETE",
+            remedy="publish these columns, too",
+        )
+    elif not table.has_identity:
+        yield warning(
+            table.qualified_name,
+            "the table has no replica identity: the server refuses its UPDATEs and DELETEs",
+            remedy="give it a primary key; or, if it has none, have whole rows logged",
+            statement=f"ALTER TABLE {name} ADD PRIMARY KEY (…); ALTER TABLE {name} REPLICA IDENTITY FULL;",
+        )
+
+
+def sql_name(table: PublishedTable) -> str:
+    """Return a table's name in SQL."""
+    return f"{quoted_name(table.namespace)}.{quoted_name(table.name)}"
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f'"{name}"' for name in names[:_SHOWN]) + more

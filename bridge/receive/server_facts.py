@@ -1,0 +1,173 @@
+"""What a server says of itself, for `pgbridge check`: settings, room, role, clock, open transactions.
+
+Unlike `Publisher` it accepts a server that no subscription can use, so that all reasons are known at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+import sql
+from bridge.receive.connection import connect, dictionaries, translated
+from bridge.receive.slot import ReplicationConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bridge.receive.timeline_history import ServerIdentity
+
+SETTINGS = (
+    "hot_standby_feedback",
+    "idle_replication_slot_timeout",
+    "max_replication_slots",
+    "max_slot_wal_keep_size",
+    "max_wal_senders",
+    "wal_level",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that has an id and has not ended.
+
+    Attributes:
+        prepared: Whether it is a prepared one; then `name` is its gid, else the process id.
+        age_s: Since it began or was prepared; None if the server does not tell.
+    """
+
+    prepared: bool
+    name: str
+    database: str | None
+    application_name: str | None
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How the connection is protected.
+
+    Attributes:
+        host: As libpq has it: a name, an address, or the folder of a Unix socket.
+        tls: Whether it is encrypted.
+        sslmode: libpq's mode, which says whether the server's certificate is verified.
+    """
+
+    host: str
+    tls: bool
+    sslmode: str
+
+    @property
+    def local(self) -> bool:
+        """Whether the connection does not leave this machine."""
+        return not self.host or self.host[0] in "/@" or self.host in {"localhost", "::1"} or self.host[:4] == "127."
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself.
+
+    Attributes:
+        version: As server_version_num.
+        settings: By name; only those that the version knows. Sizes are in MB, times in seconds or minutes, as
+            pg_settings has them.
+        slots: How many replication slots exist.
+        senders: How many WAL senders run.
+        clock_ahead_s: How far the server's clock is ahead of this machine's.
+        role: The connection's role.
+        superuser: Whether it is a superuser.
+        database: The connection's database.
+        open_transactions: The oldest first.
+    """
+
+    version: int
+    in_recovery: bool
+    settings: Mapping[str, str]
+    slots: int
+    senders: int
+    clock_ahead_s: float
+    role: str
+    superuser: bool
+    database: str
+    security: Security
+    open_transactions: tuple[OpenTransaction, ...]
+
+
+def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
+    """Connect, read, and disconnect.
+
+    Raises:
+        ConfigError: The connection string cannot be read.
+        PublisherError: The server cannot be reached, or cannot answer.
+    """
+    with connect(conninfo, application_name=application_name) as connection:
+        server = _rows(connection, "server")[0]
+        before_s = time.time()
+        room = _rows(connection, "room")[0]
+        here_s = (before_s + time.time()) / 2
+        return ServerFacts(
+            server["server_version_num"],
+            server["in_recovery"],
+            {row["name"]: row["setting"] for row in _rows(connection, "settings", {"names": list(SETTINGS)})},
+            room["slots"],
+            room["senders"],
+            room["clock_s"] - here_s,
+            room["role"],
+            room["superuser"],
+            connection.info.dbname,
+            _security(connection),
+            tuple(OpenTransaction(**row) for row in _rows(connection, "open_transactions")),
+        )
+
+
+def identify(conninfo: str, *, application_name: str) -> ServerIdentity:
+    """Open a WAL sender, as the stream does, and identify the server.
+
+    Raises:
+        PublisherError: There is no room, or the role may not replicate.
+    """
+    with ReplicationConnection(conninfo, application_name=application_name) as replication:
+        return replication.identify_system()
+
+
+@dataclass(frozen=True, slots=True)
+class Privileges:
+    """What the role may read of a table.
+
+    Attributes:
+        usage: Of its schema.
+        unreadable: The columns that it may not read.
+        row_security: Whether a policy hides rows from it.
+    """
+
+    usage: bool
+    unreadable: tuple[str, ...]
+    row_security: bool
+
+
+def read_privileges(connection: psycopg.Connection[tuple[Any, ...]], relids: Sequence[int]) -> dict[int, Privileges]:
+    """Return what the connection's role may read of tables, by relid."""
+    return {
+        row["relid"]: Privileges(row["usage"], tuple(row["unreadable"]), row["row_security"])
+        for row in _rows(connection, "privileges", {"relids": sorted(relids)})
+    }
+
+
+def _rows(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    try:
+        return list(dictionaries(connection.execute(sql.load(statement), parameters)))
+    except psycopg.Error as error:
+        raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
+
+
+def _security(connection: psycopg.Connection[tuple[Any, ...]]) -> Security:
+    options = {option.keyword.decode(): option.val for option in connection.pgconn.info}
+    sslmode = options.get("sslmode")
+    return Security(
+        connection.info.host, bool(connection.pgconn.ssl_in_use), sslmode.decode() if sslmode is not None else "prefer"
+    )

@@ -1,0 +1,64 @@
+"""Rules on this machine. Nothing is left behind in the folders that are tried."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bridge.check import machine
+from bridge.check.finding import Level
+
+
+class Usage(NamedTuple):
+    """As of shutil.disk_usage."""
+
+    total: int
+    used: int
+    free: int
+
+
+def test_memory():
+    assert machine.check_memory(1 << 30, 2 << 30).level is Level.PASS
+    assert machine.check_memory(2 << 30, 1 << 30).level is Level.WARNING
+    assert machine.check_memory(2 << 30, None).level is Level.PASS
+
+
+def test_a_folder_that_does_not_exist_is_tried_where_it_would_be_made(tmp_path):
+    assert machine.writes(tmp_path / "a" / "b") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written():
+    """/proc takes no files, not even root's."""
+    folder = Path("/proc/pgbridge")
+    assert "/proc cannot be written" in (machine.writes(folder) or "")
+    assert machine.check_warehouse(folder, "x").level is Level.FAILURE
+    assert [found.level for found in machine.check_state_dir(folder)] == [Level.FAILURE]
+
+
+def test_a_warehouse_elsewhere_is_left_to_spark():
+    found = machine.check_warehouse(None, "s3a://lake")
+    assert (found.level, "Spark alone can tell" in found.message) == (Level.PASS, True)
+
+
+@pytest.mark.parametrize(
+    ("free", "level"), [(50 << 30, Level.PASS), (1 << 30, Level.WARNING), (1 << 20, Level.FAILURE)]
+)
+def test_room_on_the_disk(monkeypatch, tmp_path, free, level):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(100 << 30, 0, free))
+    state, disk = machine.check_state_dir(tmp_path / "state")
+    assert (state.level, disk.level) == (Level.PASS, level)
+
+
+def test_a_password_in_a_file_that_others_can_read(tmp_path):
+    file = tmp_path / "pgbridge.toml"
+    file.write_text("")
+    file.chmod(0o644)
+    (found,) = machine.check_secrets(file, "shop", password=True)
+    assert found.statement == f"chmod 600 {file}"
+    assert list(machine.check_secrets(file, "shop", password=False)) == []
+    file.chmod(0o600)
+    assert list(machine.check_secrets(file, "shop", password=True)) == []

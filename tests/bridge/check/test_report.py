@@ -1,0 +1,63 @@
+"""`pgbridge check` as a whole: the document, the exit code, the script; and no secret in any of them."""
+
+from __future__ import annotations
+
+import json
+
+from psycopg.conninfo import make_conninfo
+
+SECRET = "s3cr3t-w0rd"
+
+
+def configure(folder, conninfo: str) -> None:
+    lines = [
+        "[subscription.shop]",
+        f"connection = {json.dumps(conninfo)}",
+        'publications = ["pub"]',
+        'warehouse = "./lake"',
+    ]
+    (folder / "pgbridge.toml").write_text("\n".join(lines))
+
+
+def test_a_server_that_does_not_answer(pgbridge, tmp_path):
+    configure(tmp_path, f"host=/nonexistent dbname=x password={SECRET}")
+    done = pgbridge("check", "--json")
+    document = json.loads(done.out)
+    assert done.code == document["exit_code"] == 2
+    levels = {one["subject"]: one["level"] for one in document["subscriptions"][0]["findings"]}
+    assert levels == {"warehouse": "pass", "connection": "failure", "password": "warning"}
+    assert {one["subject"] for one in document["machine"]} >= {"Java", "state_dir", "disk"}
+    assert SECRET not in done.out + done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["pgbridge.toml"]
+
+
+def test_the_text_names_every_remedy(pgbridge, tmp_path):
+    configure(tmp_path, "host=/nonexistent dbname=x")
+    done = pgbridge("check")
+    assert done.code == 2
+    assert "FAILED   connection: cannot connect to the publisher" in done.out
+    assert done.out.rstrip().endswith("1 failed")
+
+
+def test_a_subscription_that_does_not_exist(pgbridge, tmp_path):
+    configure(tmp_path, "host=/nonexistent")
+    assert pgbridge("check", "none").code == 2
+
+
+def test_the_script_without_a_server(pgbridge, tmp_path):
+    configure(tmp_path, f"host=/nonexistent dbname=shop user=repl password={SECRET}")
+    done = pgbridge("check", "--sql")
+    assert done.code == 0
+    assert 'CREATE ROLE "repl" LOGIN REPLICATION;' in done.out
+    assert 'GRANT CONNECT ON DATABASE "shop" TO "repl";' in done.out
+    assert SECRET not in done.out
+
+
+def test_with_a_server(pgbridge, tmp_path, publisher):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    configure(tmp_path, make_conninfo(publisher.conninfo))
+    done = pgbridge("check", "--json")
+    found = json.loads(done.out)["subscriptions"][0]["findings"]
+    assert [one for one in found if one["level"] == "failure"] == []
+    assert done.code in {0, 1}
+    assert 'GRANT SELECT ON "public"."t"' in pgbridge("check", "--sql").out

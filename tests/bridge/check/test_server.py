@@ -1,0 +1,136 @@
+"""Each rule on the server passes, warns and fails where it should, with the statement that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bridge.check.finding import Level
+from bridge.check.server import check_server
+from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
+
+GOOD = ServerFacts(
+    180006,
+    in_recovery=False,
+    settings={
+        "wal_level": "logical",
+        "max_replication_slots": "10",
+        "max_wal_senders": "10",
+        "max_slot_wal_keep_size": "51200",
+        "idle_replication_slot_timeout": "0",
+        "hot_standby_feedback": "off",
+    },
+    slots=2,
+    senders=2,
+    clock_ahead_s=0.1,
+    role="repl",
+    superuser=False,
+    database="shop",
+    security=Security("db.example.org", tls=True, sslmode="verify-full"),
+    open_transactions=(),
+)
+
+
+def look(facts: ServerFacts = GOOD, *, slot_exists: bool = False, running: bool = False):
+    """The findings that are no passes, by subject."""
+    found = check_server(facts, slot_exists=slot_exists, running=running)
+    return {one.subject: one for one in found if one.level is not Level.PASS}
+
+
+def with_settings(**settings: str) -> ServerFacts:
+    return replace(GOOD, settings={**GOOD.settings, **settings})
+
+
+def test_a_good_server_passes():
+    assert look() == {}
+
+
+def test_every_problem_has_a_remedy():
+    bad = replace(
+        with_settings(wal_level="replica", max_slot_wal_keep_size="-1", idle_replication_slot_timeout="60"),
+        slots=10,
+        senders=9,
+        clock_ahead_s=-30,
+        superuser=True,
+        security=Security("db", tls=False, sslmode="prefer"),
+        open_transactions=(OpenTransaction(True, "gid", "shop", None, 1.0),),
+    )
+    found = look(bad)
+    assert found.keys() == {
+        "wal_level", "role", "max_replication_slots", "max_wal_senders", "max_slot_wal_keep_size",
+        "idle_replication_slot_timeout", "open transactions", "clock", "TLS",
+    }  # fmt: skip
+    assert all(one.remedy for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("facts", "subject", "level"),
+    [
+        (replace(GOOD, version=130010), "version", Level.FAILURE),
+        (replace(GOOD, version=150000, in_recovery=True), "version", Level.FAILURE),
+        (replace(GOOD, in_recovery=True), "hot_standby_feedback", Level.WARNING),
+        (with_settings(wal_level="replica"), "wal_level", Level.FAILURE),
+        (with_settings(max_slot_wal_keep_size="-1"), "max_slot_wal_keep_size", Level.WARNING),
+        (with_settings(max_slot_wal_keep_size="64"), "max_slot_wal_keep_size", Level.WARNING),
+        (with_settings(idle_replication_slot_timeout="86400"), "idle_replication_slot_timeout", Level.WARNING),
+        (replace(GOOD, clock_ahead_s=60.0), "clock", Level.WARNING),
+        (replace(GOOD, security=Security("db", tls=True, sslmode="require")), "TLS", Level.WARNING),
+        (replace(GOOD, superuser=True), "role", Level.WARNING),
+    ],
+)
+def test_one_problem(facts, subject, level):
+    found = look(facts)
+    assert list(found) == [subject]
+    assert found[subject].level is level
+
+
+def test_a_standby_with_feedback_passes():
+    assert look(replace(with_settings(hot_standby_feedback="on"), in_recovery=True)) == {}
+
+
+@pytest.mark.parametrize(
+    ("used", "slot_exists", "level"),
+    [
+        (10, False, Level.FAILURE),
+        (9, False, Level.WARNING),
+        (8, False, None),
+        (10, True, Level.WARNING),
+        (9, True, None),
+    ],
+)
+def test_room_for_the_slot_and_for_a_table_that_comes_later(used, slot_exists, level):
+    """With a slot of its own, a subscription needs just the one for tables that come later."""
+    found = look(replace(GOOD, slots=used), slot_exists=slot_exists).get("max_replication_slots")
+    assert (found and found.level) is level
+
+
+def test_the_statement_makes_room_enough():
+    statement = look(replace(GOOD, slots=10))["max_replication_slots"].statement
+    assert statement == "ALTER SYSTEM SET max_replication_slots = 12;"
+
+
+@pytest.mark.parametrize("host", ["", "/tmp/socket", "@abstract", "localhost", "127.0.0.1", "127.0.5.5", "::1"])
+def test_a_connection_within_the_machine_needs_no_tls(host):
+    assert look(replace(GOOD, security=Security(host, tls=False, sslmode="prefer"))) == {}
+
+
+def test_transactions_that_hold_up_a_slot():
+    """Prepared ones always, others after five minutes; a quote in a gid does not end the literal."""
+    prepared = OpenTransaction(True, "o'clock", "shop", None, 5.0)
+    found = look(replace(GOOD, open_transactions=(prepared,)))["open transactions"]
+    assert found.statement == "ROLLBACK PREPARED 'o''clock';"
+    assert "the slot is not ready before it ends" in found.message
+    short, long = OpenTransaction(False, "1", "shop", "app", 10.0), OpenTransaction(False, "42", "shop", "app", 4000.0)
+    assert look(replace(GOOD, open_transactions=(short,))) == {}
+    found = look(replace(GOOD, open_transactions=(long, short)), slot_exists=True)["open transactions"]
+    assert found.statement == "SELECT pg_terminate_backend(42);"
+    assert 'of "app" is open in database "shop" since 1:06:40' in found.message
+    assert "slot" not in found.message
+    unknown = OpenTransaction(False, "1", None, None, None)
+    assert look(replace(GOOD, open_transactions=(unknown,))) == {}
+
+
+def test_a_server_before_the_idle_timeout():
+    settings = {name: value for name, value in GOOD.settings.items() if not name.startswith("idle")}
+    assert look(replace(GOOD, version=170000, settings=settings)) == {}

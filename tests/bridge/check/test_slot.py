@@ -1,0 +1,69 @@
+"""A slot that the stream would refuse fails, in the words that the stream would have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bridge.check.finding import Level
+from bridge.check.slot import Expected, check_slot_state
+from bridge.receive.publisher import SlotStatus
+from protocol.lsn import Lsn
+
+NEW = Expected("shop", create_slot=True, durable_lsn=None, being_created=False, running=False)
+OLD = replace(NEW, durable_lsn=Lsn(0x100))
+SOUND = SlotStatus(
+    "pgoutput", "logical", "db", active=False, active_pid=None, confirmed_flush_lsn=Lsn(0x100), wal_status="reserved"
+)
+
+
+def look(status, expected):
+    found = list(check_slot_state(status, expected, database="db"))
+    return [(one.level, one.message) for one in found]
+
+
+def test_a_slot_that_will_be_created():
+    assert look(None, NEW) == [(Level.PASS, '"shop" is created at the first start')]
+
+
+def test_a_slot_of_somebody_else():
+    ((level, message),) = look(SOUND, NEW)
+    assert level is Level.FAILURE
+    assert "already exists on the publisher" in message
+
+
+def test_a_slot_that_an_earlier_start_was_creating():
+    assert look(SOUND, replace(NEW, being_created=True)) == []
+
+
+def test_an_existing_slot_to_be_used():
+    assert look(SOUND, replace(NEW, create_slot=False))[0][0] is Level.PASS
+    ((level, message),) = look(None, replace(NEW, create_slot=False))
+    assert (level, message) == (Level.FAILURE, 'replication slot "shop" does not exist on the publisher')
+
+
+def test_a_sound_slot():
+    assert look(SOUND, OLD) == [(Level.PASS, '"shop" is sound, confirmed up to 0/100')]
+
+
+def test_lost_and_moved_slots():
+    for status in (
+        None,
+        replace(SOUND, wal_status="lost"),
+        replace(SOUND, confirmed_flush_lsn=Lsn(0x200)),
+        replace(SOUND, database="other"),
+        replace(SOUND, plugin="test_decoding"),
+    ):
+        assert [level for level, _ in look(status, OLD)] == [Level.FAILURE]
+
+
+def test_a_slot_about_to_be_lost():
+    ((level, message),) = look(replace(SOUND, wal_status="unreserved"), OLD)
+    assert level is Level.WARNING
+    assert "the next checkpoint may remove it" in message
+
+
+def test_a_slot_that_another_process_reads():
+    active = replace(SOUND, active=True, active_pid=77)
+    ((level, message),) = look(active, OLD)
+    assert (level, "process 77" in message) == (Level.FAILURE, True)
+    assert look(active, replace(OLD, running=True))[0][0] is Level.PASS

@@ -1,0 +1,106 @@
+"""A subscription is looked at on a real server, and nothing is created there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from bridge.check.finding import Finding, Level
+from bridge.check.subscription import Known, check_subscription
+from bridge.config import Subscription
+from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
+
+
+@pytest.fixture
+def look(publisher, tmp_path):
+    """Returns the findings of a subscription to `pub`, with options."""
+
+    def check(catalog: Catalog | None = None, *, running: bool = False, **options) -> list[Finding]:
+        settings = {"connection": publisher.conninfo, "publications": ("pub",), "warehouse": str(tmp_path / "lake")}
+        subscription = Subscription(name=publisher.name, **{**settings, **options})
+        return list(check_subscription(subscription, Known(catalog, running)))
+
+    return check
+
+
+def problems(found: list[Finding]) -> dict[str, Finding]:
+    """Without what the test server's own settings give."""
+    own = {"role", "max_slot_wal_keep_size", "open transactions"}
+    return {one.subject: one for one in found if one.level is not Level.PASS and one.subject not in own}
+
+
+def test_a_sound_subscription(look, publisher):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, j jsonb, d date); CREATE PUBLICATION pub FOR TABLE t")
+    found = look()
+    assert problems(found) == {}
+    assert {one.subject: one.message for one in found}["public.t"] == '3 columns; as strings: "j"'
+    assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_no_server(look):
+    (found,) = look(connection="host=/nonexistent")
+    assert (found.subject, found.level) == ("connection", Level.FAILURE)
+
+
+def test_no_connection_string(look):
+    (found,) = look(connection="password=p4ss word=x host")
+    assert (found.subject, found.level) == ("connection", Level.FAILURE)
+    assert "p4ss" not in found.message
+
+
+def test_publications_that_do_not_exist_or_publish_nothing(look, publisher):
+    publisher.execute("CREATE PUBLICATION pub")
+    found = look()
+    assert [one.message for one in found if one.subject == "publications"] == [
+        "nothing is published to this subscription"
+    ]
+    missing = problems(look(publications=("pub", "gone")))["publications"]
+    assert missing.level in {Level.WARNING, Level.FAILURE}  # an error before PostgreSQL 18
+
+
+def test_tables_with_problems(look, publisher):
+    publisher.execute("CREATE TABLE t (a int)")
+    publisher.execute('CREATE TABLE "Clash" (id int PRIMARY KEY, "ID" int)')
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    found = problems(look())
+    assert found.keys() == {"public.t", "public.Clash"}
+
+
+def test_definitions_that_cannot_be_reapplied(look, publisher, tmp_path):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, note text); CREATE PUBLICATION pub FOR TABLE t")
+    publisher.execute("CREATE TABLE missing (id int PRIMARY KEY)")
+    file = tmp_path / "definitions.sql"
+    file.write_text("CREATE PUBLICATION mine FOR TABLE t WHERE (note ~ '(?=x)y' AND id > 1), missing;")
+    found = problems(look(publication_definitions=str(file)))
+    assert "row filter of public.t" in found
+    assert "invalid publication WHERE expression" in found["row filter of public.t"].message
+    messages = [one.message for one in look(publication_definitions=str(file)) if one.level is Level.WARNING]
+    assert any("public.missing" in message for message in messages)
+
+
+def test_options_that_the_server_lacks(look, publisher):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    assert "options" not in problems(look(streaming="on", two_phase=True, origin="none"))
+
+
+def test_what_the_state_directory_knows(look, publisher, tmp_path):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    name = publisher.name
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register(name, enabled=True)
+        catalog.set_slot(name, slot_name=name, slot_state="creating", system_identifier="1")
+        catalog.create_origin(name, Lsn(0x100), "incarnation", [])
+        found = problems(look(catalog))
+    assert "another server" in found["replication"].message
+    assert "does not exist on the publisher" in found["replication slot"].message
+
+
+def test_an_adopted_table(look, publisher, tmp_path):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    log = tmp_path / "lake" / "public" / "t" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text('{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}')
+    assert problems(look()).keys() == {"Delta table of public.t"}
+    assert problems(look(adopt=True)) == {}
