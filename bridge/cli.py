@@ -219,6 +219,45 @@ def refresh(
 
 
 @app.command()
+def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Begin a subscription afresh: create another slot and copy all its tables again.
+
+    This is the way on when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy
+    replaces them by one commit.
+    """
+    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        for line in command.resync(subscription, state):
+            typer.echo(line)
+
+
+@app.command()
+def drop(
+    name: Name,
+    *,
+    keep_slot: Annotated[
+        bool, typer.Option("--keep-slot", help="Leave the slot on the server, for one that cannot be reached.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if tables hold a part of a batch that was not finished.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """End a subscription for good: drop its slot on the server and forget its state.
+
+    Its Delta tables stay.
+    """
+    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
+            typer.echo(line)
+
+
+@app.command()
 def origin(
     name: OptionalName = None,
     *,

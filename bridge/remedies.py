@@ -29,6 +29,16 @@ def resync(subscription: str, *tables: str) -> str:
     return refresh(subscription) + "".join(f" --resync {shlex.quote(table)}" for table in tables)
 
 
+def enable(subscription: str) -> str:
+    """Enable a subscription."""
+    return f"pgbridge enable {shlex.quote(subscription)}"
+
+
+def start_afresh(subscription: str) -> str:
+    """Copy all tables afresh, with another slot."""
+    return f"pgbridge resync {shlex.quote(subscription)}"
+
+
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:
     """Skip the transaction that finished at an LSN."""
     return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"

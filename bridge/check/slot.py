@@ -23,13 +23,15 @@ class Expected:
     """What a subscription expects of its slot.
 
     Attributes:
-        slot_name: Its name.
+        subscription: The subscription's name.
+        slot_name: The slot's name.
         create_slot: Whether the subscription creates it.
         durable_lsn: The origin's LSN; None before the first stream.
         being_created: Whether an earlier start was cut short while it created the slot.
         running: Whether the daemon is running, so that the slot is active for it.
     """
 
+    subscription: str
     slot_name: str
     create_slot: bool
     durable_lsn: Lsn | None
@@ -59,7 +61,13 @@ def check_slot_state(status: SlotStatus | None, expected: Expected, *, database:
             )
         return
     try:
-        check_slot(slot_name, status, database=database, durable_lsn=expected.durable_lsn)
+        check_slot(
+            slot_name,
+            status,
+            subscription=expected.subscription,
+            database=database,
+            durable_lsn=expected.durable_lsn,
+        )
     except PublisherError as error:
         yield failed(_SUBJECT, error)
         return

@@ -89,6 +89,7 @@ def _expected(subscription: Subscription, known: Known) -> Expected:
     catalog, name = known.catalog, subscription.name
     row = catalog.subscription(name) if catalog is not None else None
     return Expected(
+        name,
         subscription.slot_name,
         subscription.create_slot,
         catalog.remote_lsn(name) if catalog is not None else None,

@@ -76,6 +76,11 @@ def ask(
     return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]
 
 
+def published_tables(subscription: Subscription) -> Mapping[tuple[str, str], PublishedTable]:
+    """Return the tables that a subscription would get now, by (namespace, name); raises as `ask` does."""
+    return _published(subscription)[0]
+
+
 def _published(subscription: Subscription) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
     """Return the published tables, and the names of publications that do not exist."""
     definitions = load_optional(subscription.publication_definitions)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from bridge import remedies
 from bridge.closing import Closing
 from bridge.errors import PublisherError, SlotAdvanced, SyncError
 from bridge.receive.connection import connect, translated
@@ -140,7 +141,18 @@ def _cancelled_if(connection: psycopg.Connection[Any], stopping: Callable[[], bo
         watcher.join()
 
 
-def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, durable_lsn: Lsn | None) -> Lsn:
+_INVALID = {
+    "wal_removed": "it needed more WAL than max_slot_wal_keep_size lets the server keep",
+    "idle_timeout": "nobody streamed from it for idle_replication_slot_timeout",
+    "rows_removed": "the server has removed catalog rows that it needs",
+    "wal_level_insufficient": "the primary's wal_level was too low",
+}
+"""pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18)."""
+
+
+def check_slot(
+    slot_name: str, status: SlotStatus | None, *, subscription: str, database: str, durable_lsn: Lsn | None
+) -> Lsn:
     """Check a slot before streaming from it.
 
     Its two_phase may differ from the subscription's; each transaction is applied at its COMMIT PREPARED either way:
@@ -154,6 +166,7 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
     Args:
         slot_name: Its name, for messages.
         status: Its row of pg_replication_slots; None if it does not exist.
+        subscription: The subscription's name, for hints.
         database: The connection's database.
         durable_lsn: The origin's LSN; None before the first stream.
 
@@ -164,12 +177,17 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
         SlotAdvanced: The slot has confirmed more than is durable here: the changes between are lost.
         PublisherError: The slot does not exist, or this subscription cannot stream from it.
     """
+    afresh = f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
     if status is None:
+        if durable_lsn is None:
+            raise PublisherError(
+                f'replication slot "{slot_name}" does not exist on the publisher',
+                hint=f"run on the server: SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput');",
+            )
         raise PublisherError(
-            f'replication slot "{slot_name}" does not exist on the publisher',
-            hint="it was dropped: the tables must be copied again; remove the subscription's state to start afresh"
-            if durable_lsn is not None
-            else f"run on the server: SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput');",
+            f'replication slot "{slot_name}" does not exist on the publisher any more: changes after {durable_lsn} '
+            "are lost",
+            hint=afresh,
         )
     if status.slot_type != "logical" or status.plugin != "pgoutput":
         raise PublisherError(
@@ -182,16 +200,19 @@ def check_slot(slot_name: str, status: SlotStatus | None, *, database: str, dura
             f'replication slot "{slot_name}" was created in database "{status.database}", not in "{database}"',
             hint="set dbname in the connection, or another slot_name",
         )
-    if status.wal_status == "lost" or status.confirmed_flush_lsn is None:
-        raise PublisherError(
-            f'replication slot "{slot_name}" is invalid: the server has removed WAL that it needs',
-            hint="the tables must be copied again: drop the slot and remove the subscription's state; "
-            "max_slot_wal_keep_size on the server sets how much WAL slots may hold",
-        )
+    reason = status.invalidation_reason
+    if reason is not None or status.wal_status == "lost" or status.confirmed_flush_lsn is None:
+        why = _INVALID.get(reason or "", reason or "the server has removed WAL that it needs")
+        invalid = f'replication slot "{slot_name}" is invalid: {why}'
+        if durable_lsn is None:
+            raise PublisherError(
+                invalid, hint=f"drop it on the server: SELECT pg_drop_replication_slot('{slot_name}');"
+            )
+        raise PublisherError(f"{invalid}; changes after {durable_lsn} are lost", hint=afresh)
     if durable_lsn is not None and status.confirmed_flush_lsn > durable_lsn:
         raise SlotAdvanced(
             f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
             f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
-            hint="the tables must be copied again: remove the subscription's state to start afresh",
+            hint=afresh,
         )
     return status.confirmed_flush_lsn

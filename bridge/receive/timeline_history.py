@@ -12,16 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bridge import remedies
 from bridge.errors import PublisherError, PublisherWentBack
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_HINT = (
-    "the targets have what the server lost: the tables must be copied again; drop the slot and remove the "
-    "subscription's state to start afresh"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +38,7 @@ class ServerIdentity:
 def check_history(
     server: ServerIdentity,
     *,
+    subscription: str,
     standby: bool,
     remote_lsn: Lsn,
     timeline: int | None,
@@ -51,6 +48,7 @@ def check_history(
 
     Args:
         server: The server.
+        subscription: The subscription's name, for hints.
         standby: Whether it is in recovery.
         remote_lsn: The origin's LSN.
         timeline: The origin's timeline; None if it is not known.
@@ -63,11 +61,14 @@ def check_history(
         PublisherWentBack: The server does not have the WAL that was received, or has other WAL in its place.
         PublisherError: A standby does not have that WAL yet.
     """
+    anew = (
+        f"the targets have what the server lost; to copy all tables again, run: {remedies.start_afresh(subscription)}"
+    )
     if timeline is not None and server.timeline < timeline:
         raise PublisherWentBack(
             f"the publisher is on timeline {server.timeline}, but changes up to {remote_lsn} of timeline {timeline} "
             "are durable here: it is a former primary, or was restored from a backup",
-            hint=f"check the connection string; if the server is right, {_HINT}",
+            hint=f"check the connection string; if the server is right, {anew}",
         )
     if server.flush_lsn < remote_lsn:
         if standby:
@@ -79,7 +80,7 @@ def check_history(
         raise PublisherWentBack(
             f"the publisher went back: it has WAL up to {server.flush_lsn}, but changes up to {remote_lsn} are durable "
             "here; a standby that lagged was promoted, or the server was restored from a backup",
-            hint=_HINT,
+            hint=anew,
         )
     if timeline is not None and server.timeline > timeline:
         left_lsn = switch_point(history(server.timeline), timeline)
@@ -89,7 +90,7 @@ def check_history(
                 f"the publisher went back: changes up to {remote_lsn} of timeline {timeline} are durable here, but its "
                 f"timeline {server.timeline} {where}; a standby that lagged was promoted, or the server was restored "
                 "to a point in time",
-                hint=_HINT,
+                hint=anew,
             )
     return None if standby else server.timeline
 

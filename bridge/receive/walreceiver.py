@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psycopg
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.background import RECEIVING, yield_to_others
 from bridge.errors import BridgeError, PublisherError, StreamError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
 from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
+from bridge.track.refresh import owner_of
 from protocol.assembler import State, TransactionAssembler
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction
@@ -120,6 +121,7 @@ class WalReceiver:
         self._reply_wanted = threading.Event()
         self._status_due_s = 0.0
         self._connection = connect(conninfo, application_name=application_name, replication=True)
+        self._application_name = application_name
         self._copy_both = copy_both(self._connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
 
@@ -169,7 +171,7 @@ class WalReceiver:
                     timeout.received(time.monotonic())
             self._send_status()
         except StreamEnded as ended:
-            self._queue.fail(_stream_error(ended))
+            self._queue.fail(_stream_error(ended, owner_of(self._application_name)))
         except psycopg.Error as error:
             self._queue.fail(translated(error, "the replication stream was lost"))
         except OSError as error:
@@ -285,7 +287,7 @@ class WalReceiver:
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
 
 
-def _stream_error(ended: StreamEnded) -> PublisherError:
+def _stream_error(ended: StreamEnded, subscription: str) -> PublisherError:
     """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
     sqlstate = ended.sqlstate
     retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
@@ -293,7 +295,7 @@ def _stream_error(ended: StreamEnded) -> PublisherError:
     if sqlstate == _UNDEFINED_OBJECT:
         hint = (
             "creating the publication again is not enough: WAL from before that lacks it; "
-            "drop the slot and remove the subscription's state, so that the tables are copied again"
+            f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
         )
     reason = str(ended) or "no reason given"
     of_the_stream = (

@@ -102,6 +102,7 @@ class Start:
             known = timeline(self._catalog, name)
             found = check_history(
                 server,
+                subscription=name,
                 standby=self._publisher.in_recovery(),
                 remote_lsn=remote_lsn,
                 timeline=known,
@@ -114,7 +115,13 @@ class Start:
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
         slot_name = self._subscription.slot_name
-        lsn = check_slot(slot_name, status, database=self._publisher.database, durable_lsn=durable_lsn)
+        lsn = check_slot(
+            slot_name,
+            status,
+            subscription=self._subscription.name,
+            database=self._publisher.database,
+            durable_lsn=durable_lsn,
+        )
         if status is not None and status.two_phase and not self._subscription.two_phase:
             self._log.warning(
                 "two_phase = false has no effect: the slot sends prepared transactions at PREPARE TRANSACTION",

@@ -289,7 +289,13 @@ class TableSyncWorker:
         elif remote_lsn is not None:
             anew = not self._any_copied()
             try:
-                check_slot(slot, status, database=publisher.database, durable_lsn=remote_lsn)
+                check_slot(
+                    slot,
+                    status,
+                    subscription=self._main.name,
+                    database=publisher.database,
+                    durable_lsn=remote_lsn,
+                )
             except PublisherError as error:
                 self._log.warning("the slot of added tables is lost: they are copied again", reason=error.message)
                 anew = True

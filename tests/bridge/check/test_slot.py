@@ -9,7 +9,7 @@ from bridge.check.slot import Expected, check_slot_state
 from bridge.receive.publisher import SlotStatus
 from protocol.lsn import Lsn
 
-NEW = Expected("shop", create_slot=True, durable_lsn=None, being_created=False, running=False)
+NEW = Expected("shop", "shop", create_slot=True, durable_lsn=None, being_created=False, running=False)
 OLD = replace(NEW, durable_lsn=Lsn(0x100))
 SOUND = SlotStatus(
     "pgoutput", "logical", "db", active=False, active_pid=None, confirmed_flush_lsn=Lsn(0x100), wal_status="reserved"

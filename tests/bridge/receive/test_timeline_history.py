@@ -18,7 +18,12 @@ HISTORY = "1\t0/3000110\tno recovery target specified\n\n2\t0/5000000\tbefore 20
 def check(remote_lsn: str, *, on: int | None, now: int, flush_lsn: str = "0/9000000", standby: bool = False):
     server = ServerIdentity("7", now, Lsn.parse(flush_lsn))
     return check_history(
-        server, standby=standby, remote_lsn=Lsn.parse(remote_lsn), timeline=on, history=lambda _: HISTORY
+        server,
+        subscription="shop",
+        standby=standby,
+        remote_lsn=Lsn.parse(remote_lsn),
+        timeline=on,
+        history=lambda _: HISTORY,
     )
 
 
@@ -53,7 +58,7 @@ def test_a_server_that_lost_some_is_refused(remote_lsn, on, now, words):
     with pytest.raises(PublisherWentBack) as caught:
         check(remote_lsn, on=on, now=now)
     assert words in caught.value.message
-    assert "the tables must be copied again" in caught.value.hint
+    assert "run: pgbridge resync shop" in caught.value.hint
     assert not caught.value.retry
 
 

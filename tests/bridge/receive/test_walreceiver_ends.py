@@ -123,7 +123,7 @@ def test_publication_that_is_dropped(stream, publisher):
         error = stream.failure()
         assert isinstance(error, PublisherError)
         assert 'publication "p" does not exist' in str(error)
-        assert "so that the tables are copied again" in error.hint
+        assert "to copy all tables again, run: pgbridge resync" in error.hint
         assert not error.retry
 
 
@@ -140,7 +140,7 @@ def test_publication_that_is_dropped(stream, publisher):
     ],
 )
 def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
-    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate))) is kind
+    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate), "shop")) is kind
 
 
 def test_any_other_error_reaches_the_queue(stream, publisher):

@@ -1,0 +1,161 @@
+"""`pgbridge drop` and `pgbridge resync`: DROP SUBSCRIPTION, and the way back when changes are lost.
+
+Both stop the subscription's worker first, in whichever process it runs, and drop its slots on the server.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from bridge import remedies
+from bridge.commands.refresh import published_tables
+from bridge.errors import PublisherError, StateError, SyncError
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot import ReplicationConnection
+from bridge.track import reset
+from bridge.track.refresh import sync_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.commands.state import State
+    from bridge.config import Subscription
+
+_PATIENCE_S = 300.0
+"""How long a batch under way may take to end."""
+
+_SLOT_PATIENCE_S = 20.0
+"""How long a reader of a slot may take to go away."""
+
+_POLL_S = 0.2
+
+
+def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bool) -> Iterator[str]:
+    """End a subscription for good. Its Delta tables stay.
+
+    Args:
+        subscription: The subscription.
+        state: Its state.
+        keep_slot: Leave the slots on the server, as DROP SUBSCRIPTION after SET (slot_name = NONE) does.
+        force: Also when a batch was begun and not finished, so that tables may hold a part of it.
+
+    Yields:
+        Lines to print.
+
+    Raises:
+        StateError: A batch is unfinished, or does not end.
+        PublisherError: The server cannot be reached, or a slot is in use. Nothing is forgotten then.
+    """
+    name = subscription.name
+    _stop(subscription, state)
+    batch = state.catalog.batch(name)
+    if batch is not None and not force:
+        raise StateError(
+            f"a batch from {batch.start_lsn} to {batch.end_lsn} was begun and not finished: "
+            "tables may hold a part of it",
+            hint=f"enable the subscription and run the daemon until the batch is applied or undone; or, to leave the "
+            f"tables as they are: pgbridge drop {name} --force",
+        )
+    if keep_slot:
+        slots = _slot_names(subscription, state)
+    else:
+        yield from _drop_slots(subscription, state)
+    tables = len(state.catalog.rels(name)) + len(state.catalog.rels(sync_name(name)))
+    reset.forget(state.catalog, name)
+    yield f'subscription "{name}" dropped; its {tables} Delta tables stay in {subscription.warehouse}'
+    if keep_slot:
+        for slot in slots:
+            yield f"a slot holds WAL on the server until you run there: SELECT pg_drop_replication_slot('{slot}');"
+    yield f"remove [subscription.{name}] from the configuration file; {remedies.enable(name)} would begin it anew"
+
+
+def resync(subscription: Subscription, state: State) -> Iterator[str]:
+    """Begin a subscription afresh: with another slot, and all tables copied again, each replaced by one commit.
+
+    Yields:
+        Lines to print.
+
+    Raises:
+        BridgeError: The server cannot be reached or says that nothing can be copied; nothing is changed then, except
+            that the subscription may be disabled.
+    """
+    name = subscription.name
+    published = published_tables(subscription)
+    row = state.catalog.subscription(name)
+    enabled = row is not None and row.enabled
+    _stop(subscription, state)
+    if subscription.create_slot:
+        yield from _drop_slots(subscription, state)
+    tables = reset.start_afresh(state.catalog, name, published.keys())
+    state.catalog.set_enabled(name, enabled=enabled)
+    when = state.when if enabled else f"once you run: {remedies.enable(name)}"
+    yield f'subscription "{name}" begins afresh ({when}); each table keeps its rows until its copy replaces them:'
+    yield from (f"  {table}: copied again" for table in tables)
+
+
+def _stop(subscription: Subscription, state: State) -> None:
+    """Disable a subscription, and wait until no worker of a running daemon is at it.
+
+    Raises:
+        StateError: Its batch takes too long. It remains disabled.
+    """
+    name = subscription.name
+    state.catalog.set_enabled(name, enabled=False)
+    if not state.running:
+        return
+    end_s = time.monotonic() + _PATIENCE_S
+    while (row := state.catalog.subscription(name)) is not None and row.state not in {"disabled", "stopped"}:
+        if time.monotonic() > end_s:
+            raise StateError(
+                f'subscription "{name}" is disabled, but its batch under way has not ended after {_PATIENCE_S:.0f} s',
+                hint="repeat the command later",
+            )
+        time.sleep(_POLL_S)
+
+
+def _slot_names(subscription: Subscription, state: State) -> list[str]:
+    """Return the slots that the subscription and its tablesync worker have or had."""
+    rows = [state.catalog.subscription(owner) for owner in (subscription.name, sync_name(subscription.name))]
+    known = [row.slot_name for row in rows if row is not None and row.slot_name is not None]
+    return list(dict.fromkeys(known))
+
+
+def _drop_slots(subscription: Subscription, state: State) -> Iterator[str]:
+    """Drop the subscription's slots, if the server is the one that it began with.
+
+    Raises:
+        PublisherError: The server cannot be reached, or a slot remains in use.
+    """
+    names = _slot_names(subscription, state)
+    if not names:
+        return
+    row = state.catalog.subscription(subscription.name)
+    end_s = time.monotonic() + _SLOT_PATIENCE_S
+    conninfo, application_name = subscription.connection, f"{subscription.name}_drop"
+    slot = names[0]
+    try:
+        with (
+            Publisher(conninfo, application_name=application_name) as publisher,
+            ReplicationConnection(
+                conninfo, application_name=application_name, stopping=lambda: time.monotonic() > end_s
+            ) as replication,
+        ):
+            server = replication.identify_system()
+            if row is not None and row.system_identifier not in {None, server.system_identifier}:
+                yield "the connection leads to another server than before: no slot is dropped there"
+                return
+            for slot in names:
+                if publisher.slot(slot) is not None:
+                    replication.drop_slot(slot)
+                    yield f'dropped replication slot "{slot}" on the publisher'
+    except SyncError as error:  # it has waited long enough
+        raise PublisherError(
+            f'replication slot "{slot}" is in use by another process on the server',
+            hint="stop its reader; the server notices within wal_sender_timeout that a killed daemon is gone",
+            retry=True,
+        ) from error
+    except PublisherError as error:
+        keep = f"to end it without the server: pgbridge drop {shlex.quote(subscription.name)} --keep-slot"
+        raise PublisherError(error.message, hint=f"{error.hint}; {keep}" if error.hint else keep) from error
