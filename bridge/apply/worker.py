@@ -387,6 +387,7 @@ class ApplyWorker:
     def _durable(self, batch: Batch) -> None:
         self._progress.durable(batch.end_lsn)
         faults.reach("before_confirm")
+        self._receiver.confirm()
         self._control.origin_advanced()
         if self._maintenance is not None:
             self._maintenance.committed(changes.target.path for changes in batch.tables)
@@ -407,6 +408,7 @@ class ApplyWorker:
         if not self._catalog.advance_origin(self._name, quiet_lsn):
             return False
         self._progress.durable(quiet_lsn)
+        self._receiver.confirm()
         self._next.starts_at(quiet_lsn)
         self._control.origin_advanced()
         return True

@@ -21,7 +21,7 @@ from psycopg import pq
 
 from bridge.errors import PublisherError
 from bridge.receive.read_ahead import ReadAhead
-from bridge.receive.readiness import readable, writable
+from bridge.receive.readiness import Wakeable, writable
 from bridge.receive.responses import as_psql, fields_of, server_error
 from protocol.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
 from protocol.message_array import MessageArray
@@ -77,8 +77,11 @@ class CopyBoth(Protocol):
         """Wait until bytes arrive, after a `read` that returned no messages.
 
         Returns:
-            Whether some arrived before the timeout.
+            Whether some arrived before the timeout and before `wake`.
         """
+
+    def wake(self) -> None:
+        """End a `wait`, or the next one; any thread may call it."""
 
     def send(self, content: bytes) -> None:
         """Send CopyData.
@@ -113,6 +116,7 @@ class LibpqCopyBoth:
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         self._connection = connection
         self._ended_by: StreamEnded | None = None
+        self._wakeable = Wakeable()
 
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         self._connection.execute(command.encode())
@@ -151,7 +155,7 @@ class LibpqCopyBoth:
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
-        if not readable(pgconn.socket, timeout_s):
+        if not self._wakeable.readable(pgconn.socket, timeout_s):
             return False
         time.sleep(_ACCUMULATE_S)
         pgconn.consume_input()
@@ -163,8 +167,11 @@ class LibpqCopyBoth:
         while pgconn.flush():
             writable(pgconn.socket, _SEND_TIMEOUT_S)
 
-    def close(self) -> None:
-        """Do nothing: there is no socket of its own."""
+    def wake(self) -> None:  # noqa: D102 - CopyBoth's
+        self._wakeable.wake()
+
+    def close(self) -> None:  # noqa: D102 - CopyBoth's
+        self._wakeable.close()
 
 
 class SocketCopyBoth:
@@ -236,6 +243,9 @@ class SocketCopyBoth:
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
         return self._ahead.wait(timeout_s)
+
+    def wake(self) -> None:  # noqa: D102 - CopyBoth's
+        self._ahead.wake()
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)

@@ -54,7 +54,7 @@ class ReadAhead(Closing):
         self._changed = threading.Condition()
         self._ended_by: str | None = None
         self._failure: BaseException | None = None
-        self._stopping = False
+        self._stopping = self._waker_came = False
         self._woken, self._wake = os.pipe()
         self._poll = select.poll()
         self._poll.register(opened.fileno(), select.POLLIN)
@@ -77,9 +77,24 @@ class ReadAhead(Closing):
         return taken
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until something can be taken, or nothing more arrives; False after the timeout, None for no timeout."""
+        """Wait until something can be taken, or nothing more arrives.
+
+        Returns:
+            Whether that is so; False after the timeout (None for no timeout) and after `wake`.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: bool(self._arrived) or self._ended_by is not None, timeout_s)
+            self._changed.wait_for(lambda: self._has_come() or self._waker_came, timeout_s)
+            self._waker_came = False
+            return self._has_come()
+
+    def wake(self) -> None:
+        """End the present or the next `wait`."""
+        with self._changed:
+            self._waker_came = True
+            self._changed.notify_all()
+
+    def _has_come(self) -> bool:
+        return bool(self._arrived) or self._ended_by is not None
 
     def close(self) -> None:
         """Stop reading."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import select
+
+from bridge.closing import Closing
 
 
 def readable(fileno: int, timeout_s: float | None = None) -> bool:
@@ -13,6 +16,31 @@ def readable(fileno: int, timeout_s: float | None = None) -> bool:
 def writable(fileno: int, timeout_s: float | None = None) -> bool:
     """Wait until bytes can be written, or an error can be read; False after the timeout, None for no timeout."""
     return _ready(fileno, select.POLLOUT, timeout_s)
+
+
+class Wakeable(Closing):
+    """Waits for a descriptor, and can be woken up by another thread."""
+
+    def __init__(self) -> None:
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def wake(self) -> None:
+        """End the present or the next `readable`."""
+        os.eventfd_write(self._woken, 1)
+
+    def readable(self, fileno: int, timeout_s: float) -> bool:
+        """Whether something can be read before the timeout and before `wake`."""
+        poll = select.poll()
+        poll.register(fileno, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+        if self._woken in ready:
+            os.eventfd_read(self._woken)
+        return fileno in ready
+
+    def close(self) -> None:
+        """Release the descriptor. `wake` must not be called any more."""
+        os.close(self._woken)
 
 
 def _ready(fileno: int, events: int, timeout_s: float | None) -> bool:

@@ -119,6 +119,7 @@ class WalReceiver:
         self._assembler = TransactionAssembler(spools.prepared())
         self._stop = threading.Event()
         self._reply_wanted = threading.Event()
+        self._confirm = threading.Event()
         self._status_due_s = 0.0
         self._connection = connect(conninfo, application_name=application_name, replication=True)
         self._application_name = application_name
@@ -141,6 +142,7 @@ class WalReceiver:
     def stop(self) -> None:
         """Send a last status update, end the stream, and wait for the thread."""
         self._stop.set()
+        self._copy_both.wake()
         if self._thread.ident is not None:
             self._thread.join()
         self._copy_both.close()
@@ -149,6 +151,11 @@ class WalReceiver:
     def request_keepalive(self) -> None:
         """Ask the server for a keepalive, which it sends after all changes it has."""
         self._reply_wanted.set()
+
+    def confirm(self) -> None:
+        """Tell the server at once what is durable: its synchronous commits may be waiting for it."""
+        self._confirm.set()
+        self._copy_both.wake()
 
     def _run(self) -> None:
         yield_to_others(RECEIVING)
@@ -268,11 +275,12 @@ class WalReceiver:
             self._spools.file_for(largest).append(largest)
 
     def _send_status_if_due(self) -> None:
-        if self._reply_wanted.is_set() or time.monotonic() >= self._status_due_s:
+        if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:
             self._send_status()
 
     def _send_status(self) -> None:
         """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""
+        self._confirm.clear()  # first: what becomes durable from here on is confirmed by the next update
         durable = self._progress.durable_lsn
         reply_wanted = self._reply_wanted.is_set()
         self._reply_wanted.clear()

@@ -71,6 +71,7 @@ class Parts:
         self.altering = set()
         self.passed_over = []
         self.opened_again = 0
+        self.confirmed: list[int] = []
         self.asked = 0
         self.wants_keepalive = hurry
         self.until = Lsn(0)
@@ -152,6 +153,9 @@ class Parts:
 
     def request_keepalive(self):
         self.asked += 1
+
+    def confirm(self):
+        self.confirmed.append(int(self.progress.durable_lsn))
 
     def run(self, until):
         self.until = Lsn(until)

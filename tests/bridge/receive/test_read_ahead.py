@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -66,6 +67,20 @@ def test_a_wait_ends_with_its_timeout():
         started_s = time.monotonic()
         assert not ahead.wait(0.05)
         assert 0.04 < time.monotonic() - started_s < PATIENCE_S
+
+
+def test_a_wait_is_ended_by_another_thread():
+    """One that comes before the wait counts; what has arrived is told all the same."""
+    with reading(4096) as (server, ahead):
+        ahead.wake()
+        assert not ahead.wait(PATIENCE_S)
+        assert not ahead.wait(0.01)  # it counted once
+        threading.Timer(0.05, ahead.wake).start()
+        assert not ahead.wait()
+        server.sendall(b"x")
+        assert ahead.wait(PATIENCE_S)
+        ahead.wake()
+        assert ahead.wait(PATIENCE_S)
 
 
 def test_a_failure_of_the_thread_reaches_who_takes(monkeypatch):

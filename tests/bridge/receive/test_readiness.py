@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 import time
 from contextlib import ExitStack, closing
 
@@ -13,7 +14,7 @@ from bridge.receive import copy_both as streaming
 from bridge.receive import copy_out as copying
 from bridge.receive.connection import connect
 from bridge.receive.copy_both import LibpqCopyBoth, SocketCopyBoth
-from bridge.receive.readiness import readable, writable
+from bridge.receive.readiness import Wakeable, readable, writable
 from protocol.copy import CopyDecoder
 from protocol.lsn import INVALID
 from protocol.values.types import BUILTIN, resolve
@@ -36,6 +37,23 @@ def many_descriptors():
             descriptor = os.open(os.devnull, os.O_RDONLY)
             stack.callback(os.close, descriptor)
         yield
+
+
+def test_a_wait_is_ended_by_another_thread():
+    """One that comes before the wait counts, once; what can be read is told all the same."""
+    read, write = os.pipe2(os.O_NONBLOCK)
+    with Wakeable() as waiter:
+        waiter.wake()
+        waiter.wake()
+        assert not waiter.readable(read, PATIENCE_S)
+        assert not waiter.readable(read, 0.01)
+        threading.Timer(0.05, waiter.wake).start()
+        assert not waiter.readable(read, PATIENCE_S)
+        os.write(write, b"x")
+        waiter.wake()
+        assert waiter.readable(read, PATIENCE_S)
+    os.close(read)
+    os.close(write)
 
 
 @pytest.mark.usefixtures("many_descriptors")

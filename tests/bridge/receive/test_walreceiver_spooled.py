@@ -226,6 +226,9 @@ class Scripted:
     def read(self) -> MessageArray:
         return MessageArray.of(self._reads.pop(0))
 
+    def wake(self) -> None:
+        """Nothing waits."""
+
     def close(self) -> None:
         """Nothing is held."""
 
