@@ -69,6 +69,9 @@ class Subscription(BaseModel):
         max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
         wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
+        warn_retained_bytes: Warn when the server keeps so much WAL for the slot, and each time it has doubled; 0 for
+            never.
+        warn_slot_left_s: Warn when the slot is lost within this time at the present rate (max_slot_wal_keep_size).
     """
 
     model_config = _STRICT
@@ -102,6 +105,8 @@ class Subscription(BaseModel):
     max_sync_workers: int = Field(default=2, ge=1, le=64)
     wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+    warn_retained_bytes: int = Field(default=10 << 30, ge=0)
+    warn_slot_left_s: float = Field(default=3600, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

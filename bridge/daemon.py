@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
@@ -18,6 +19,7 @@ from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.preflight import preflight
+from bridge.receive.slot_watch import SlotWatch
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.track.catalog import Catalog, catalog_path
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.commands.progress_bar import CopyProgressBars
-    from bridge.config import Config
+    from bridge.config import Config, Subscription
     from bridge.signals import StopSignals
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
@@ -88,10 +90,12 @@ class Daemon:
         _install_fault()
         with locked(self._config.state_dir):
             catalog = Catalog(catalog_path(self._config.state_dir))
+            watch = SlotWatch(partial(self._with_slots, catalog))
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
                 preflight(self._config, catalog, self._log)
+                watch.start()
                 while (spark := self._start_spark()) is not None:
                     keep_freed()
                     share_interpreter()
@@ -105,9 +109,14 @@ class Daemon:
                         break
                     self._bury(lost)
             finally:
+                watch.close()
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
         return 1 if self._failed and self._until_caught_up else 0
+
+    def _with_slots(self, catalog: Catalog) -> list[Subscription]:
+        """Return the subscriptions whose slots exist, disabled ones included."""
+        return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""

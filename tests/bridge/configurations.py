@@ -35,6 +35,8 @@ DEFAULTS = {
     "max_sync_workers": 2,
     "wal_receiver_timeout_s": 60,
     "retry_max_s": 60,
+    "warn_retained_bytes": 10 << 30,
+    "warn_slot_left_s": 3600,
 }
 """The keys that `SHOP` does not have."""
 

@@ -1,0 +1,107 @@
+"""Watches the slots of all subscriptions, those of disabled ones as well: an unread slot holds WAL until it is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from bridge import log, remedies
+from bridge.closing import Closing
+from bridge.errors import BridgeError
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot_health import SlotHistory, concern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bridge.config import Subscription
+    from bridge.receive.slot_health import SlotHealth
+
+INTERVAL_S = 30.0
+_AGAIN_S = 600.0
+"""The same concern is logged again after so long."""
+
+
+class SlotWatch(Closing):
+    """A thread that asks each server for its slots, and logs what an operator should know.
+
+    Args:
+        subscriptions: Returns the subscriptions whose slots exist; called before each round.
+        interval_s: Between two rounds.
+    """
+
+    def __init__(self, subscriptions: Callable[[], Sequence[Subscription]], *, interval_s: float = INTERVAL_S) -> None:
+        self._subscriptions = subscriptions
+        self._interval_s = interval_s
+        self._histories: dict[str, SlotHistory] = defaultdict(SlotHistory)
+        self._told: dict[str, tuple[str, float]] = {}
+        self._health: dict[str, SlotHealth] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="slot watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching; a query under way is not waited for."""
+        self._stop.set()
+
+    def health(self) -> Mapping[str, SlotHealth]:
+        """Return what was seen last, by the subscriptions' names; without those whose server did not answer."""
+        return dict(self._health)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
+                log.get().warning("the slots could not be looked at", error=str(error))
+
+    def look(self) -> None:
+        """Look at every slot once."""
+        by_server: dict[str, list[Subscription]] = defaultdict(list)
+        for subscription in self._subscriptions():
+            by_server[subscription.connection].append(subscription)
+        seen = {}
+        for conninfo, subscriptions in by_server.items():
+            if self._stop.is_set():
+                return
+            try:
+                with Publisher(conninfo, application_name="pgbridge_slot_watch") as publisher:
+                    flush_lsn = publisher.flush_lsn()
+                    for one in subscriptions:
+                        status = publisher.slot(one.slot_name)
+                        seen[one.name] = self._histories[one.name].add(time.monotonic(), status, flush_lsn)
+                        self._tell(one, seen[one.name])
+            except BridgeError as error:  # the subscription's worker says so
+                log.get().debug("a server's slots could not be looked at", error=str(error))
+        self._health = seen
+
+    def _tell(self, subscription: Subscription, health: SlotHealth) -> None:
+        name = subscription.name
+        found = concern(
+            health,
+            slot_name=subscription.slot_name,
+            resync=remedies.start_afresh(name),
+            warn_retained_bytes=subscription.warn_retained_bytes,
+            warn_left_s=subscription.warn_slot_left_s,
+        )
+        if found is None:
+            if self._told.pop(name, None) is not None:
+                log.get(name).info("the replication slot is safe again", slot_name=subscription.slot_name)
+            return
+        kind, told_s = self._told.get(name, ("", 0.0))
+        if found.kind == kind and time.monotonic() - told_s < _AGAIN_S:
+            return
+        self._told[name] = (found.kind, time.monotonic())
+        report = log.get(name).error if found.level == "error" else log.get(name).warning
+        report(
+            found.message,
+            wal_status=health.wal_status,
+            retained_bytes=health.retained_bytes,
+            safe_wal_size_bytes=health.safe_wal_size_bytes,
+            hint=found.hint,
+        )

@@ -1,0 +1,73 @@
+"""The slots of all subscriptions are looked at, and each concern is told once."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge.config import Subscription
+from bridge.receive import slot_watch
+from bridge.receive.slot_watch import SlotWatch
+
+
+@pytest.fixture
+def watched(publisher):
+    """Subscriptions of a server with a slot, without one, and of a server that does not answer."""
+    slot = f"{publisher.name}_slot"
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    common = {"publications": ("p",), "warehouse": "/lake"}
+    return [
+        Subscription(name="a", connection=publisher.conninfo, slot_name=slot, warn_retained_bytes=1, **common),
+        Subscription(name="b", connection=publisher.conninfo, slot_name=f"{slot}_gone", **common),
+        Subscription(name="c", connection="host=/nonexistent", **common),
+    ]
+
+
+def test_what_is_seen_and_told(publisher, watched):
+    watch = SlotWatch(lambda: watched)
+    with capture_logs() as events:
+        watch.look()
+        watch.look()
+    told = [(event["subscription"], event["log_level"]) for event in events if event["log_level"] != "debug"]
+    assert told == [("a", "warning"), ("b", "error")]
+    assert "pgbridge resync b" in events[1]["hint"]
+    health = watch.health()
+    assert health.keys() == {"a", "b"}
+    assert (health["a"].wal_status, health["a"].active, health["b"].lost) == ("reserved", False, True)
+
+
+def test_a_slot_that_is_safe_again(publisher, watched):
+    watch = SlotWatch(lambda: watched)
+    with capture_logs() as events:
+        watch.look()
+        watched[0] = watched[0].model_copy(update={"warn_retained_bytes": 0})
+        watch.look()
+    told = [event["event"] for event in events if event.get("subscription") == "a"]
+    assert told[1:] == ["the replication slot is safe again"]
+
+
+def test_a_concern_is_told_again_after_a_while(watched, monkeypatch):
+    monkeypatch.setattr(slot_watch, "_AGAIN_S", 0.0)
+    watch = SlotWatch(lambda: watched[1:2])
+    with capture_logs() as events:
+        watch.look()
+        watch.look()
+    assert len(events) == 2
+
+
+def test_the_thread_looks_and_ends(watched):
+    rounds = []
+
+    def subscriptions():
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise RuntimeError("the catalog cannot be read")
+        watch.close()
+        return []
+
+    watch = SlotWatch(subscriptions, interval_s=0.01)
+    with capture_logs() as events:
+        watch.start()
+        watch._thread.join(20)
+    assert len(rounds) == 2
+    assert [event["event"] for event in events] == ["the slots could not be looked at"]
