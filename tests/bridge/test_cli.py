@@ -36,6 +36,7 @@ def test_commands_of_the_contract():
     """Those that this version has; a new one is added to this list with its tests."""
     assert set(COMMANDS) == {
         "init",
+        "check",
         "run",
         "status",
         "publications",
@@ -43,6 +44,8 @@ def test_commands_of_the_contract():
         "disable",
         "skip",
         "refresh",
+        "resync",
+        "drop",
         "origin",
         "demo",
     }

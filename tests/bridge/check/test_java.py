@@ -8,6 +8,9 @@ from bridge.check.finding import Level
 from bridge.check.java import check_java
 
 
+pytestmark = pytest.mark.usefixtures("starts_server")  # --fast starts nothing that is called java
+
+
 @pytest.fixture
 def fake(tmp_path):
     """Makes a `java` that prints a text as its version; returns its JAVA_HOME."""
