@@ -7,8 +7,7 @@ import pytest
 from bridge.check.finding import Level
 from bridge.check.java import check_java
 
-
-pytestmark = pytest.mark.usefixtures("starts_server")  # --fast starts nothing that is called java
+pytestmark = pytest.mark.usefixtures("starts_server")  # with --fast, nothing of the name java is started
 
 
 @pytest.fixture
