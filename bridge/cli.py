@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +88,22 @@ def run(
 
         bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
-    raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars).run())
+    read = partial(config.load, config_file)
+    raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars, read=read).run())
+
+
+@app.command()
+def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Have the running daemon read the configuration file again, as SIGHUP does.
+
+    The exit code is 1 if something cannot change while the daemon runs, and 2 if the file cannot be used.
+    """
+    from bridge.commands import reload as command  # noqa: PLC0415 - as below
+
+    outcome = command.reload(config.load(config_file))
+    for line in outcome.lines:
+        typer.echo(line)
+    raise typer.Exit(outcome.code)
 
 
 @app.command()

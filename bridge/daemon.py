@@ -20,16 +20,20 @@ from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
+from bridge.reload import Reload
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from bridge.commands.progress_bar import CopyProgressBars
     from bridge.config import Config, Subscription
+    from bridge.reload_plan import ReloadPlan
     from bridge.signals import StopSignals
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
@@ -53,6 +57,7 @@ class Daemon:
         signals: The signals that stop it.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
         bars: Shows the copies under way; None without a terminal.
+        read: Reads the configuration file again; None if there is none.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Daemon:
         *,
         until_caught_up: bool = False,
         bars: CopyProgressBars | None = None,
+        read: Callable[[], Config] | None = None,
     ) -> None:
         self._config = config
         self._signals = signals
@@ -70,6 +76,8 @@ class Daemon:
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
+        self._outdated: set[str] = set()
+        self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
         self._again_s: dict[str, float] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
         self._deaths: list[float] = []
@@ -201,6 +209,8 @@ class Daemon:
                 self._done = True
                 return
             try:
+                if (planned := self._reload.take_up(self._config, catalog)) is not None:
+                    self._adopt(planned)
                 if not self._until_caught_up:
                     self._start_workers(spark, catalog)
                 if self._bars is not None:
@@ -210,6 +220,17 @@ class Daemon:
             self._pause()
         self._log.info("stopping after the current batch", signal=self._signals.name)
 
+    def _adopt(self, planned: ReloadPlan) -> None:
+        """Go on with another configuration: what is outdated stops as by DISABLE, and `_start_workers` does the rest.
+
+        Subscriptions that had failed are tried again: the operator may have acted on what the file does not show.
+        """
+        self._config = planned.config
+        self._copy_limit.change(planned.config.copies_at_once)
+        self._outdated |= planned.outdated & self._workers.keys()
+        self._failed.clear()
+        self._again_s.clear()
+
     def _pause(self) -> None:
         """Wait for the next turn; a signal ends the wait."""
         end_s = time.monotonic() + _TURN_S
@@ -217,6 +238,8 @@ class Daemon:
             time.sleep(_SIGNAL_S)
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
+        for name in self._outdated:
+            self._workers[name].stop()  # repeatedly, because its copies may have begun other Spark jobs
         for name, subscription in self._config.subscription.items():
             row = catalog.subscription(name)
             if name in self._workers and row is not None and not row.enabled:
@@ -248,7 +271,9 @@ class Daemon:
             if worker.thread.is_alive():
                 continue
             del self._workers[name]
-            if worker.error is None or session.died() is not None:
+            outdated = name in self._outdated
+            self._outdated.discard(name)
+            if worker.error is None or session.died() is not None or outdated:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)

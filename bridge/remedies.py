@@ -19,6 +19,11 @@ def run(config_file: Path) -> str:
     return f"pgbridge run --config {shlex.quote(str(config_file))}"
 
 
+def drop_slot(slot_name: str) -> str:
+    """Drop a replication slot, in SQL on the server. The name has no quotes in it."""
+    return f"SELECT pg_drop_replication_slot('{slot_name}');"
+
+
 def refresh(subscription: str) -> str:
     """Add tables that are published now, and remove those that are not."""
     return f"pgbridge refresh {shlex.quote(subscription)}"

@@ -34,6 +34,12 @@ class CopyLimit:
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
 
+    def change(self, limit: int | None) -> None:
+        """Let at most `limit` copies run from now on; those beyond it that are under way go on."""
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()
+
     @contextmanager
     def turn(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Wait for a turn, and keep it for the duration of the `with` block.

@@ -2,7 +2,7 @@
 
 It is one SQLite file, `state_dir/catalog.sqlite`, in WAL mode with synchronous = FULL: when a call returns, its change
 survives a power cut. The daemon and the command line open it at the same time. Other modules of this package keep
-further tables in it, with functions that take the catalog: `refresh`, `stats`, `left_out`, `timeline`.
+further tables in it, with functions that take the catalog: `refresh`, `reload`, `stats`, `left_out`, `timeline`.
 """
 
 from __future__ import annotations

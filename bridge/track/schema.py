@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 _SINCE_1 = (
     """
@@ -181,9 +181,20 @@ _SINCE_12 = (
     """,
 )
 
+_SINCE_13 = (
+    """
+    CREATE TABLE reload (                    -- requests to read the configuration file again
+      id INTEGER PRIMARY KEY AUTOINCREMENT,
+      outcome TEXT,                          -- the daemon's answer, as JSON; NULL before it
+      answered REAL                          -- in seconds since 1970
+    ) STRICT
+    """,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
+    *(_SINCE_13,),
 )
 
 

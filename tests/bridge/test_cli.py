@@ -38,6 +38,7 @@ def test_commands_of_the_contract():
         "init",
         "check",
         "run",
+        "reload",
         "status",
         "publications",
         "enable",
@@ -158,9 +159,10 @@ def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
 
     class Daemon:
         def __init__(
-            self, settings: config.Config, _signals: StopSignals, *, until_caught_up: bool, bars: None
+            self, settings: config.Config, _signals: StopSignals, *, until_caught_up: bool, bars: None, read: Any
         ) -> None:
             assert bars is None  # standard error is no terminal
+            assert read() == settings
             started.append((settings.state_dir, until_caught_up))
 
         def run(self) -> Any:

@@ -143,7 +143,10 @@ class DyingWorker:
     ends: list[tuple[BaseException | None, bool]]
     lives = 0
 
-    def __init__(self, *_, **__):
+    made: list[Subscription]
+
+    def __init__(self, subscription, *_, **__):
+        DyingWorker.made.append(subscription)
         self.thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
         self.gave_up = self.disabled = False
@@ -168,11 +171,15 @@ def supervised(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_AGAIN_S", 0.1)
     monkeypatch.setattr(module, "_TURN_S", 0.02)
     DyingWorker.lives = 0
+    DyingWorker.made = []
     subscription = Subscription(name="sub", connection="", publications=("pub",), warehouse="lake")
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("sub", enabled=True)
         signals = StopSignals()
-        daemon = Daemon(Config(state_dir=tmp_path, subscription={"sub": subscription}), signals)
+        config = Config(state_dir=tmp_path, subscription={"sub": subscription})
+        files = [config]
+        daemon = Daemon(config, signals, read=lambda: files[-1])
+        daemon.files = files  # type: ignore[attr-defined]  # what its configuration file has, one after the other
         thread = threading.Thread(target=daemon._supervise, args=(None, catalog))
         yield daemon, thread
         signals._number = signals._number or signal.SIGTERM
@@ -277,3 +284,123 @@ def test_what_needs_a_hand_is_not_started_again(supervised):
     wait_until(lambda: daemon._failed == {"sub"}, 10)
     time.sleep(0.3)
     assert DyingWorker.lives == 1
+
+
+def another(config, **options):
+    """A configuration whose subscription `sub` has other options."""
+    changed = config.subscription["sub"].model_copy(update=options)
+    return config.model_copy(update={"subscription": {**config.subscription, "sub": changed}})
+
+
+def test_a_reload_replaces_the_worker_of_a_changed_subscription(supervised):
+    """The next one starts once the first has ended; a reload without a change leaves it alone."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 1, 10)
+    first = daemon._workers["sub"]
+    daemon._signals.hangups += 1
+    wait_until(lambda: daemon._reload._taken_up == 1, 10)
+    assert daemon._outdated == set()
+    daemon.files.append(another(daemon._config, batch_max_rows=5))
+    daemon._signals.hangups += 1
+    wait_until(lambda: DyingWorker.lives == 2, 10)
+    assert not first.thread.is_alive()
+    assert [made.batch_max_rows for made in DyingWorker.made] == [2_000_000, 5]
+    assert daemon._outdated == set()
+
+
+def test_a_reload_adds_and_removes(supervised):
+    """Removed ones stop, and keep their rows in the catalog; `enabled` acts as at a start."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 1, 10)
+    config = daemon._config
+    more = {name: config.subscription["sub"].model_copy(update={"name": name}) for name in ("b", "c")}
+    more["c"] = more["c"].model_copy(update={"enabled": False})
+    daemon.files.append(config.model_copy(update={"subscription": more}))
+    daemon._signals.hangups += 1
+    wait_until(lambda: daemon._workers.keys() == {"b"}, 10)
+    with closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        rows = {name: catalog.subscription(name) for name in ("sub", "b", "c")}
+    assert {name: row is not None and row.enabled for name, row in rows.items()} == {"sub": True, "b": True, "c": False}
+    assert daemon._copy_limit._limit == 4
+
+
+def test_a_subscription_that_gave_up_is_tried_again_after_a_reload(supervised):
+    daemon, thread = supervised
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    thread.start()
+    wait_until(lambda: daemon._failed == {"sub"}, 10)
+    daemon.files.append(another(daemon._config, connection="host=there"))
+    daemon._signals.hangups += 1
+    wait_until(lambda: DyingWorker.lives == 2, 10)
+    assert daemon._failed == set()
+
+
+def test_a_worker_that_gives_up_while_it_is_replaced_is_no_failure(supervised):
+    """Its successor has the options that may mend it."""
+    daemon, _ = supervised
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    worker = DyingWorker(daemon._config.subscription["sub"])
+    daemon._workers["sub"] = worker
+    daemon._outdated.add("sub")
+    worker.thread.start()
+    worker.thread.join()
+    daemon._reap()
+    assert (daemon._failed, daemon._outdated, daemon._workers) == (set(), set(), {})
+
+
+def test_reload(spark, publisher, daemon):
+    """An option, a new subscription and a broken file, under load: nothing is lost or comes twice.
+
+    SIGHUP before Spark runs does not end the daemon.
+    """
+    publisher.execute(SETUP)
+    publisher.execute("CREATE TABLE u (id int); INSERT INTO u VALUES (1); CREATE PUBLICATION more FOR TABLE u")
+    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
+    bridge.start()
+    bridge.wait_for('"starting Spark"')
+    os.kill(bridge.pid, signal.SIGHUP)
+    bridge.wait_for('"streaming"')
+    assert "the configuration file was read again" in bridge.log.read_text()
+
+    good = bridge.config.read_text()
+    bridge.config.write_text(good + "batch_max_rows = 0\n")
+    broken = command(bridge, "reload")
+    assert broken.returncode == 2
+    assert "subscription.sub.batch_max_rows: must be greater than or equal to 1, not 0" in broken.stderr
+    os.kill(bridge.pid, signal.SIGHUP)
+    bridge.wait_for("the configuration file cannot be used")
+    publisher.execute("INSERT INTO t SELECT generate_series(2, 2000); UPDATE t SET id = -id WHERE id % 2 = 0")
+
+    more = "\n".join(line for line in good.splitlines() if line.startswith("connection"))
+    other = f'[subscription.more]\n{more}\npublications = ["more"]\nwarehouse = "./more"\n'
+    bridge.config.write_text(good.replace('"local[2]"', '"local[1]"') + "batch_max_rows = 500\n" + other)
+    done = command(bridge, "reload")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        1,
+        [
+            'subscription "more" added',
+            'subscription "sub" changed: batch_max_rows',
+            "spark.master not changed: Spark has been started; to apply it, restart the daemon",
+        ],
+    )
+    with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
+        for first in range(2001, 6001, 500):
+            publisher.execute(f"INSERT INTO t SELECT generate_series({first}, {first + 499})")
+        publisher.execute("ALTER TABLE u REPLICA IDENTITY FULL; INSERT INTO u VALUES (1); UPDATE u SET id = 2")
+        wait_until(lambda: catalog.remote_lsn("more") is not None)
+        flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        for name in ("sub", "more"):
+            wait_until(lambda name=name: (catalog.remote_lsn(name) or 0) >= flushed, 120)
+
+        bridge.config.write_text(good)
+        assert command(bridge, "reload").stdout.splitlines()[-1].startswith('subscription "more" removed; its slot')
+        wait_until(lambda: (row := catalog.subscription("more")) is not None and row.state == "stopped")
+    assert bridge.stop() == 0
+    for table, path in (("t", bridge.path("t")), ("u", str(bridge.folder / "more" / "public" / "u"))):
+        rows = spark.read.format("delta").load(path).collect()
+        assert sorted((row["id"],) for row in rows) == publisher.query(f"SELECT id FROM {table} ORDER BY id")
+    assert bridge.status()["last_error"] is None

@@ -1,7 +1,8 @@
-"""The first signal is noted, the second ends the process."""
+"""The first signal is noted, the second ends the process; SIGHUP is counted."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -38,3 +39,45 @@ def test_a_second_signal_ends_it_at_once(number):
 
 def test_nothing_came():
     assert StopSignals().name is None
+    assert StopSignals().hangups == 0
+
+
+HANGUPS = """
+import os, signal, sys, time
+from bridge.signals import StopSignals
+if len(sys.argv) > 1:
+    os.open(sys.argv[1], os.O_RDWR)  # becomes the session's terminal
+if "ignored" in sys.argv:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signals = StopSignals().install()
+for count in range(2):
+    print(signals.name, signals.hangups, file=sys.stderr, flush=True)
+    while signals.name is None and signals.hangups == count:
+        time.sleep(0.01)
+print(signals.name, signals.hangups, file=sys.stderr, flush=True)
+"""
+
+
+def test_each_hangup_is_counted_and_none_ends_it():
+    line = [sys.executable, "-c", HANGUPS]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        for count in range(2):
+            assert process.stderr.readline() == f"None {count}\n"
+            process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline() == "None 2\n"
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(("argument", "end"), [("", "SIGHUP 0\n"), ("ignored", "None 1\n")])
+def test_a_terminal_that_is_closed(argument, end):
+    """The daemon ends with it, cleanly; not if it was started by nohup, which has SIGHUP ignored."""
+    master, slave = os.openpty()
+    line = [sys.executable, "-c", HANGUPS, os.ttyname(slave), argument]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "None 0\n"
+        os.close(slave)
+        os.close(master)
+        assert process.stderr.readline() == end
+        process.kill()

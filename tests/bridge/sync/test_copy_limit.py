@@ -82,3 +82,21 @@ def test_a_copy_that_fails_gives_its_turn_back():
         raise ValueError("no")
     with turns.turn():
         pass
+
+
+def test_another_limit_while_copies_run():
+    """A higher one lets those go on that wait; a lower one lets those end that run."""
+    copies = Copies(CopyLimit(1))
+    for name in "abc":
+        copies.start(name)
+    copies.limit.change(3)
+    wait_until(lambda: len(copies.order) == 3)
+    copies.limit.change(1)
+    copies.start("d")
+    copies.may_end["a"].set()
+    copies.may_end["b"].set()
+    wait_until(lambda: copies.limit._under_way == 1)
+    assert len(copies.order) == 3
+    copies.may_end["c"].set()
+    wait_until(lambda: len(copies.order) == 4)
+    copies.end()
