@@ -23,6 +23,7 @@ from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
+from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 
@@ -77,6 +78,7 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._outdated: set[str] = set()
+        self._service = Service(os.environ, os.getpid())
         self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
         self._again_s: dict[str, float] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
@@ -167,6 +169,7 @@ class Daemon:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
         self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
+        self._service.status("starting Spark")
         started: Future[SparkSession] = Future()
 
         def start() -> None:
@@ -201,6 +204,7 @@ class Daemon:
         """
         self._warm_up = WarmUp(spark)
         self._start_workers(spark, catalog)
+        self._service.ready()
         while not self._stopping:
             if session.died() is not None:
                 return
@@ -209,16 +213,32 @@ class Daemon:
                 self._done = True
                 return
             try:
-                if (planned := self._reload.take_up(self._config, catalog)) is not None:
-                    self._adopt(planned)
+                if self._reload.asked(catalog):
+                    self._reread(catalog)
                 if not self._until_caught_up:
                     self._start_workers(spark, catalog)
                 if self._bars is not None:
                     self._bars.show({name: copies_of(catalog, name) for name in self._workers})
+                self._service.status(status_line(self._states(catalog)))
             except StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
+            self._service.turn(worker.heartbeat.at_s for worker in self._workers.values())
             self._pause()
+        self._service.stopping()
+        self._service.status("stopping after the current batch")
         self._log.info("stopping after the current batch", signal=self._signals.name)
+
+    def _states(self, catalog: Catalog) -> dict[str, str]:
+        rows = {name: catalog.subscription(name) for name in self._config.subscription}
+        return {name: row.state for name, row in rows.items() if row is not None}
+
+    def _reread(self, catalog: Catalog) -> None:
+        self._service.reloading()
+        try:
+            if (planned := self._reload.take_up(self._config, catalog)) is not None:
+                self._adopt(planned)
+        finally:
+            self._service.ready()
 
     def _adopt(self, planned: ReloadPlan) -> None:
         """Go on with another configuration: what is outdated stops as by DISABLE, and `_start_workers` does the rest.

@@ -20,6 +20,7 @@ from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.next_batch import Growth
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
+from bridge.heartbeat import Heartbeat
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.streaming_fallback import StreamingFallback
@@ -56,11 +57,13 @@ class StreamHistory:
         fallback: Decides whether a stream does without `streaming`.
         growth: Decides whether a stream's batches join.
         maintenance: Knows the tables' debts; None if they are not maintained.
+        heartbeat: Beats while the stream makes progress.
     """
 
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
 
 def stream(
@@ -204,7 +207,7 @@ def _stream(
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
         return ApplyWorker(
             name,
-            Stream(receiver, queue, progress, history.growth, history.maintenance),
+            Stream(receiver, queue, progress, history.growth, history.maintenance, history.heartbeat),
             batcher,
             applier,
             catalog,

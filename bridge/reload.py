@@ -40,8 +40,16 @@ class Reload:
         self._definitions = _definitions(config)
         self._log = log.get()
 
+    def asked(self, catalog: Catalog) -> bool:
+        """Whether there is a request to read the file.
+
+        Raises:
+            StateError: The catalog cannot be used now.
+        """
+        return self._hangups() != self._taken_up or asked(catalog) is not None
+
     def take_up(self, config: Config, catalog: Catalog) -> ReloadPlan | None:
-        """Read the file if that was asked for, register its subscriptions, and answer.
+        """Read the file, register its subscriptions, and answer.
 
         The request is taken up again after an error, because nothing has changed in the daemon before the answer is
         written.
@@ -51,14 +59,12 @@ class Reload:
             catalog: The process's catalog.
 
         Returns:
-            What the daemon must do; None if nothing was asked for, or the file cannot be used.
+            What the daemon must do; None if the file cannot be used.
 
         Raises:
             StateError: The catalog cannot be used now.
         """
         hangups, number = self._hangups(), asked(catalog)
-        if hangups == self._taken_up and number is None:
-            return None
         if self._read is None:
             if number is not None:
                 answer(catalog, number, Outcome(REFUSED, (_ONCE,)))

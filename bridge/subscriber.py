@@ -26,6 +26,7 @@ from bridge.errors import (
     SyncError,
     TargetBusy,
 )
+from bridge.heartbeat import Heartbeat
 from bridge.pipeline import StreamHistory, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
@@ -73,6 +74,7 @@ class SubscriptionWorker:
         error: The error that ended the worker; None if it ended without one.
         gave_up: Whether it ended by an error and must not be started again: with `until_caught_up`, and after errors of
             the configuration.
+        heartbeat: Beats while the subscription makes progress or waits for something.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SubscriptionWorker:
         self.subscription = subscription
         self.error: BaseException | None = None
         self.gave_up = False
+        self.heartbeat = Heartbeat()
         self._spark = spark
         self._catalog = catalog
         self._until_caught_up = until_caught_up
@@ -117,7 +120,7 @@ class SubscriptionWorker:
             stopping=self._stop.is_set,
             now_s=time.time,
         )
-        self._history = StreamHistory(maintenance=self._maintenance)
+        self._history = StreamHistory(maintenance=self._maintenance, heartbeat=self.heartbeat)
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
@@ -165,6 +168,7 @@ class SubscriptionWorker:
             if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
                 return
             self._status.write()
+            self.heartbeat.beat()
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""
@@ -230,6 +234,7 @@ class SubscriptionWorker:
         if self._stop.is_set() or not self._status.enabled():
             return False
         self._again = self._look = False
+        self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
         self._maintenance.recover()  # before a table is copied afresh, which this would revert
@@ -248,6 +253,7 @@ class SubscriptionWorker:
                 self._log,
                 stopping=self._stop.is_set,
                 copy_limit=self._copy_limit,
+                heartbeat=self.heartbeat,
             )
             if requests:
                 self._added.forget_worker()
@@ -266,7 +272,7 @@ class SubscriptionWorker:
                 sync,
                 published.tables,
                 self._log,
-                stopping=self._stop.is_set,
+                stopping=self.heartbeat.beating(self._stop.is_set),
             )
             errors = start.run()
             self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if sync.needs_copy(rel)])

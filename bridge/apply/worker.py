@@ -25,6 +25,7 @@ from bridge import faults
 from bridge.apply.next_batch import Growth, NextBatch
 from bridge.background import Background
 from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
+from bridge.heartbeat import Heartbeat
 from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun
 
@@ -93,6 +94,7 @@ class Stream:
         progress: What the receiver and the loop share.
         growth: What earlier streams know of batches that must not join.
         maintenance: What is done to the tables between batches; None for nothing.
+        heartbeat: Beats while nothing is under way, and when something has ended.
     """
 
     receiver: WalReceiver
@@ -100,6 +102,7 @@ class Stream:
     progress: Progress
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
 
 class _UnderWay(NamedTuple):
@@ -150,7 +153,7 @@ class ApplyWorker:
         self._applier = applier
         self._catalog = catalog
         self._control = control
-        self._maintenance = stream.maintenance
+        self._maintenance, self._heartbeat = stream.maintenance, stream.heartbeat
         self._log = log
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
@@ -274,7 +277,10 @@ class ApplyWorker:
 
     def _reap(self) -> None:
         """Take the result of the batch under way, if it has ended; divide the batch if it failed."""
-        if self._under_way is None or not self._under_way.future.done():
+        if self._under_way is not None and not self._under_way.future.done():
+            return
+        self._heartbeat.beat()
+        if self._under_way is None:
             return
         (batch, future), self._under_way = self._under_way, None
         self._holds_memory = True
@@ -344,6 +350,7 @@ class ApplyWorker:
         self._log.info("finishing a batch", **boundaries)
         self._next.starts_at(intent.start_lsn)
         while self._should_continue():
+            self._heartbeat.beat()
             formed = self._next.form_recorded(intent.end_lsn, _POLL_S)
             if formed is None:
                 self._log.info("undoing a batch", **boundaries)

@@ -17,7 +17,7 @@ from bridge.track import stats
 from bridge.track.catalog_rows import CopyRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     from structlog.typing import FilteringBoundLogger
@@ -104,11 +104,22 @@ class CopyMonitor:
         subscription: The subscription's name.
         catalog: Gets the progress every second; it is deleted there at the end.
         log: Gets the progress of each copy every 10 seconds.
+        advanced: Called when copies have got further, or one has begun or ended.
     """
 
-    def __init__(self, conninfo: str, subscription: str, catalog: Catalog, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        subscription: str,
+        catalog: Catalog,
+        log: FilteringBoundLogger,
+        *,
+        advanced: Callable[[], None] = lambda: None,
+    ) -> None:
         self._conninfo, self._subscription, self._catalog, self._log = conninfo, subscription, catalog, log
         self._lock = threading.Lock()
+        self._advanced = advanced
+        self._bytes: dict[str, int] = {}
         self._copies: dict[str, CopyProgress] = {}
         self._logged_s: dict[str, float] = {}
         self._stop = threading.Event()
@@ -160,6 +171,9 @@ class CopyMonitor:
                 if name in self._copies:
                     self._copies[name].see(sent, now_s)
             rows = {name: copy.row for name, copy in self._copies.items()}
+        if (sizes := {name: row.bytes for name, row in rows.items()}) != self._bytes:
+            self._bytes = sizes
+            self._advanced()
         stats.put_copies(self._catalog, self._subscription, rows.values())
         for name, row in rows.items():
             if now_s - self._logged_s[name] >= _LOGGED_S:

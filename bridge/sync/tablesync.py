@@ -36,6 +36,7 @@ from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
+from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
@@ -83,6 +84,7 @@ class TableSync:
         stopping: Called before each copy, and while one waits for its turn or for a lock on its table; if it returns
             True, there are no more copies.
         copy_limit: Limits the copies of the whole process; None for no limit.
+        heartbeat: Beats while a copy advances or waits; None for none.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class TableSync:
         *,
         stopping: Callable[[], bool] = lambda: False,
         copy_limit: CopyLimit | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
+        self._heartbeat = heartbeat or Heartbeat()
         self._copy_limit = copy_limit or CopyLimit()
         self._spark = spark
         self._subscription = subscription
@@ -166,7 +170,7 @@ class TableSync:
         """
         name, conninfo = self._subscription.name, self._subscription.connection
         with (
-            CopyMonitor(conninfo, name, self._catalog, self._log) as monitor,
+            CopyMonitor(conninfo, name, self._catalog, self._log, advanced=self._heartbeat.beat) as monitor,
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
             copies = {
@@ -187,7 +191,7 @@ class TableSync:
     def _copy_in_turn(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
     ) -> None:
-        with self._copy_limit.turn(self._stopping):
+        with self._copy_limit.turn(self._heartbeat.beating(self._stopping)):
             self._copy_table(rel, table, publisher, snapshot, monitor)
 
     def _copy_table(
@@ -215,8 +219,9 @@ class TableSync:
         conninfo = self._subscription.connection
         # at most 63 bytes; PostgreSQL's is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
+        waiting = self._heartbeat.beating(self._stopping)
         with (
-            TableLock(conninfo, table, application_name=f"{name}_sync", stopping=self._stopping) as lock,
+            TableLock(conninfo, table, application_name=f"{name}_sync", stopping=waiting) as lock,
             monitor.watching(application_name, rel.namespace, rel.name, lock.size),
             copied_rows(
                 self._spark,

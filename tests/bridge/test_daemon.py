@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,9 @@ from bridge import session
 from bridge.config import Config, Subscription
 from bridge.daemon import Daemon
 from bridge.errors import ConfigError, SparkLost
+from bridge.heartbeat import Heartbeat
 from bridge.signals import StopSignals
+from bridge.systemd import Service
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
@@ -150,6 +153,7 @@ class DyingWorker:
         self.thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
         self.gave_up = self.disabled = False
+        self.heartbeat = Heartbeat()
         self._stop = threading.Event()
 
     def _run(self):
@@ -352,11 +356,93 @@ def test_a_worker_that_gives_up_while_it_is_replaced_is_no_failure(supervised):
     assert (daemon._failed, daemon._outdated, daemon._workers) == (set(), set(), {})
 
 
-def test_reload(spark, publisher, daemon):
+class Systemd:
+    """Its end of the notifications: a thread that receives them, because the kernel keeps only ten."""
+
+    def __init__(self, path: str) -> None:
+        self.messages: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(path)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while message := self._socket.recv(4096):
+            self.messages.append(message.decode())
+
+    def told(self, message):
+        """Whether it was told something that begins like this."""
+        return any(one.startswith(message) for one in self.messages)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RD)
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def systemd(tmp_path):
+    with closing(Systemd(str(tmp_path / "notify"))) as listening:
+        yield listening
+
+
+def test_systemd_is_told_of_the_daemons_life(supervised, systemd, tmp_path):
+    """READY, one status line a change, RELOADING and READY also for a file that is not valid, STOPPING."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    daemon._service = Service({"NOTIFY_SOCKET": str(tmp_path / "notify")}, os.getpid())
+
+    def broken():
+        raise ConfigError("pgbridge.toml: no")
+
+    daemon._reload._read = broken
+    thread.start()
+    wait_until(lambda: systemd.told("STATUS=1 subscription: sub stopped"), 10)
+    daemon._signals.hangups += 1
+    wait_until(lambda: systemd.told("RELOADING=1\nMONOTONIC_USEC="), 10)
+    wait_until(lambda: systemd.told("READY=1") and systemd.messages[-1] == "READY=1", 10)
+    daemon._signals._number = signal.SIGTERM
+    thread.join()
+    wait_until(lambda: systemd.told("STATUS=stopping after the current batch"), 10)
+    assert [message.partition("=")[0] for message in systemd.messages] == [
+        *("READY", "STATUS"),
+        *("RELOADING", "READY"),
+        *("STOPPING", "STATUS"),
+    ]
+
+
+def test_the_watchdog_starves_with_a_worker(supervised, systemd, tmp_path, monkeypatch):
+    """The loop turns, but its worker does not get on."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000"}
+    daemon._service = Service(environment, os.getpid())
+    turns: list[int] = []
+    reap = daemon._reap
+
+    def turn():
+        turns.append(1)
+        reap()
+
+    monkeypatch.setattr(daemon, "_reap", turn)
+    thread.start()
+    for _ in range(2):
+        turns.clear()
+        wait_until(lambda: len(turns) > 3, 10)
+        assert not systemd.told("WATCHDOG=1")
+        daemon._workers["sub"].heartbeat.beat()
+        wait_until(lambda: systemd.told("WATCHDOG=1"), 10)
+        systemd.messages.clear()  # one beat, one feed
+
+
+def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
     """An option, a new subscription and a broken file, under load: nothing is lost or comes twice.
 
-    SIGHUP before Spark runs does not end the daemon.
+    SIGHUP before Spark runs does not end the daemon. systemd is told of all that.
     """
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
     publisher.execute(SETUP)
     publisher.execute("CREATE TABLE u (id int); INSERT INTO u VALUES (1); CREATE PUBLICATION more FOR TABLE u")
     bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
@@ -366,13 +452,17 @@ def test_reload(spark, publisher, daemon):
     bridge.wait_for('"streaming"')
     assert "the configuration file was read again" in bridge.log.read_text()
 
+    wait_until(lambda: systemd.told("STATUS=1 subscription: sub streaming"))
+    assert systemd.messages[:2] == ["STATUS=starting Spark", "READY=1"]
+    wait_until(lambda: systemd.told("WATCHDOG=1"))
+
     good = bridge.config.read_text()
     bridge.config.write_text(good + "batch_max_rows = 0\n")
     broken = command(bridge, "reload")
     assert broken.returncode == 2
     assert "subscription.sub.batch_max_rows: must be greater than or equal to 1, not 0" in broken.stderr
     os.kill(bridge.pid, signal.SIGHUP)
-    bridge.wait_for("the configuration file cannot be used")
+    wait_until(lambda: "the configuration file cannot be used" in bridge.log.read_text())
     publisher.execute("INSERT INTO t SELECT generate_series(2, 2000); UPDATE t SET id = -id WHERE id % 2 = 0")
 
     more = "\n".join(line for line in good.splitlines() if line.startswith("connection"))
@@ -396,10 +486,13 @@ def test_reload(spark, publisher, daemon):
         for name in ("sub", "more"):
             wait_until(lambda name=name: (catalog.remote_lsn(name) or 0) >= flushed, 120)
 
+        wait_until(lambda: systemd.told("STATUS=2 subscriptions: sub streaming, more streaming"))
         bridge.config.write_text(good)
         assert command(bridge, "reload").stdout.splitlines()[-1].startswith('subscription "more" removed; its slot')
         wait_until(lambda: (row := catalog.subscription("more")) is not None and row.state == "stopped")
+    assert systemd.told("RELOADING=1")
     assert bridge.stop() == 0
+    wait_until(lambda: systemd.told("STOPPING=1"))
     for table, path in (("t", bridge.path("t")), ("u", str(bridge.folder / "more" / "public" / "u"))):
         rows = spark.read.format("delta").load(path).collect()
         assert sorted((row["id"],) for row in rows) == publisher.query(f"SELECT id FROM {table} ORDER BY id")

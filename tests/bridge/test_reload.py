@@ -39,6 +39,8 @@ class Reloaded:
         return load(self.file)
 
     def take_up(self):
+        if not self.reload.asked(self.catalog):
+            return None
         planned = self.reload.take_up(self.config, self.catalog)
         if planned is not None:
             self.config = planned.config
@@ -138,7 +140,7 @@ def test_a_run_that_ends_by_itself_does_not_read_again(reloaded, capsys):
     outcome = reloaded.answer(number)
     assert outcome.code == 1
     assert "--until-caught-up" in outcome.lines[0]
-    assert once.take_up(reloaded.config, reloaded.catalog) is None
+    assert not once.asked(reloaded.catalog)
     assert capsys.readouterr().out.count("--until-caught-up") == 1
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from bridge import subscriber
 from bridge.config import Subscription
 from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
 from bridge.sync import copy
@@ -184,6 +186,18 @@ def stopped_in_time(worker, within_s=10):
         worker.thread.join(0.5)
 
 
+def test_the_heart_beats_in_the_pause_after_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(subscriber, "_LOOK_INTERVAL_S", 0.01)
+    nowhere: dict[str, Any] = {"connection": "host=/nonexistent", "publications": ("pub",), "warehouse": "lake"}
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        spark: Any = None
+        worker = subscriber.SubscriptionWorker(Subscription(name="sub", **nowhere), spark, catalog)
+        begun_s = worker.heartbeat.at_s
+        worker._sleep(0.1)
+    assert worker.heartbeat.at_s > begun_s
+
+
 def test_stopped_while_the_slot_waits(publisher, pipeline):
     """The server makes a slot once all open transactions have ended; a half-made one must not be left there."""
     publisher.execute(SETUP + "; INSERT INTO t VALUES (1, 'a')")
@@ -194,6 +208,9 @@ def test_stopped_while_the_slot_waits(publisher, pipeline):
         worker = bridge.worker(until_caught_up=False)
         worker.thread.start()
         wait_until(lambda: publisher.query(slots) == [(1,)])
+        for _ in range(3):  # that may take hours: the daemon must not be taken for dead
+            beaten_s = worker.heartbeat.at_s
+            wait_until(lambda before=beaten_s: worker.heartbeat.at_s > before)
         stopped_in_time(worker, 5)
         assert publisher.query(slots) == [(0,)]
         connection.execute("ROLLBACK")

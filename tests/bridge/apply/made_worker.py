@@ -15,6 +15,7 @@ from bridge.apply.next_batch import Growth
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import ApplyContext, ApplyError
+from bridge.heartbeat import Heartbeat
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent
@@ -77,6 +78,7 @@ class Parts:
         self.until = Lsn(0)
         self.growth = Growth()
         self.maintenance = None
+        self.heartbeat = Heartbeat()
         self.apply_gate = threading.Event()
         self.apply_gate.set()
         self.failure = None
@@ -160,7 +162,7 @@ class Parts:
     def run(self, until):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
-        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance)
+        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance, self.heartbeat)
         loop = ApplyWorker(
             "sub",
             stream,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -374,3 +375,30 @@ def test_nothing_is_applied_on_top_of_maintenance_that_is_to_be_undone(parts):
     with pytest.raises(TargetError, match="cannot be undone"):
         parts.run(until=110)
     assert parts.applied == []
+
+
+def test_the_heart_beats_while_nothing_is_under_way(parts, monkeypatch):
+    """A commit that hangs does not let it beat, although the loop goes on beside it; its end does."""
+    parts.apply_gate.clear()
+    begun, entered, apply = parts.heartbeat.at_s, threading.Event(), parts.apply
+
+    def enter(*arguments, **options):
+        entered.set()
+        apply(*arguments, **options)
+
+    monkeypatch.setattr(parts, "apply", enter)
+    threading.Timer(0.5, parts.put, (110,)).start()
+    found: list[float] = []
+
+    def look() -> None:
+        entered.wait(60)
+        found.append(parts.heartbeat.at_s)
+        time.sleep(0.7)
+        found.append(parts.heartbeat.at_s)
+        parts.apply_gate.set()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    parts.run(until=110)
+    looking.join()
+    assert begun < found[0] == found[1] < parts.heartbeat.at_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 
 import psycopg
 import pytest
@@ -66,7 +67,9 @@ def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypa
         capture_logs() as events,
     ):
         catalog.register("sub", enabled=True)
-        with CopyMonitor(publisher.conninfo, "sub", catalog, log.get("sub")) as monitor:
+        advanced: list[int] = []
+        told = partial(advanced.append, 1)
+        with CopyMonitor(publisher.conninfo, "sub", catalog, log.get("sub"), advanced=told) as monitor:
             with monitor.watching("it", "public", "t", CopySize(100_000, 10)):
                 statement = "COPY (SELECT id, pg_sleep(0.0001) FROM public.t) TO STDOUT (FORMAT binary)"
                 with connection.cursor().copy(statement) as copy:
@@ -77,9 +80,14 @@ def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypa
                     (found,) = stats.copies(catalog, "sub")
                     assert found.qualified_name == "public.t"
                     assert found.bytes > found.rows * 10 > 0
+                    assert len(advanced) > 1
                     connection.cancel()
                     with pytest.raises(psycopg.errors.QueryCanceled):
                         list(copy)
+                time.sleep(0.2)
+                before = len(advanced)
+                time.sleep(0.3)
+                assert len(advanced) == before, "nothing is copied now"
             time.sleep(0.2)
             assert stats.copies(catalog, "sub") == []
     assert events[0]["event"] == "table copy progress"

@@ -1,0 +1,110 @@
+"""What the daemon tells systemd, by the protocol of sd_notify(3): one datagram with lines `VARIABLE=value`.
+
+Without systemd, which means without NOTIFY_SOCKET, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_FEEDS: Final = 10
+"""WATCHDOG=1 is sent at most so many times within the watchdog's time."""
+
+_PATIENCE_S: Final = 1.0
+"""How long to wait for room in systemd's queue, which has ten messages by default: none should be lost, but a systemd
+that is stuck must not stop the daemon."""
+
+
+def is_fed(fed_s: float, beats_s: Iterable[float]) -> bool:
+    """Whether the watchdog is fed again: every worker has made progress, or has waited for work, since the last time.
+
+    So the watchdog's time is how long a worker may be without progress.
+
+    Args:
+        fed_s: When it was last fed.
+        beats_s: When each worker's heart has last beaten.
+    """
+    return all(beat_s > fed_s for beat_s in beats_s)
+
+
+def status_line(states: Mapping[str, str]) -> str:
+    """Return the line that `systemctl status` shows, from the subscriptions' states."""
+    subscriptions = ", ".join(f"{name} {state}" for name, state in states.items())
+    return f"{len(states)} subscription{'' if len(states) == 1 else 's'}: {subscriptions}"
+
+
+class Service:
+    """The daemon as a service of systemd. No method raises: a datagram that cannot be sent is dropped.
+
+    Args:
+        environment: The process's environment.
+        pid: The process's id.
+        now_s: The monotonic clock.
+    """
+
+    def __init__(self, environment: Mapping[str, str], pid: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self._watchdog_s = _watchdog_s(environment, pid)
+        self._now_s = now_s
+        self._fed_s = now_s()
+        self._was_ready = False
+        self._status = ""
+
+    def ready(self) -> None:
+        """The daemon runs, or has read its configuration file again."""
+        self._send("READY=1")
+        if not self._was_ready:  # systemd's watchdog begins now
+            self._was_ready, self._fed_s = True, self._now_s()
+
+    def reloading(self) -> None:
+        """The daemon reads its configuration file again; `ready` is the end of that."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self) -> None:
+        """The daemon has begun to stop."""
+        self._send("STOPPING=1")
+
+    def status(self, line: str) -> None:
+        """Show a line in `systemctl status`."""
+        if line != self._status:
+            self._status = line
+            self._send(f"STATUS={line}")
+
+    def turn(self, beats_s: Iterable[float]) -> None:
+        """The daemon's main loop has turned: feed the watchdog, if every worker has made progress (see `is_fed`)."""
+        now_s = self._now_s()
+        if (
+            self._watchdog_s is not None
+            and now_s - self._fed_s >= self._watchdog_s / _FEEDS
+            and is_fed(self._fed_s, beats_s)
+        ):
+            self._fed_s = now_s
+            self._send("WATCHDOG=1")
+
+    def _send(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.settimeout(_PATIENCE_S)
+            notify.sendto("\n".join(lines).encode(), self._address)
+
+
+def _address(text: str) -> str | None:
+    """Return the socket's address: a path, or a name in the abstract namespace, which is written with @."""
+    if text.startswith("@"):
+        return "\0" + text[1:]
+    return text if text.startswith("/") else None
+
+
+def _watchdog_s(environment: Mapping[str, str], pid: int) -> float | None:
+    """Return the watchdog's time; None if there is none, or it is another process's (sd_watchdog_enabled(3))."""
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    if not microseconds.isdecimal() or environment.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    return int(microseconds) / 1e6 or None
