@@ -251,7 +251,7 @@ def test_copies_take_turns(tmp_path, monkeypatch):
             copied.append(rel.path)
 
     monkeypatch.setattr(TableSync, "_copy_table", copy_table)
-    monkeypatch.setattr(tablesync, "CopyMonitor", lambda *_: nullcontext())
+    monkeypatch.setattr(tablesync, "CopyMonitor", lambda *_, advanced: nullcontext())
     turns, names, together = CopyLimit(2), ("a", "b", "c"), threading.Barrier(3)
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
 
