@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bridge import remedies
 from bridge.config_errors import explain, toml
 from bridge.errors import ConfigError
+from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
 
 if TYPE_CHECKING:
@@ -202,6 +203,43 @@ class Spark(BaseModel):
         return conf
 
 
+class Http(BaseModel):
+    """The `[http]` table: where metrics, health and the status page are served. Without it, nowhere.
+
+    Attributes:
+        listen: `host:port` or `[address]:port`.
+        token_file: A file that only its owner can read; a request must bring its first line.
+        allow_anonymous: Serve another address than loopback's without a token.
+    """
+
+    model_config = _STRICT
+
+    listen: str = "127.0.0.1:9187"
+    token_file: str | None = None
+    allow_anonymous: bool = False
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, listen: str) -> str:
+        split_address(listen)
+        return listen
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        host = self.address[0]
+        if self.token_file is None and not self.allow_anonymous and not is_loopback(host):
+            raise ValueError(
+                f"{host} is not this machine's own address: set token_file, or allow_anonymous = true to show tables, "
+                "errors and positions to everybody who can reach it"
+            )
+        return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return split_address(self.listen)
+
+
 class Config(BaseModel):
     """A whole configuration file.
 
@@ -216,6 +254,7 @@ class Config(BaseModel):
     state_dir: Path = Field(default=Path("state"), strict=False)
     max_logical_replication_workers: int | None = Field(default=None, ge=1)
     spark: Spark = Field(default_factory=Spark)
+    http: Http | None = None
     subscription: dict[str, Subscription] = Field(min_length=1)
 
     @property
@@ -279,6 +318,9 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
     state_dir = tree.get("state_dir", "state")
     if isinstance(state_dir, str):
         tree["state_dir"] = _resolved("state_dir", state_dir, folder)
+    http = tree.get("http")
+    if isinstance(http, dict) and isinstance(http.get("token_file"), str):
+        http["token_file"] = str(_resolved("http.token_file", http["token_file"], folder))
     subscriptions = tree.get("subscription")
     for name, table in subscriptions.items() if isinstance(subscriptions, dict) else ():
         if isinstance(table, dict):
@@ -307,5 +349,6 @@ def _explained(error: ErrorDetails) -> str:
         location.pop()  # the name is no key of the file
     model: type[BaseModel] = Config
     if len(location) > 1:
-        model = Spark if location[0] == "spark" else Subscription
+        tables: dict[str, type[BaseModel]] = {"spark": Spark, "http": Http}
+        model = tables.get(location[0], Subscription)
     return explain(error, location, [key for key in model.model_fields if key != "name"])

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
@@ -18,6 +17,8 @@ from bridge.check.java import check_java
 from bridge.commands.status import copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
+from bridge.monitor.monitor import Monitor
+from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
@@ -85,6 +86,20 @@ class Daemon:
         self._deaths: list[float] = []
         self._warm_up: WarmUp | None = None
         self._done = False
+        self._spark_state = "starting"
+        self._restarts = 0
+        self._watch = SlotWatch(self._with_slots)
+        self._catalog: Catalog | None = None
+        self._monitor = Monitor(
+            config.http,
+            Sources(
+                config=lambda: self._config,
+                slots=self._watch.health,
+                heap=session.heap,
+                spark=lambda: self._spark_state,
+                restarts=lambda: self._restarts,
+            ),
+        )
 
     def run(self) -> int:
         """Run until SIGTERM or SIGINT, or until caught up.
@@ -98,14 +113,14 @@ class Daemon:
         """
         self._check_memory()
         _install_fault()
-        with locked(self._config.state_dir):
-            catalog = Catalog(catalog_path(self._config.state_dir))
-            watch = SlotWatch(partial(self._with_slots, catalog))
+        with locked(self._config.state_dir), self._monitor, self._watch:
+            catalog = self._catalog = Catalog(catalog_path(self._config.state_dir))
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
                 preflight(self._config, catalog, self._log)
-                watch.start()
+                self._monitor.start(catalog)
+                self._watch.start()
                 while (spark := self._start_spark()) is not None:
                     keep_freed()
                     share_interpreter()
@@ -119,13 +134,14 @@ class Daemon:
                         break
                     self._bury(lost)
             finally:
-                watch.close()
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
         return 1 if self._failed and self._until_caught_up else 0
 
-    def _with_slots(self, catalog: Catalog) -> list[Subscription]:
+    def _with_slots(self) -> list[Subscription]:
         """Return the subscriptions whose slots exist, disabled ones included."""
+        if (catalog := self._catalog) is None:
+            return []
         return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
 
     def _check_memory(self) -> None:
@@ -158,6 +174,7 @@ class Daemon:
                 f"the last time {lost}",
                 hint=hint,
             )
+        self._restarts += 1
         self._log.error("Spark's JVM has died; it is started again", reason=lost, hint=hint)
         session.forget()
 
@@ -170,6 +187,7 @@ class Daemon:
         log = self._config.state_dir / "spark.log"
         self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
         self._service.status("starting Spark")
+        self._spark_state = "starting"
         started: Future[SparkSession] = Future()
 
         def start() -> None:
@@ -181,6 +199,7 @@ class Daemon:
         threading.Thread(target=start, name="start of Spark", daemon=True).start()
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
+            self._monitor.turn()
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
             while not session.kill() and not started.done() and time.monotonic() < end_s:
@@ -202,6 +221,7 @@ class Daemon:
 
         Returns when the process is to stop, when everything has caught up, or when the JVM has died.
         """
+        self._spark_state = "running"
         self._warm_up = WarmUp(spark)
         self._start_workers(spark, catalog)
         self._service.ready()
@@ -222,6 +242,7 @@ class Daemon:
                 self._service.status(status_line(self._states(catalog)))
             except StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
+            self._monitor.turn()
             self._service.turn(worker.heartbeat.at_s for worker in self._workers.values())
             self._pause()
         self._service.stopping()
@@ -281,6 +302,7 @@ class Daemon:
                 until_caught_up=self._until_caught_up,
                 copy_limit=self._copy_limit,
                 warm_up=self._warm_up,
+                observer=self._monitor.observer(name),
             )
             self._workers[name] = worker
             worker.thread.start()

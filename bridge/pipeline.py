@@ -21,6 +21,7 @@ from bridge.apply.next_batch import Growth
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.heartbeat import Heartbeat
+from bridge.observer import Observer
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.streaming_fallback import StreamingFallback
@@ -58,12 +59,14 @@ class StreamHistory:
         growth: Decides whether a stream's batches join.
         maintenance: Knows the tables' debts; None if they are not maintained.
         heartbeat: Beats while the stream makes progress.
+        observer: Is told what the stream receives and applies.
     """
 
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    observer: Observer = field(default_factory=Observer)
 
 
 def stream(
@@ -203,11 +206,12 @@ def _stream(
             messages_path=_messages_path(subscription, spark, catalog),
         )
         receiver.start()
+        history.observer.stream_began()
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
         return ApplyWorker(
             name,
-            Stream(receiver, queue, progress, history.growth, history.maintenance, history.heartbeat),
+            Stream(receiver, queue, progress, history.growth, history.maintenance, history.heartbeat, history.observer),
             batcher,
             applier,
             catalog,
@@ -216,6 +220,7 @@ def _stream(
             log=log,
         ).run()
     finally:
+        history.observer.stream_ended()
         receiver.stop()
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -208,6 +209,26 @@ def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> 
                 made.conf.set(key, value)
             companions[name] = made
         return companions[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """The JVM's heap: what is in use, and what it may grow to."""
+
+    used_bytes: int
+    max_bytes: int
+
+
+def heap() -> Heap | None:
+    """Return the heap of the JVM that runs here; None if none does, or with Spark Connect."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark knows one JVM in a process's life
+    if context is None or _process() is None or died() is not None:
+        return None
+    try:
+        runtime = context._gateway.jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # noqa: SLF001
+        return Heap(runtime.totalMemory() - runtime.freeMemory(), runtime.maxMemory())
+    except (Py4JError, OSError):  # it is ending
+        return None
 
 
 def interrupt(session: SparkSession) -> None:

@@ -27,6 +27,7 @@ from bridge.errors import (
     TargetBusy,
 )
 from bridge.heartbeat import Heartbeat
+from bridge.observer import Observer
 from bridge.pipeline import StreamHistory, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
@@ -69,6 +70,7 @@ class SubscriptionWorker:
         until_caught_up: End once everything that the publisher had flushed at the start is durable.
         copy_limit: Limits the copies of the whole process; None for no limit.
         warm_up: Begun with the copies; None for none.
+        observer: Is told what the stream receives and applies; None for nobody.
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
@@ -86,6 +88,7 @@ class SubscriptionWorker:
         until_caught_up: bool = False,
         copy_limit: CopyLimit | None = None,
         warm_up: WarmUp | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._copy_limit = copy_limit
         self._warm_up = warm_up
@@ -120,7 +123,9 @@ class SubscriptionWorker:
             stopping=self._stop.is_set,
             now_s=time.time,
         )
-        self._history = StreamHistory(maintenance=self._maintenance, heartbeat=self.heartbeat)
+        self._history = StreamHistory(
+            maintenance=self._maintenance, heartbeat=self.heartbeat, observer=observer or Observer()
+        )
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from bridge import session
 from bridge.cli import app
-from bridge.config import Config, Spark, Subscription
+from bridge.config import Config, Http, Spark, Subscription
 from bridge.errors import BridgeError
 
 ROOT = Path(__file__).parents[1]
@@ -24,8 +24,8 @@ PAGES = {
 README = PAGES["README.md"]
 DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group
-KEYS = {**Config.model_fields, **Spark.model_fields, **Subscription.model_fields}
-NO_KEYS = {"name", "subscription", "spark", "conf"}  # tables of the file
+KEYS = {**Config.model_fields, **Spark.model_fields, **Http.model_fields, **Subscription.model_fields}
+NO_KEYS = {"name", "subscription", "spark", "http", "conf"}  # tables of the file
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -75,7 +75,9 @@ def test_links_and_anchors_resolve(page):
             continue
         file, _, anchor = target.partition("#")
         path = ((ROOT / page).parent / file).resolve() if file else ROOT / page
-        headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text()), re.MULTILINE) if path.is_file() else []
+        headings = (
+            re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text()), re.MULTILINE) if path.suffix == ".md" else []
+        )
         if not path.exists() or (anchor and anchor not in map(slug, headings)):
             broken.append(target)
     assert broken == []

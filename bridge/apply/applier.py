@@ -16,9 +16,11 @@ columns (see `bridge.apply.delta.alter`), and one whose flush was begun: if that
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
+
+_PHASES = ("commit", "flush", "record")
 
 
 class Applier:
@@ -108,7 +112,7 @@ class Applier:
             spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log
         )
 
-    def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> None:
+    def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
         """Make the batch durable in its targets and in the catalog.
 
         After it returns, the origin's LSN is the batch's `end_lsn`. After an error, either the catalog has no intent
@@ -119,12 +123,16 @@ class Applier:
             batch: The batch.
             clear_skip_lsn: The skip LSN to clear once the batch is durable, because it did not match.
 
+        Returns:
+            The seconds of its phases `commit`, `flush` and `record` (see `BatchReport`).
+
         Raises:
             ApplyError: A table could not be committed to. The batch is undone, unless the message says otherwise.
             OutcomeUnknown: The connection to Spark was lost; the intent stands.
             StateError: A local table cannot be flushed (see `LocalTables`); the intent stands, and must be undone.
             TargetBusy: Another writer's commits to a table made every attempt fail; the intent stands.
         """
+        times_s = [time.monotonic()]
         *earlier, last = batch.commit_rounds()
         self._check_room(batch, len(earlier))
         messages_path = self._messages_path if batch.with_messages else None
@@ -148,7 +156,9 @@ class Applier:
                 commits = {changes.target.path: partial(self._table, batch, changes, found) for changes in some}
                 self._commit(batch, replace(stamp, part=number), commits, parts, fence=again)
             self._commit(batch, stamp, parts, parts, fence=again)
+        times_s.append(time.monotonic())
         self._local.flush(parts, lambda: self._catalog.begin_flush(self._subscription))
+        times_s.append(time.monotonic())
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
@@ -156,6 +166,8 @@ class Applier:
         for conflicts in found:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
+        times_s.append(time.monotonic())
+        return {phase: to - since for phase, (since, to) in zip(_PHASES, pairwise(times_s), strict=True)}
 
     def _count(self, conflicts: Mapping[str, int]) -> None:
         """Count conflicts by name; without a catalog they are not counted: the batch's own outcome matters more."""

@@ -26,6 +26,7 @@ from bridge.apply.next_batch import Growth, NextBatch
 from bridge.background import Background
 from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
 from bridge.heartbeat import Heartbeat
+from bridge.observer import BatchReport, Observer
 from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun
 
@@ -95,6 +96,7 @@ class Stream:
         growth: What earlier streams know of batches that must not join.
         maintenance: What is done to the tables between batches; None for nothing.
         heartbeat: Beats while nothing is under way, and when something has ended.
+        observer: Is told what was received and applied.
     """
 
     receiver: WalReceiver
@@ -103,6 +105,7 @@ class Stream:
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    observer: Observer = field(default_factory=Observer)
 
 
 class _UnderWay(NamedTuple):
@@ -153,7 +156,8 @@ class ApplyWorker:
         self._applier = applier
         self._catalog = catalog
         self._control = control
-        self._maintenance, self._heartbeat = stream.maintenance, stream.heartbeat
+        self._maintenance, self._heartbeat, self._observer = stream.maintenance, stream.heartbeat, stream.observer
+        self._formed_s = 0.0
         self._log = log
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
@@ -227,10 +231,13 @@ class ApplyWorker:
 
     def _form(self, items: Sequence[Item], forming: Background) -> None:
         """Form transactions; many of them yield to the receiving threads."""
+        began_s = time.monotonic()
+        self._observer.received(*_span(items))
         if sum(item.n_rows for item in items) < _MANY_ROWS:
             self._next.form(items)
         else:
             forming.run(self._next.form, items)
+        self._formed_s += time.monotonic() - began_s
 
     def _must_apply_singly(self) -> bool:
         """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""
@@ -260,7 +267,8 @@ class ApplyWorker:
         if batch.alters:
             # an earlier process may have begun it with other transactions: undo that before its columns are changed
             self._applier.undo(fence=True)
-        self._submit(pool, batch, partial(self._apply, batch, skip_lsn if batch.tables else None))
+        formed_s, self._formed_s = self._formed_s, 0.0
+        self._submit(pool, batch, partial(self._apply, batch, skip_lsn if batch.tables else None, formed_s))
 
     def _submit(self, pool: ThreadPoolExecutor, batch: Batch | None, work: Callable[[], None]) -> None:
         self._under_way = _UnderWay(batch, pool.submit(work))
@@ -361,9 +369,9 @@ class ApplyWorker:
             self._receiver.request_keepalive()
         return False
 
-    def _apply(self, batch: Batch, skip_lsn: Lsn | None) -> None:
+    def _apply(self, batch: Batch, skip_lsn: Lsn | None, formed_s: float) -> None:
         started_s = time.monotonic()
-        self._applier.apply(batch, clear_skip_lsn=skip_lsn)
+        seconds = {"form": formed_s, **self._applier.apply(batch, clear_skip_lsn=skip_lsn)}
         if skip_lsn is not None:
             self._log.warning(
                 f'skip-LSN of subscription "{self._name}" cleared',
@@ -371,6 +379,9 @@ class ApplyWorker:
                 f"did not match skip-LSN {skip_lsn}.",
             )
         self._durable(batch)
+        self._observer.applied(
+            BatchReport(batch.end_lsn, batch.commit_time_us, batch.transactions, batch.rows, len(batch.tables), seconds)
+        )
         self._log.info(
             "batch applied",
             end_lsn=str(batch.end_lsn),
@@ -393,6 +404,7 @@ class ApplyWorker:
 
     def _durable(self, batch: Batch) -> None:
         self._progress.durable(batch.end_lsn)
+        self._observer.durable(batch.end_lsn)
         faults.reach("before_confirm")
         self._receiver.confirm()
         self._control.origin_advanced()
@@ -415,10 +427,18 @@ class ApplyWorker:
         if not self._catalog.advance_origin(self._name, quiet_lsn):
             return False
         self._progress.durable(quiet_lsn)
+        self._observer.durable(quiet_lsn)
         self._receiver.confirm()
         self._next.starts_at(quiet_lsn)
         self._control.origin_advanced()
         return True
+
+
+def _span(items: Sequence[Item]) -> tuple[int, Lsn]:
+    """When the first of these transactions was committed, and where the last ends."""
+    first = items[0]
+    commit_time_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
+    return commit_time_us, items[-1].end_lsn
 
 
 def _transactions_before_error(batch: Batch) -> int:

@@ -58,7 +58,7 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
         servers = list(pool.map(_ask_server, subscriptions))
     return {
         "subscriptions": [
-            _one(subscription, catalog, *server, running=running)
+            entry(subscription, catalog, *server, running=running)
             for subscription, server in zip(subscriptions, servers, strict=True)
         ]
     }
@@ -74,9 +74,18 @@ def _ask_server(subscription: Subscription) -> tuple[Lsn | None, Lsn | None]:
         return None, None
 
 
-def _one(
+def entry(
     subscription: Subscription, catalog: Catalog, confirmed: Lsn | None, flush: Lsn | None, *, running: bool
 ) -> dict[str, Any]:
+    """Return a subscription's part of the document.
+
+    Args:
+        subscription: The subscription.
+        catalog: Its catalog.
+        confirmed: The slot's confirmed_flush_lsn; None if it is not known.
+        flush: The server's flush position; None if it is not known.
+        running: As for `collect`.
+    """
     name = subscription.name
     row = catalog.subscription(name)
     remote = catalog.remote_lsn(name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 import sql
+from bridge.http_address import is_loopback
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection
 
@@ -63,7 +64,7 @@ class Security:
     @property
     def local(self) -> bool:
         """Whether the connection does not leave this machine."""
-        return not self.host or self.host[0] in "/@" or self.host in {"localhost", "::1"} or self.host[:4] == "127."
+        return not self.host or self.host[0] in "/@" or is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True)

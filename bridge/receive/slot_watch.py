@@ -54,11 +54,13 @@ class SlotWatch(Closing):
         return dict(self._health)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while True:
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
                 log.get().warning("the slots could not be looked at", error=str(error))
+            if self._stop.wait(self._interval_s):
+                return
 
     def look(self) -> None:
         """Look at every slot once."""

@@ -264,3 +264,19 @@ def test_a_retention_that_readers_could_meet_is_refused(refused, hours):
         "must be 0, for no VACUUM, or at least 168, Delta's own least: readers may still use what is younger, "
         f"not {hours}"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('listen = "0.0.0.0:9187"', "set token_file, or allow_anonymous = true"),
+        ('listen = "db.example.org:9187"', "set token_file, or allow_anonymous = true"),
+        ('listen = "9187"', "http.listen: must be host:port"),
+        ("port = 1", "http.port: unknown key"),
+        ('allow_anonymous = "yes"', "http.allow_anonymous"),
+    ],
+)
+def test_http(refused, table, message):
+    """What would show the status to a network is refused, unless it is asked for in words."""
+    (line,) = refused(f"[http]\n{table}\n{SHOP}")
+    assert message in line

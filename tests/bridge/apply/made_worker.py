@@ -16,6 +16,7 @@ from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import ApplyContext, ApplyError
 from bridge.heartbeat import Heartbeat
+from bridge.observer import Observer
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent
@@ -79,6 +80,7 @@ class Parts:
         self.growth = Growth()
         self.maintenance = None
         self.heartbeat = Heartbeat()
+        self.observer = Observer()
         self.apply_gate = threading.Event()
         self.apply_gate.set()
         self.failure = None
@@ -139,6 +141,7 @@ class Parts:
             raise ApplyError("unappliable", ApplyContext("o", batch.finish_lsn, xid))
         self.applied.append((int(batch.start_lsn), int(batch.end_lsn), ends))
         self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
+        return {"commit": 0.0, "flush": 0.0, "record": 0.0}
 
     def skip(self, batch, skip_lsn, folder):
         assert self.catalog.batch("sub") is None
@@ -162,7 +165,7 @@ class Parts:
     def run(self, until):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
-        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance, self.heartbeat)
+        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance, self.heartbeat, self.observer)
         loop = ApplyWorker(
             "sub",
             stream,

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError, TargetError
+from bridge.observer import Observer
 from bridge.track import catalog as catalog_module
 from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
@@ -167,7 +168,7 @@ def test_a_batch_that_fails_once_is_applied_in_parts(parts):
         error = next(attempts, None)
         if error is not None:
             raise error
-        apply(batch, **arguments)
+        return apply(batch, **arguments)
 
     parts.apply = first_fails
     for end_lsn in ENDS:
@@ -384,7 +385,7 @@ def test_the_heart_beats_while_nothing_is_under_way(parts, monkeypatch):
 
     def enter(*arguments, **options):
         entered.set()
-        apply(*arguments, **options)
+        return apply(*arguments, **options)
 
     monkeypatch.setattr(parts, "apply", enter)
     threading.Timer(0.5, parts.put, (110,)).start()
@@ -402,3 +403,26 @@ def test_the_heart_beats_while_nothing_is_under_way(parts, monkeypatch):
     parts.run(until=110)
     looking.join()
     assert begun < found[0] == found[1] < parts.heartbeat.at_s
+
+
+def test_an_observer_is_told_what_is_received_and_what_is_durable(parts):
+    """In this order, with the seconds of each phase; what the server confirms follows what is durable."""
+    told: list[tuple[str, int]] = []
+
+    class Recording(Observer):
+        def received(self, commit_time_us, end_lsn):
+            told.append(("received", int(end_lsn)))
+
+        def durable(self, end_lsn):
+            told.append(("durable", int(end_lsn)))
+
+        def applied(self, report):
+            assert report.seconds.keys() == {"form", "commit", "flush", "record"}
+            assert report.seconds["form"] > 0
+            told.append(("applied", int(report.end_lsn)))
+
+    parts.observer = Recording()
+    parts.put(110)
+    parts.run(until=110)
+    assert told == [("received", 110), ("durable", 110), ("applied", 110)]
+    assert parts.confirmed == [110]

@@ -35,7 +35,7 @@ def behind(parts, first, *others, rows=10, then=lambda: None):
         for end_lsn in others:
             parts.put(end_lsn, rows=rows)
         formed.append(first)
-        apply(batch, **arguments)
+        return apply(batch, **arguments)
 
     parts.apply = begun
 

@@ -1,0 +1,149 @@
+"""Prometheus' metrics of the daemon, made from the view for each scrape. `docs/monitoring.md` says what each means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from bridge import __version__
+from bridge.errors import StateError
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from bridge.monitor.observations import Observations
+    from bridge.monitor.view import View
+    from bridge.receive.slot_health import SlotHealth
+
+STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled")
+_TABLE_STATES = "idfsr"
+_WAL_STATUSES = ("reserved", "extended", "unreserved", "lost", "missing")
+_BY_SUBSCRIPTION = ("subscription",)
+
+
+class _Families:
+    """Families of metrics, each made when its first sample comes."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Metric] = {}
+
+    def gauge(self, name: str, text: str, value: float | None, **labels: str) -> None:
+        """Add a gauge's sample; None is no sample."""
+        if value is not None:
+            family = self._made.setdefault(name, GaugeMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
+            family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
+
+    def counter(self, name: str, text: str, value: float, **labels: str) -> None:
+        """Add a counter's sample; `_total` is appended to the name."""
+        family = self._made.setdefault(name, CounterMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
+        family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
+
+    def histogram(
+        self, name: str, text: str, buckets: Sequence[tuple[str, float]], total: float, **labels: str
+    ) -> None:
+        """Add a histogram's samples."""
+        family = self._made.setdefault(name, HistogramMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
+        family.add_metric(list(labels.values()), buckets, total)  # type: ignore[attr-defined]
+
+    def all(self) -> Iterable[Metric]:
+        """The families in the order of their first samples."""
+        return self._made.values()
+
+
+class PgbridgeCollector(Collector):
+    """Collects what the view has at the moment of the scrape."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        """The daemon's metrics. While the catalog cannot be read, those of the process alone."""
+        yield InfoMetricFamily("pgbridge_build", "The version of pgbridge.", value={"version": __version__})
+        found = _Families()
+        self._daemon(found)
+        try:
+            for subscription, shown, told, health in self._view.subscriptions():
+                name = subscription.name
+                _subscription(found, name, shown, told)
+                _slot(found, name, health)
+                found.gauge("spool_bytes", "Size of the spool files.", self._view.spool_bytes(name), subscription=name)
+        except StateError:
+            found.gauge("catalog_readable", "Whether the catalog can be read now.", 0)
+        else:
+            found.gauge("catalog_readable", "Whether the catalog can be read now.", 1)
+        yield from found.all()
+
+    def _daemon(self, found: _Families) -> None:
+        sources = self._view.sources
+        found.gauge("up", "1 while the daemon answers.", 1)
+        found.gauge("start_time_seconds", "When the daemon began, in seconds since 1970.", self._view.started_s)
+        found.gauge("spark_running", "Whether Spark has been started.", sources.spark() == "running")
+        found.counter("jvm_restarts", "How often Spark's JVM died and was started again.", sources.restarts())
+        heap = sources.heap()
+        if heap is not None:
+            found.gauge("jvm_heap_used_bytes", "Heap of Spark's JVM in use.", heap.used_bytes)
+            found.gauge("jvm_heap_max_bytes", "What the heap may grow to.", heap.max_bytes)
+
+
+def exposition(view: View) -> bytes:
+    """Return the metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(PgbridgeCollector(view))
+    return generate_latest(registry)
+
+
+def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Observations) -> None:
+    of = {"subscription": name}
+    for key in ("received_lsn", "remote_lsn", "confirmed_flush_lsn"):
+        lsn = None if shown[key] is None else Lsn.parse(shown[key])
+        found.gauge(f"{key}_bytes", "A position in the WAL, in bytes since its beginning.", lsn, **of)
+    found.gauge("lag_bytes", "WAL between what is durable and the server's flush position.", shown["lag_bytes"], **of)
+    found.gauge("lag_seconds", "Age of the oldest received commit that is not durable.", told.lag_s(), **of)
+    found.counter("transactions_applied", "Transactions that became durable.", told.transactions, **of)
+    found.counter("rows_applied", "Row messages in these.", told.rows, **of)
+    found.counter("batches_applied", "Batches that became durable.", told.batches_applied, **of)
+    for phase, histogram in told.histograms.items():
+        found.histogram(
+            "batch_seconds", "Seconds of a batch by phase.", histogram.buckets(), histogram.sum_s, **of, phase=phase
+        )
+    for state in STATES:
+        found.gauge("subscription_state", "1 for the present state.", shown["state"] == state, **of, state=state)
+    found.gauge("subscription_enabled", "Whether the subscription is enabled.", shown["enabled"], **of)
+    states = [table["state"] for table in shown["tables"]]
+    for state in _TABLE_STATES:
+        found.gauge("tables", "Tables by srsubstate.", states.count(state), **of, state=state)
+    for table in shown["tables"]:
+        if copy := table.get("copy"):
+            labels = {**of, "table": table["name"]}
+            found.gauge("copy_rows", "Rows copied so far.", copy["rows"], **labels)
+            found.gauge("copy_bytes", "Bytes copied so far.", copy["bytes"], **labels)
+            total = copy["total_bytes_estimate"] or None
+            found.gauge("copy_total_bytes_estimate", "Bytes of the whole copy, as estimated.", total, **labels)
+    for kind, count in shown.get("conflicts", {}).items():
+        found.counter("conflicts", "Conflicts by PostgreSQL's kinds.", count, **of, kind=kind)
+    for kind in ("apply", "sync"):
+        found.counter("errors", "Errors in applying and in copying.", shown[f"{kind}_error_count"], **of, kind=kind)
+
+
+def _slot(found: _Families, name: str, health: SlotHealth | None) -> None:
+    if health is None:
+        return
+    of = {"subscription": name}
+    found.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", health.retained_bytes, **of)
+    safe = health.safe_wal_size_bytes
+    found.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
+    found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", health.seconds_left, **of)
+    status = "lost" if health.lost and health.wal_status is not None else health.wal_status or "missing"
+    for one in _WAL_STATUSES:
+        found.gauge("slot_wal_status", "1 for the slot's present wal_status.", status == one, **of, status=one)

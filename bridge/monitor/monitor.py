@@ -1,0 +1,65 @@
+"""The monitor as the daemon has it: nothing at all without an `[http]` table in the configuration."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge import log
+from bridge.closing import Closing
+from bridge.errors import StateError
+from bridge.monitor.access import Access, read_token
+from bridge.monitor.server import Server
+from bridge.monitor.view import View
+from bridge.observer import Observer
+
+if TYPE_CHECKING:
+    from bridge.config import Http
+    from bridge.monitor.view import Sources
+    from bridge.track.catalog import Catalog
+
+
+class Monitor(Closing):
+    """Serves the daemon's state over HTTP.
+
+    Args:
+        http: The configuration; None for no server.
+        sources: What it shows beside the catalog.
+
+    Raises:
+        ConfigError: From `start`: the port is taken, or the token cannot be read.
+    """
+
+    def __init__(self, http: Http | None, sources: Sources) -> None:
+        self._http = http
+        self._view = View(sources)
+        self._server: Server | None = None
+
+    def start(self, catalog: Catalog) -> None:
+        """Begin to answer, before Spark is started."""
+        if self._http is None:
+            return
+        host, port = self._http.address
+        token = None if self._http.token_file is None else read_token(Path(self._http.token_file))
+        self._view.catalog = catalog
+        self._server = Server(host, port, Access(host, token), self._view)
+        self._server.start()
+        shown = f"[{host}]" if ":" in host else host
+        log.get().info("serving metrics and the status page", url=f"http://{shown}:{self._server.port}/")
+
+    def observer(self, subscription: str) -> Observer:
+        """Return what a subscription's streams are to tell."""
+        return Observer() if self._http is None else self._view.observations(subscription)
+
+    def turn(self) -> None:
+        """The daemon's main loop has turned."""
+        if self._server is not None:
+            self._server.turn()
+            with suppress(StateError):  # the catalog cannot be read now: a gap in the plot
+                self._view.sample()
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,142 @@
+"""What the streams have told since the daemon began, in memory and bounded. No I/O; the clock comes in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.observer import BatchReport, Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.lsn import Lsn
+
+_POSTGRES_EPOCH_S = 946_684_800
+"""2000-01-01 UTC, in seconds since 1970."""
+
+PHASES = ("form", "commit", "flush", "record")
+BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper limits of the histogram of a batch's seconds."""
+
+_BATCHES = 50
+_SAMPLE_INTERVAL_S = 10.0
+_SAMPLES = 360  # an hour
+
+
+def epoch_s(commit_time_us: int) -> float:
+    """Return a commit time as seconds since 1970."""
+    return _POSTGRES_EPOCH_S + commit_time_us / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBatch:
+    """A batch, and when it was durable (seconds since 1970)."""
+
+    finished_s: float
+    report: BatchReport
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """The lag at a moment (seconds since 1970); None for what is not known."""
+
+    time_s: float
+    lag_bytes: int | None
+    lag_s: float | None
+
+
+class Histogram:
+    """Counts of a phase's seconds by `BUCKETS_S`, and their sum; one writer at a time."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count a value."""
+        self.counts[sum(limit < seconds for limit in BUCKETS_S)] += 1
+        self.sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """The counts as Prometheus has them: how many are at most each limit."""
+        total, found = 0, []
+        for limit, count in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((limit, float(total)))
+        return found
+
+
+class Observations(Observer):
+    """What one subscription's streams have told.
+
+    Args:
+        now_s: Seconds since 1970.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._streaming = False
+        self._outstanding: deque[tuple[float, Lsn]] = deque()
+        self._batches: deque[FinishedBatch] = deque(maxlen=_BATCHES)
+        self._lags: deque[LagSample] = deque(maxlen=_SAMPLES)
+        self.transactions = self.rows = self.batches_applied = 0
+        self.histograms = {phase: Histogram() for phase in PHASES}
+
+    def stream_began(self) -> None:  # noqa: D102 - Observer's
+        with self._lock:
+            self._streaming = True
+            self._outstanding.clear()
+
+    def stream_ended(self) -> None:  # noqa: D102 - Observer's
+        with self._lock:
+            self._streaming = False
+
+    def received(self, commit_time_us: int, end_lsn: Lsn) -> None:  # noqa: D102 - Observer's
+        with self._lock:
+            self._outstanding.append((epoch_s(commit_time_us), end_lsn))
+
+    def durable(self, end_lsn: Lsn) -> None:  # noqa: D102 - Observer's
+        with self._lock:
+            while self._outstanding and self._outstanding[0][1] <= end_lsn:
+                self._outstanding.popleft()
+
+    def applied(self, report: BatchReport) -> None:  # noqa: D102 - Observer's
+        with self._lock:
+            self._batches.append(FinishedBatch(self._now_s(), report))
+            self.transactions += report.transactions
+            self.rows += report.rows
+            self.batches_applied += 1
+            for phase, seconds in report.seconds.items():
+                self.histograms[phase].observe(seconds)
+
+    def lag_s(self) -> float | None:
+        """How long ago the oldest received transaction was committed that is not durable.
+
+        It is 0 if there is none, and None if there is none but no stream runs: what waits on the server is unknown.
+        """
+        with self._lock:
+            if self._outstanding:
+                return max(0.0, self._now_s() - self._outstanding[0][0])
+            return 0.0 if self._streaming else None
+
+    def sample(self, lag_bytes: int | None) -> None:
+        """Keep the lag for the plot of the last hour; does nothing until the last sample is 10 s old."""
+        now_s, lag_s = self._now_s(), self.lag_s()
+        with self._lock:
+            if not self._lags or now_s - self._lags[-1].time_s >= _SAMPLE_INTERVAL_S:
+                self._lags.append(LagSample(now_s, lag_bytes, lag_s))
+
+    def lags(self) -> list[LagSample]:
+        """The lag over the last hour, the oldest first."""
+        with self._lock:
+            return list(self._lags)
+
+    def batches(self) -> list[FinishedBatch]:
+        """The last batches, the oldest first."""
+        with self._lock:
+            return list(self._batches)

@@ -1,0 +1,186 @@
+"""The HTTP server: metrics, health and the status page, to read only.
+
+It is the standard library's: a few requests a minute from a scraper and an operator, on loopback by default.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from socket import AF_INET, AF_INET6
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.closing import Closing
+from bridge.errors import ConfigError, StateError
+from bridge.monitor.health import is_alive, not_ready
+from bridge.monitor.metrics import exposition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bridge.monitor.access import Access
+    from bridge.monitor.view import View
+
+_TIMEOUT_S: Final = 10.0
+_OPEN: Final = frozenset({"/healthz"})
+"""What needs no token: an orchestrator's probe has none, and it tells nothing."""
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+_JSON: Final = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered."""
+
+    status: HTTPStatus
+    kind: str
+    body: bytes
+    policy: str = "default-src 'none'"
+
+
+class Server(Closing):
+    """Serves the view from threads of its own. The port is taken when it is made.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+        access: Who may read.
+        view: What is shown.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+
+    def __init__(self, host: str, port: int, access: Access, view: View) -> None:
+        self._view = view
+        self.turned_s = time.monotonic()
+        server = type("Server", (_Http,), {"address_family": AF_INET6 if ":" in host else AF_INET})
+        handler = type("Handler", (_Handler,), {"access": access, "respond": staticmethod(self.respond)})
+        try:
+            self._http = server((host, port), handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"http.listen: {host}:{port} cannot be listened on: {error}",
+                hint="another process may listen there: choose another port",
+            ) from error
+        self._thread = threading.Thread(target=self._http.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._http.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def turn(self) -> None:
+        """The daemon's main loop has turned."""
+        self.turned_s = time.monotonic()
+
+    def close(self) -> None:
+        """Stop answering, and give the port back."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+        self._http.server_close()
+
+    def respond(self, path: str) -> Response:
+        """Answer a path."""
+        try:
+            return self._respond(path)
+        except StateError as error:
+            return _json({"error": error.message}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _respond(self, path: str) -> Response:
+        if path == "/metrics":
+            return Response(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", exposition(self._view))
+        if path == "/healthz":
+            alive = is_alive(self.turned_s, time.monotonic())
+            return _json({"alive": alive}, HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
+        if path == "/readyz":
+            shown = [one[1] for one in self._view.subscriptions()]
+            reasons = not_ready(self._view.sources.spark(), shown)
+            return _json(
+                {"ready": not reasons, "not_ready": reasons},
+                HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK,
+            )
+        if path == "/status.json":
+            return _json(self._view.document())
+        if path == "/":
+            return _page()
+        return _json({"error": "not found"}, HTTPStatus.NOT_FOUND)
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a reader that hangs must not hold up the daemon's end
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a reader that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "pgbridge"
+    sys_version = ""
+    timeout = _TIMEOUT_S
+    access: Access
+    respond: Callable[[str], Response]
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
+        """Standard error is the daemon's log."""
+
+    def _answer(self) -> None:
+        path = self.path.partition("?")[0]
+        if not self.access.accepts_host(self.headers.get("Host")):
+            self._send(_json({"error": "this name is not served here"}, HTTPStatus.MISDIRECTED_REQUEST))
+        elif path not in _OPEN and not self.access.accepts(self.headers.get("Authorization")):
+            self._send(_json({"error": "a token is needed"}, HTTPStatus.UNAUTHORIZED))
+        else:
+            self._send(self.respond(path))
+
+    def _send(self, response: Response) -> None:
+        self.send_response(response.status)
+        headers = {
+            **_HEADERS,
+            "Content-Type": response.kind,
+            "Content-Length": str(len(response.body)),
+            "Content-Security-Policy": response.policy,
+        }
+        if response.status is HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = 'Basic realm="pgbridge", charset="UTF-8"'
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+
+def _json(document: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(status, _JSON, json.dumps(document).encode())
+
+
+def _page() -> Response:
+    """Return the page, with a nonce that lets only its own script and style run."""
+    nonce = secrets.token_urlsafe(16)
+    text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'"
+    return Response(HTTPStatus.OK, "text/html; charset=utf-8", text.replace("{{nonce}}", nonce).encode(), policy)

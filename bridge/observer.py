@@ -1,0 +1,52 @@
+"""What a stream tells of itself while it runs, to whoever watches the daemon. Recovery and results do not need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from protocol.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch that is durable.
+
+    Attributes:
+        end_lsn: The origin's LSN after it.
+        commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock.
+        transactions: How many.
+        rows: How many row messages were received.
+        tables: How many Delta tables were committed to.
+        seconds: By phase: `form` (decoding and folding), `commit` (to Delta), `flush` (to the disk), `record` (in the
+            catalog).
+    """
+
+    end_lsn: Lsn
+    commit_time_us: int
+    transactions: int
+    rows: int
+    tables: int
+    seconds: Mapping[str, float]
+
+
+class Observer:
+    """Is told what happens; this one does nothing with it. Methods are called from the stream's threads."""
+
+    def stream_began(self) -> None:
+        """A stream has begun: what was received before and is not durable comes again."""
+
+    def stream_ended(self) -> None:
+        """It has ended, by an error or not."""
+
+    def received(self, commit_time_us: int, end_lsn: Lsn) -> None:
+        """Transactions were received, the first committed at this time, the last ending at this LSN."""
+
+    def durable(self, end_lsn: Lsn) -> None:
+        """All transactions that end at or before this LSN are durable, or nothing of them is for us."""
+
+    def applied(self, report: BatchReport) -> None:
+        """A batch is durable."""

@@ -1,0 +1,106 @@
+"""What streams tell is counted, bounded, and gives the lag that users ask for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from bridge.monitor.observations import Histogram, Observations, epoch_s
+from bridge.observer import BatchReport
+from protocol.lsn import Lsn
+
+EPOCH_S = 946_684_800
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now_s = float(EPOCH_S + 100)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told(clock):
+    return Observations(clock)
+
+
+def us(seconds: float) -> int:
+    """A commit time so many seconds after the beginning of 2000."""
+    return int(seconds * 1e6)
+
+
+def test_commit_times():
+    assert epoch_s(us(1.5)) == EPOCH_S + 1.5
+
+
+def test_the_lag_is_that_of_the_oldest_received_commit(told, clock):
+    assert told.lag_s() is None  # no stream: what waits on the server is not known
+    told.stream_began()
+    assert told.lag_s() == 0
+    told.received(us(90), Lsn(10))
+    told.received(us(95), Lsn(20))
+    assert told.lag_s() == 10
+    told.durable(Lsn(10))
+    assert told.lag_s() == 5
+    clock.now_s += 1
+    assert told.lag_s() == 6
+    told.durable(Lsn(25))
+    assert told.lag_s() == 0
+
+
+def test_the_lag_grows_while_a_transaction_fails(told, clock):
+    """The stream ends, and what it had received is still outstanding; the next one receives it again."""
+    told.stream_began()
+    told.received(us(99), Lsn(10))
+    told.stream_ended()
+    clock.now_s += 60
+    assert told.lag_s() == 61
+    told.stream_began()
+    assert told.lag_s() == 0
+    told.stream_ended()
+    assert told.lag_s() is None
+
+
+def test_a_servers_clock_ahead_gives_no_negative_lag(told):
+    told.stream_began()
+    told.received(us(200), Lsn(10))
+    assert told.lag_s() == 0
+
+
+def test_samples_are_ten_seconds_apart_and_an_hour_in_all(told, clock):
+    told.stream_began()
+    for step in range(10_000):
+        clock.now_s = EPOCH_S + step
+        told.sample(step)
+    lags = told.lags()
+    assert len(lags) == 360
+    assert {round(b.time_s - a.time_s) for a, b in pairwise(lags)} == {10}
+    assert lags[-1].lag_bytes == 9990
+
+
+def test_batches_are_counted_and_bounded(told):
+    seconds = {"form": 0.01, "commit": 0.7, "flush": 0.2, "record": 400.0}
+    for number in range(200):
+        told.applied(BatchReport(Lsn(number), us(1), 3, 100, 2, seconds))
+    assert (told.transactions, told.rows, told.batches_applied) == (600, 20_000, 200)
+    assert [batch.report.end_lsn for batch in told.batches()] == list(range(150, 200))
+    assert dict(told.histograms["commit"].buckets())["0.5"] == 0
+    assert dict(told.histograms["commit"].buckets())["1.0"] == 200
+    assert dict(told.histograms["record"].buckets())["300.0"] == 0
+    assert told.histograms["record"].sum_s == 80_000
+
+
+@pytest.mark.parametrize(("seconds", "first"), [(0.0, "0.05"), (0.05, "0.05"), (0.051, "0.1"), (1e9, "+Inf")])
+def test_a_limit_belongs_to_its_bucket(seconds, first):
+    histogram = Histogram()
+    histogram.observe(seconds)
+    assert next(limit for limit, count in histogram.buckets() if count) == first

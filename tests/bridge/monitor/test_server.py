@@ -1,0 +1,176 @@
+"""The server answers what it should to whom it should, and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+from bridge.errors import ConfigError, StateError
+from bridge.monitor import server as module
+from bridge.monitor.access import Access
+from bridge.monitor.server import Server
+from tests.bridge.monitor.fixtures import NAMES, SECRET, state
+
+
+@pytest.fixture
+def view(tmp_path):
+    made = state(tmp_path)
+    yield made
+    assert made.catalog is not None
+    made.catalog.close()
+
+
+@pytest.fixture
+def serve(view):
+    """Starts servers with a token or without."""
+    made = []
+
+    def start(token: str | None = None) -> Server:
+        server = Server("127.0.0.1", 0, Access("127.0.0.1", token), view)
+        server.start()
+        made.append(server)
+        return server
+
+    yield start
+    for server in made:
+        server.close()
+
+
+def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind"),
+    [
+        ("/metrics", 200, "text/plain"),
+        ("/healthz", 200, "application/json"),
+        ("/readyz", 503, "application/json"),
+        ("/status.json", 200, "application/json"),
+        ("/", 200, "text/html"),
+        ("/?x=1", 200, "text/html"),
+        ("/page.html", 404, "application/json"),
+        ("/../../etc/passwd", 404, "application/json"),
+    ],
+)
+def test_paths(serve, path, status, kind):
+    found, headers, body = ask(serve(), path)
+    assert found == status
+    assert headers["Content-Type"].startswith(kind)
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert headers["Cache-Control"] == "no-store"
+    assert SECRET not in body
+
+
+def test_ready_names_who_is_not(serve):
+    _, _, body = ask(serve(), "/readyz")
+    (reason,) = json.loads(body)["not_ready"]
+    assert (reason["subscription"], reason["state"]) == ("crm", "error")
+
+
+def test_a_head_has_no_body(serve):
+    status, headers, body = ask(serve(), "/status.json", "HEAD")
+    assert (status, body) == (200, "")
+    assert int(headers["Content-Length"]) > 100
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(serve, method):
+    assert ask(serve(), "/status.json", method)[0] == 501
+
+
+def test_the_token(serve):
+    server = serve("word")
+    for path in ("/metrics", "/readyz", "/status.json", "/", "/none"):
+        status, headers, body = ask(server, path)
+        assert status == 401
+        assert headers["WWW-Authenticate"].startswith("Basic")
+        assert "shop" not in body
+        assert ask(server, path, Authorization="Bearer word")[0] != 401
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_another_name_on_loopback_is_not_answered(serve):
+    """A page of the internet whose name leads to 127.0.0.1 gets nothing."""
+    status, _, body = ask(serve(), "/status.json", Host="evil.example")
+    assert (status, "shop" in body) == (421, False)
+
+
+def test_a_loop_that_hangs_is_not_alive(serve, monkeypatch):
+    server = serve()
+    server.turned_s -= 100
+    assert ask(server, "/healthz")[0] == 503
+    server.turn()
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_catalog_that_cannot_be_read(serve, view, monkeypatch):
+    def fails(*_):
+        raise StateError("the disk is full", retry=True)
+
+    monkeypatch.setattr(view.catalog, "subscription", fails)
+    server = serve()
+    assert ask(server, "/status.json")[0] == 503
+    assert json.loads(ask(server, "/readyz")[2]) == {"error": "the disk is full"}
+    assert ask(server, "/metrics")[0] == 200
+
+
+def test_hostile_names_are_data(serve):
+    tables = json.loads(ask(serve(), "/status.json")[2])["subscriptions"][0]["tables"]
+    assert {table["name"] for table in tables} >= {f"public.{name}" for name in NAMES}
+    assert "<script>alert" not in ask(serve(), "/")[2]
+
+
+def test_each_page_has_its_own_nonce(serve):
+    server = serve()
+    _, one, body = ask(server, "/")
+    _, other, _ = ask(server, "/")
+    nonce = one["Content-Security-Policy"].partition("nonce-")[2].partition("'")[0]
+    assert body.count(f'nonce="{nonce}"') == 2
+    assert "{{nonce}}" not in body
+    assert one["Content-Security-Policy"] != other["Content-Security-Policy"]
+
+
+def test_a_reader_that_hangs_does_not_hold_up_others_or_the_end(serve, monkeypatch):
+    monkeypatch.setattr(module._Handler, "timeout", 60)
+    server = serve()
+    with closing(socket.create_connection(("127.0.0.1", server.port))) as silent:
+        silent.sendall(b"GET / HT")
+        assert ask(server, "/healthz")[0] == 200
+        closer = threading.Thread(target=server.close)
+        closer.start()
+        closer.join(10)
+        assert not closer.is_alive()
+
+
+def test_bytes_that_are_no_request(serve):
+    server = serve()
+    with closing(socket.create_connection(("127.0.0.1", server.port))) as client:
+        client.sendall(b"\x16\x03\x01\x00 not http\r\n\r\n")
+        assert b"400" in client.recv(1000)
+    assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken(serve, view):
+    with pytest.raises(ConfigError, match="cannot be listened on") as caught:
+        Server("127.0.0.1", serve().port, Access("127.0.0.1", None), view)
+    assert "another port" in caught.value.hint
+
+
+def test_ipv6(view):
+    try:
+        server = Server("::1", 0, Access("::1", None), view)
+    except ConfigError:
+        pytest.skip("this machine has no IPv6")
+    server.start()
+    with closing(server), closing(http.client.HTTPConnection("::1", server.port, timeout=10)) as connection:
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200

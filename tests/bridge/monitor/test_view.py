@@ -1,0 +1,78 @@
+"""The view puts together what the catalog, the streams and the slots have."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.monitor.view import View, lag_bytes
+from bridge.receive.slot_health import SlotHealth
+from protocol.lsn import Lsn
+from tests.bridge.monitor.fixtures import SECRET, state
+
+
+@pytest.fixture
+def view(tmp_path):
+    made = state(tmp_path)
+    yield made
+    assert made.catalog is not None
+    made.catalog.close()
+
+
+def test_document(view):
+    document = view.document()
+    shop, crm = document["subscriptions"]
+    assert document["spark"] == {
+        "state": "running",
+        "heap_used_bytes": 700 << 20,
+        "heap_max_bytes": 2 << 30,
+        "restarts": 1,
+    }
+    assert (shop["state"], shop["lag_bytes"], len(shop["lag_history"]), len(shop["batches"])) == (
+        "streaming",
+        0x4000,
+        360,
+        30,
+    )
+    assert shop["batches"][-1]["seconds"].keys() == {"form", "commit", "flush", "record"}
+    assert crm["remedies"] == {"skip": "pgbridge skip crm --lsn 4/800", "enable": None, "resync": None}
+    assert crm["slot"]["seconds_left"] == 1500
+    assert SECRET not in str(document)
+
+
+def test_a_lost_slot_has_its_remedy(view):
+    health = SlotHealth("lost", None, None, None, Lsn(1), False, "wal_removed", None)
+    view.sources = type(view.sources)(
+        config=view.sources.config, slots=lambda: {"crm": health}, heap=lambda: None, spark=lambda: "running",
+        restarts=lambda: 0,
+    )  # fmt: skip
+    shop, crm = view.document()["subscriptions"]
+    assert crm["remedies"]["resync"] == "pgbridge resync crm"
+    assert shop["slot"] is None
+    assert shop["lag_bytes"] == 0x2000  # what was received, as long as the slot was not looked at
+
+
+def test_before_the_catalog_is_opened(view):
+    empty = View(view.sources)
+    assert empty.document()["subscriptions"] == []
+    empty.sample()
+    assert empty.spool_bytes("shop") == 0
+
+
+def test_spool(view):
+    assert view.spool_bytes("shop") == 1000
+    assert view.spool_bytes("crm") == 0
+
+
+def test_a_lag_is_not_known_before_the_first_position():
+    assert lag_bytes({"remote_lsn": None, "received_lsn": None}, None) is None
+    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": None}, None) is None
+    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": "0/8"}, None) == 0
+
+
+def test_samples(view, monkeypatch):
+    told = view.observations("shop")
+    before = len(told.lags())
+    told._now_s = lambda: 9e9
+    view.sample()
+    assert told.lags()[-1].lag_bytes == 0x4000
+    assert len(told.lags()) == before
