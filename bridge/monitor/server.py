@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -178,9 +179,19 @@ def _json(document: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Respo
     return Response(status, _JSON, json.dumps(document).encode())
 
 
+@cache
+def page() -> str:
+    """The page as one text, its style and script included; `{{nonce}}` stands where the nonce comes."""
+    folder = resources.files(__package__)
+    text, style, script = (
+        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
+    )
+    return text.replace("{{style}}", style).replace("{{script}}", script)
+
+
 def _page() -> Response:
     """Return the page, with a nonce that lets only its own script and style run."""
     nonce = secrets.token_urlsafe(16)
-    text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    text = page()
     policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'"
     return Response(HTTPStatus.OK, "text/html; charset=utf-8", text.replace("{{nonce}}", nonce).encode(), policy)

@@ -11,17 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib import resources
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from bridge.monitor.access import Access
-from bridge.monitor.server import Server
+from bridge.monitor.server import Server, page
 from tests.bridge.monitor.fixtures import NAMES, NOW_S, state
 
-PAGE = resources.files("bridge.monitor").joinpath("page.html").read_text(encoding="utf-8")
+PAGE = page()
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
