@@ -2,7 +2,7 @@
 
 So it is clear which tests belong to a module, and a module without tests is seen at once. A module with many tests may
 have further files, `test_<module>_<aspect>.py`. Tests of several modules together have folders of their own
-(tests/oracle, tests/faults, …), which this test leaves alone.
+(tests/oracle, tests/faults, …), which this test leaves alone. A page (`bridge/monitor/page.html`) is a module, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def mirror_of(module: str) -> str:
 
 def modules() -> set[str]:
     """The source files that have something to test."""
-    paths = {path.relative_to(ROOT) for top in SOURCES for path in (ROOT / top).rglob("*.py")}
+    found = (path for top in SOURCES for path in (ROOT / top).rglob("*.*") if path.suffix in {".py", ".html"})
+    paths = {path.relative_to(ROOT) for path in found}
     return {str(path) for path in paths if path.name != "__init__.py" or defines_something(ROOT / path)}
 
 
@@ -78,3 +79,4 @@ def test_names_are_mirrored():
     assert mirror_of("bridge/track/skip_lsn.py") == "tests/bridge/track/test_skip_lsn.py"
     assert mirror_of("sql/__init__.py") == "tests/sql/test_init.py"
     assert mirror_of("bridge/__main__.py") == "tests/bridge/test_main.py"
+    assert mirror_of("bridge/monitor/page.html") == "tests/bridge/monitor/test_page.py"

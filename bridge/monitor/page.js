@@ -1,329 +1,435 @@
-"use strict";
-const SVG = "http://www.w3.org/2000/svg";
-const PHASES = ["form", "commit", "flush", "record"];
-const TABLE_STATES = { i: "to be copied", d: "being copied", f: "copied", s: "following", r: "ready" };
-const GOOD = {
-  streaming: "ok",
-  copying: "ok",
-  starting: "warn",
-  stopped: "warn",
-  disabled: "warn",
-  error: "bad",
+'use strict';
+const EVERY_MS = 5000, TIMEOUT_MS = 10000, LAG_TOO_HIGH_S = 300, OPEN_AT_FIRST = 4, TABLES_OPEN_AT_FIRST = 20;
+const STATES = { // colour, symbol
+  starting: ['info', '○'], copying: ['info', '◐'], streaming: ['good', '●'],
+  error: ['bad', '▲'], stopped: ['warn', '■'], disabled: ['warn', '–'],
 };
-const chosen = new Map();
-let answered = 0;
+const TABLE_STATES = {i: 'to be copied', d: 'being copied', f: 'copied', s: 'following', r: 'ready'};
+const PHASES = ['form', 'commit', 'flush', 'record']; // of a batch, in this order
+const EDGES = ['', 'warn', 'bad'];
 
-function make(tag, text, name) {
-  // what comes from the server is text, never markup
-  const node = document.createElement(tag);
-  if (text !== undefined && text !== null) node.textContent = text;
-  if (name) node.className = name;
-  return node;
-}
-function draw(tag, attributes, text) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-function put(parent, ...children) {
-  for (const child of children) if (child) parent.append(child);
-  return parent;
-}
+// --- text ---------------------------------------------------------------------------------------------------------
+
+const round = (value) => value >= 10 || value === 0 ? value.toFixed(0) : String(+value.toPrecision(2));
+const count = (value) => value == null ? '-' : String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+const plural = (number, word, words = `${word}s`) => `${count(number)} ${number === 1 ? word : words}`;
+const clock = (time_s) => new Date(time_s * 1000).toISOString().slice(11, 19);
+
 function size(bytes) {
-  if (bytes === null || bytes === undefined) return "–";
-  for (const unit of ["bytes", "kB", "MB", "GB"]) {
-    if (bytes < 10240) return `${Math.round(bytes)} ${unit}`;
-    bytes /= 1024;
-  }
-  return `${Math.round(bytes)} TB`;
-}
-function count(number) {
-  return Math.round(number).toLocaleString("en").replaceAll(",", " ");
-}
-function span(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 0.095) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
-}
-function clock(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(11, 19);
+  if (bytes == null) return '-';
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+  let value = bytes, unit = 0;
+  while (value >= 1024 && unit < 4) { value /= 1024; unit += 1; }
+  return `${unit ? round(value) : value} ${units[unit]}`;
 }
 
-function command(text) {
-  const button = make("button", "copy");
-  button.type = "button";
-  const code = make("code", text);
-  button.addEventListener("click", async () => {
+function duration(seconds) {
+  if (seconds == null) return '-';
+  if (seconds < 120) return `${round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60), days = Math.floor(hours / 24);
+  if (minutes < 60) return seconds % 60 < 1 ? `${minutes} min` : `${minutes} min ${Math.floor(seconds % 60)} s`;
+  if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return hours % 24 ? `${days} d ${hours % 24} h` : `${days} d`;
+}
+
+const when = (iso) => iso ? iso.replace('T', ' ').replace('+00:00', ' UTC') : '-';
+
+// --- elements: strings become text nodes, never markup --------------------------------------------------------------
+
+function attach(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) if (value != null) node.setAttribute(name, value);
+  node.append(...children.flat().filter((child) => child != null));
+  return node;
+}
+const h = (tag, attributes = {}, ...children) => attach(document.createElement(tag), attributes, children);
+const s = (tag, attributes = {}, ...children) =>
+  attach(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+
+const filled = new WeakMap();
+/** Build a node's children, unless they show these data already: selected text, focus and scrolling stay. */
+function fill(node, data, build) {
+  const key = JSON.stringify(data);
+  if (filled.get(node) === key) return;
+  filled.set(node, key);
+  node.replaceChildren(...[build(data)].flat().filter((child) => child != null));
+}
+
+const facts = (title, rows) => h('div', {}, h('h3', {}, title), h('dl', {}, ...rows.filter(Boolean).map(
+  ([term, value, cls]) => [h('dt', {}, term), h('dd', {class: cls}, value)])));
+const badge = (cls, symbol, word) =>
+  h('span', {class: `badge ${cls}`}, h('span', {'aria-hidden': true}, symbol), ' ', word);
+
+function command(label, text) {
+  const code = h('code', {}, text), button = h('button', {type: 'button', 'aria-label': `Copy: ${text}`}, 'copy');
+  const said = h('span', {role: 'status', class: 'muted'});
+  button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(text);
-      button.textContent = "copied";
-    } catch {
+      said.textContent = 'copied';
+    } catch { // no permission, or a page without TLS
       getSelection().selectAllChildren(code);
-      button.textContent = "selected";
+      said.textContent = 'selected: press Ctrl-C';
     }
-    setTimeout(() => {
-      button.textContent = "copy";
-    }, 2000);
   });
-  return put(make("div", null, "command"), code, button);
+  return h('div', {class: 'command'}, h('span', {}, label), code, button, said);
 }
-function plot(history, column, title, unit, now) {
-  const figure = make("figure"),
-    width = 560,
-    height = 120,
-    left = 58,
-    bottom = 18;
-  const known = history.filter((sample) => sample[column] !== null);
-  const top = Math.max(column === 2 ? 1 : 1024, ...known.map((sample) => sample[column]));
-  const x = (time) => left + (width - left - 6) * (1 - (now - time) / 3600),
-    y = (value) => 6 + (height - bottom - 6) * (1 - value / top);
-  const text = known.length
-    ? `${title}: now ${unit(known.at(-1)[column])}, at most ${unit(top)}`
-    : `${title}: not known yet`;
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text });
-  for (const [value, label] of [
-    [0, "0"],
-    [top / 2, unit(top / 2)],
-    [top, unit(top)],
-  ]) {
-    svg.append(draw("line", { class: "axis", x1: left, x2: width - 6, y1: y(value), y2: y(value) }));
-    svg.append(draw("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, label));
-  }
-  for (const minutes of [60, 45, 30, 15, 0]) {
-    const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
-    svg.append(
-      draw(
-        "text",
-        { x: x(now - minutes * 60), y: height - 4, "text-anchor": anchor },
-        minutes ? `−${minutes} min` : "now",
-      ),
-    );
-  }
-  let run = [];
-  const flush = () => {
-    if (run.length) svg.append(draw("polyline", { class: "lag", points: run.join(" ") }));
-    run = [];
-  };
-  for (const sample of history) {
-    if (sample[column] === null) flush();
-    else if (now - sample[0] <= 3600) run.push(`${x(sample[0]).toFixed(1)},${y(sample[column]).toFixed(1)}`);
-  }
-  flush();
-  return put(figure, svg, make("figcaption", text));
+
+// --- what is wrong with a subscription, worst first: [1 (warning) or 2 (problem), text] ------------------------------
+
+function slotSeverity(slot) {
+  const left_s = slot.seconds_left ?? Infinity;
+  if (slot.invalidation_reason || ['lost', 'unreserved', 'missing'].includes(slot.wal_status)) return 2;
+  if (left_s < 3600) return 2;
+  return slot.wal_status === 'extended' || left_s < 86400 ? 1 : 0;
 }
-function batches(list) {
-  const part = make("div"),
-    shown = list.slice(-30),
-    width = 560,
-    height = 110,
-    left = 58,
-    bottom = 18;
-  if (!shown.length) return put(part, make("p", "no batch since the daemon began", "soft"));
-  const total = (batch) => PHASES.reduce((sum, phase) => sum + (batch.seconds[phase] || 0), 0);
-  const top = Math.max(...shown.map(total)),
-    wide = (width - left - 6) / 30;
-  const text = `seconds of the last ${shown.length} batches by phase, at most ${span(top)}`;
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text });
-  svg.append(
-    draw("text", { x: left - 6, y: 14, "text-anchor": "end" }, span(top)),
-    draw("text", { x: left - 6, y: height - bottom, "text-anchor": "end" }, "0"),
-  );
-  svg.append(draw("line", { class: "axis", x1: left, x2: width - 6, y1: height - bottom, y2: height - bottom }));
-  shown.forEach((batch, index) => {
-    let base = height - bottom;
-    const bar = draw("g", {});
-    bar.append(
-      draw(
-        "title",
-        {},
-        `${clock(batch.finished)} ${batch.end_lsn}: ${span(total(batch))}, ${count(batch.rows)} rows`,
-      ),
-    );
+
+function problemsOf(sub) {
+  const found = [], add = (severity, text) => found.push([severity, text]);
+  const {slot, last_error: error} = sub;
+  if (error) add(2, `${sub.state === 'error' ? '' : `${sub.state}, last `}error: ${error.message.split('\n')[0]}`);
+  else if (sub.state === 'error') add(2, 'error');
+  if (slot && slotSeverity(slot)) {
+    const left = slot.seconds_left == null ? '' : `, lost in about ${duration(slot.seconds_left)} at this rate`;
+    const why = slot.invalidation_reason ? ` (${slot.invalidation_reason})` : '';
+    const holds = slot.retained_bytes == null ? '' : `, holds ${size(slot.retained_bytes)}`;
+    add(slotSeverity(slot), `slot ${sub.slot_name} is ${slot.wal_status}${why}${holds}${left}`);
+  }
+  if (sub.state === 'disabled') add(1, 'disabled; its slot goes on holding WAL on the server');
+  if (sub.state === 'stopped') add(1, 'stopped');
+  if (sub.lag_s > LAG_TOO_HIGH_S) add(1, `${duration(sub.lag_s)} behind`);
+  if (sub.lag_bytes == null && ['streaming', 'copying'].includes(sub.state)) add(1, 'the server does not answer');
+  if (sub.skip_lsn) add(1, `will skip the transaction that finished at ${sub.skip_lsn}`);
+  const failed = sub.tables.filter((table) => table.maintenance?.error).length;
+  if (failed) add(1, `maintenance of ${plural(failed, 'table')} failed, and is tried again`);
+  if (sub.left_out?.length) add(1, `Delta cannot hold ${plural(sub.left_out.length, 'published table')}`);
+  return found.sort((a, b) => b[0] - a[0]);
+}
+
+// --- plots --------------------------------------------------------------------------------------------------------
+
+// the highest value of a y axis, so that it and its half are short to read
+const SECONDS = [.1, .2, .4, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200, 14400, 43200, 86400, 172800, 864000];
+const BYTES = [1, 2, 3, 4].flatMap((unit) => [1, 2, 4, 10, 20, 40, 100, 200, 400].map((n) => n * 1024 ** unit));
+const LEFT = 62, RIGHT = 8, TOP = 8, BOTTOM = 20;
+
+/** An empty plot: grid, labels of the y axis, and how values become y. */
+function axes(label, width, height, highest, steps, format) {
+  const top = steps.find((step) => step >= highest) ?? highest;
+  const y = (value) => +(height - BOTTOM - value / top * (height - BOTTOM - TOP)).toFixed(1);
+  const svg = s('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': label});
+  for (const value of [0, top / 2, top]) {
+    svg.append(s('line', {class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value)}),
+      s('text', {x: LEFT - 6, y: y(value) + 4, 'text-anchor': 'end'}, format(value)));
+  }
+  return {svg, y, base: y(0)};
+}
+
+/** Lag over the last hour; a null, or half a minute without a value, leaves a gap. */
+function lagPlot(title, history, column, width, steps, format) {
+  const height = 130, scale = (width - RIGHT - LEFT) / 3600, end = history.at(-1)[0], now = history.at(-1)[column];
+  const x = (time_s) => +(width - RIGHT - (end - time_s) * scale).toFixed(1);
+  const points = history.filter((point) => point[column] != null && point[0] > end - 3600);
+  const peak = points.reduce((a, b) => b[column] > a[column] ? b : a, points[0]);
+  const summary = peak ? `now ${format(now)}, highest ${format(peak[column])} at ${clock(peak[0])}` : 'no values';
+  const label = `${title} over the last hour: ${summary}`;
+  const {svg, y, base} = axes(label, width, height, peak?.[column] ?? 0, steps, format);
+  for (let tick = Math.ceil((end - 3600) / 900) * 900; tick <= end; tick += 900) {
+    const anchor = x(tick) > width - 24 ? 'end' : 'middle';
+    svg.append(s('text', {x: x(tick), y: height - 5, 'text-anchor': anchor}, clock(tick).slice(0, 5)),
+      s('line', {class: 'grid', x1: x(tick), x2: x(tick), y1: base, y2: base + 4}));
+  }
+  const runs = [];
+  let before = null;
+  for (const [time_s, ...values] of history) {
+    const value = values[column - 1];
+    if (value != null && time_s > end - 3600) {
+      if (before == null || time_s - before > 30) runs.push([]);
+      runs.at(-1).push([x(time_s), y(value)]);
+    }
+    before = value == null ? null : time_s;
+  }
+  for (const run of runs) {
+    const line = run.map((point) => point.join(' ')).join('L');
+    svg.append(s('path', {class: 'under', d: `M${run[0][0]} ${base}L${line}L${run.at(-1)[0]} ${base}Z`}),
+      s('path', {class: 'curve', d: `M${line}${run.length === 1 ? 'h.1' : ''}`}));
+  }
+  const readout = h('span', {class: 'muted'}, summary), cursor = s('line', {class: 'cursor', y1: TOP, y2: base});
+  svg.addEventListener('pointermove', (event) => {
+    const under = event.clientX - svg.getBoundingClientRect().left;
+    const distance = (point) => Math.abs(x(point[0]) - under);
+    const nearest = points.reduce((a, b) => distance(b) < distance(a) ? b : a, points[0]);
+    if (!nearest) return;
+    svg.append(attach(cursor, {x1: x(nearest[0]), x2: x(nearest[0])}, []));
+    readout.textContent = `${clock(nearest[0])}: ${format(nearest[column])}`;
+  });
+  svg.addEventListener('pointerleave', () => { cursor.remove(); readout.textContent = summary; });
+  return h('figure', {}, h('figcaption', {}, h('h3', {}, title), readout), svg);
+}
+
+const total = (batch) => PHASES.reduce((sum, phase) => sum + (batch.seconds[phase] ?? 0), 0);
+
+function batchBars(batches, width) {
+  const height = 176, highest = Math.max(...batches.map(total));
+  const step = Math.min(22, (width - LEFT - RIGHT) / batches.length), end = LEFT + step * batches.length;
+  const last = plural(batches.length, 'batch', 'batches');
+  const label = `Seconds by phase of the last ${last}, highest ${duration(highest)}`;
+  const {svg, y, base} = axes(label, width, height, highest, SECONDS, duration);
+  batches.forEach((batch, index) => {
+    const parts = PHASES.map((phase) => `${phase} ${duration(batch.seconds[phase] ?? 0)}`);
+    const bar = s('g', {}, s('title', {}, `${clock(batch.finished)}: ${parts.join(', ')}`));
+    const place = {x: (LEFT + index * step + .5).toFixed(1), width: Math.max(1, step - 1.5).toFixed(1)};
+    let from = 0;
     for (const phase of PHASES) {
-      const tall = ((batch.seconds[phase] || 0) / top) * (height - bottom - 8);
-      base -= tall;
-      bar.append(
-        draw("rect", { class: phase, x: left + index * wide + 1, y: base, width: wide - 2, height: tall }),
-      );
+      const to = from + (batch.seconds[phase] ?? 0), height = Math.max(0, y(from) - y(to)).toFixed(1);
+      bar.append(s('rect', {class: phase, ...place, y: y(to), height}));
+      from = to;
     }
     svg.append(bar);
   });
-  const legend = make("div", null, "legend");
-  for (const phase of PHASES) {
-    const mark = draw("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" });
-    mark.append(draw("rect", { class: phase, width: 10, height: 10 }));
-    put(legend, put(make("span"), mark, ` ${phase}`));
+  svg.append(s('text', {x: LEFT, y: base + 15}, clock(batches[0].finished)));
+  if (end > LEFT + 130) {
+    svg.append(s('text', {x: end, y: base + 15, 'text-anchor': 'end'}, clock(batches.at(-1).finished)));
   }
-  const table = make("table"),
-    body = make("tbody"),
-    heads = make("tr");
-  for (const head of ["at (UTC)", "end LSN", "trans.", "rows", "delay", ...PHASES])
-    heads.append(make("th", head, head === "end LSN" || head.startsWith("at") ? "" : "right"));
-  for (const batch of shown.slice(-8).reverse()) {
-    const row = put(make("tr"), make("td", clock(batch.finished), "number"), make("td", batch.end_lsn, "number"));
-    const cells = [
-      count(batch.transactions),
-      count(batch.rows),
-      span(batch.finished - batch.commit_time),
-      ...PHASES.map((phase) => span(batch.seconds[phase] || 0)),
-    ];
-    for (const cell of cells) row.append(make("td", cell, "number right"));
-    body.append(row);
+  const legend = h('ul', {class: 'legend'}, ...PHASES.map((phase) => h('li', {},
+    s('svg', {viewBox: '0 0 10 10', 'aria-hidden': true}, s('rect', {class: phase, width: 10, height: 10})), phase)));
+  return h('figure', {}, h('figcaption', {}, h('h3', {}, 'Seconds by phase, a bar for each batch')), svg, legend);
+}
+
+function batchTable(batches) {
+  const heads = ['finished', 'end LSN', 'transactions', 'rows', 'tables', ...PHASES, 'total', 'after commit'];
+  const rows = batches.toReversed().map((batch) => h('tr', {}, h('td', {}, clock(batch.finished)),
+    h('td', {class: 'lsn'}, batch.end_lsn),
+    ...[batch.transactions, batch.rows, batch.tables].map((value) => h('td', {class: 'num'}, count(value))),
+    ...[...PHASES.map((phase) => batch.seconds[phase]), total(batch),
+      batch.commit_time == null ? null : Math.max(0, batch.finished - batch.commit_time)]
+      .map((value) => h('td', {class: 'num'}, duration(value)))));
+  return h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Last batches'}, h('table', {},
+    h('caption', {}, 'Last batches, newest first'),
+    h('thead', {}, h('tr', {}, ...heads.map((head, index) =>
+      h('th', {scope: 'col', class: index > 1 ? 'num' : null}, head)))),
+    h('tbody', {}, ...rows)));
+}
+
+// --- tables -------------------------------------------------------------------------------------------------------
+
+function tablesWord(tables) {
+  const number = (state) => tables.filter((table) => table.state === state).length;
+  const parts = Object.entries(TABLE_STATES).map(([state, word]) => number(state) && `${count(number(state))} ${word}`);
+  return `${plural(tables.length, 'table')}${tables.length ? ': ' : ''}${parts.filter(Boolean).join(', ')}`;
+}
+
+function copyCell(copy) {
+  if (!copy) return [];
+  const share = copy.total_bytes_estimate ? Math.min(1, copy.bytes / copy.total_bytes_estimate) : null;
+  const parts = [plural(copy.rows, 'row'), size(copy.bytes)];
+  if (share != null) parts.unshift(`${Math.floor(share * 100)} %`);
+  if (copy.rows_per_s != null) parts.push(`${count(Math.round(copy.rows_per_s))} rows/s`);
+  if (copy.seconds_left != null) parts.push(`${duration(copy.seconds_left)} left`);
+  return [share == null ? null : h('progress', {max: 1, value: share, 'aria-label': 'Copied'}), ' ', parts.join(', ')];
+}
+
+function tableRow(table) {
+  const kept = table.maintenance, bad = kept?.error;
+  const cell = (label, cls, ...children) => h('td', {class: cls, role: 'cell', 'data-label': label}, ...children);
+  const followed = 'sr'.includes(table.state), optimized = kept?.optimized ? `optimized ${when(kept.optimized)}` : '';
+  return h('tr', {role: 'row'}, h('th', {scope: 'row', role: 'rowheader'}, table.name),
+    cell('state', followed ? 'state good' : 'state info', `${table.state} (${TABLE_STATES[table.state]})`),
+    cell('copy', null, ...copyCell(table.copy)),
+    cell('files', 'num', kept ? count(kept.files) : ''),
+    cell('maintenance', bad ? 'bad path' : 'muted', bad ? `failed, is tried again: ${bad}` : optimized),
+    cell('Delta table', 'path muted', table.path));
+}
+
+function tablesTable(sub) {
+  const rank = (table) => table.maintenance?.error ? 0 : 'dfi'.includes(table.state) ? 1 : 2;
+  const tables = sub.tables.toSorted((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1));
+  const heads = ['table', 'state', 'copy', 'files', 'maintenance', 'Delta table'];
+  return h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Tables of ${sub.name}`},
+    h('table', {role: 'table'}, h('caption', {}, `Tables of ${sub.name}, problems and copies first`),
+      h('thead', {role: 'rowgroup'}, h('tr', {role: 'row'}, ...heads.map((head) =>
+        h('th', {scope: 'col', role: 'columnheader', class: head === 'files' ? 'num' : null}, head)))),
+      h('tbody', {role: 'rowgroup'}, ...tables.map(tableRow))));
+}
+
+// --- a subscription -----------------------------------------------------------------------------------------------
+
+function summaryOf([sub, severity]) {
+  const [cls, symbol] = STATES[sub.state] ?? ['warn', '?'];
+  const fact = (term, value, style) => h('span', {class: style}, h('span', {class: 'muted'}, `${term} `), value);
+  const slotClass = sub.slot ? ['', 'warn', 'bad'][slotSeverity(sub.slot)] : '';
+  return [h('h2', {}, sub.name), badge(cls, symbol, sub.state),
+    fact('lag', `${duration(sub.lag_s)}, ${size(sub.lag_bytes)}`, sub.lag_s > LAG_TOO_HIGH_S ? 'warn' : ''),
+    fact('slot', sub.slot?.wal_status ?? 'unknown', slotClass),
+    h('span', {class: 'muted'}, plural(sub.tables.length, 'table')),
+    severity ? h('span', {class: EDGES[severity]}, severity > 1 ? 'needs attention' : 'has warnings') : null];
+}
+
+function factsOf(sub) {
+  const lsn = (text) => h('span', {class: 'lsn'}, text ?? '-');
+  const {slot} = sub, left_s = slot?.seconds_left;
+  const worst = slot ? ['good', 'warn', 'bad'][slotSeverity(slot)] : 'muted';
+  return [
+    facts('Positions', [
+      ['remote_lsn', lsn(sub.remote_lsn)], ['received_lsn', lsn(sub.received_lsn)],
+      ['confirmed_flush_lsn', lsn(sub.confirmed_flush_lsn)], sub.skip_lsn && ['skip_lsn', lsn(sub.skip_lsn)]]),
+    facts('Slot', [
+      ['name', sub.slot_name], ['WAL', slot ? slot.wal_status : 'unknown', worst],
+      slot && ['holds', size(slot.retained_bytes)],
+      slot?.safe_wal_size_bytes != null && ['may still hold', size(slot.safe_wal_size_bytes), worst],
+      slot && ['runs out', left_s == null ? 'not at this rate' : `in about ${duration(left_s)}`, worst],
+      slot?.invalidation_reason && ['invalidated', slot.invalidation_reason, 'bad'],
+      slot && ['in use', slot.active ? 'yes' : 'no', slot.active ? '' : 'warn']]),
+    facts('Applied since the start', [
+      ['transactions', count(sub.transactions_total)], ['rows', count(sub.rows_total)],
+      ['batches', count(sub.batches_total)],
+      ['errors so far', `${count(sub.apply_error_count)} applying, ${count(sub.sync_error_count)} copying`],
+      ...Object.entries(sub.conflicts ?? {}).map(([kind, number]) => [`${kind} so far`, count(number), 'warn'])]),
+  ];
+}
+
+function errorOf([error, remedies, skipLsn]) {
+  const skip = remedies?.skip && (!error || skipLsn !== error.finish_lsn) && remedies.skip;
+  const where = error && [when(error.time), error.relation, error.finish_lsn && `finished at ${error.finish_lsn}`];
+  return [
+    error && h('h3', {}, 'Last error'), error && h('div', {class: 'muted'}, where.filter(Boolean).join(' · ')),
+    error && h('pre', {tabindex: 0}, error.message),
+    skip && command('To skip this transaction, if there is no other way:', skip),
+    remedies?.resync && command('To copy afresh:', remedies.resync),
+    remedies?.enable && command('To let it run again:', remedies.enable)].map((child) => child || null);
+}
+
+class Card {
+  constructor(name) {
+    const part = (cls) => h('div', {class: cls});
+    Object.assign(this, {summary: h('summary'), error: part('remedies'), notes: h('ul', {class: 'notes'}),
+      facts: part('facts'), plots: part('plots'), batches: part('batches'),
+      tablesSummary: h('summary'), tables: h('div')});
+    this.tablesFold = h('details', {class: 'tables'}, this.tablesSummary, this.tables);
+    const body = [this.error, this.notes, this.facts, this.plots, this.batches, this.tablesFold];
+    this.node = h('details', {class: 'card'}, this.summary, h('div', {class: 'body'}, body));
+    this.node.id = `subscription ${name}`;
+    for (const fold of [this.node, this.tablesFold]) fold.addEventListener('toggle', () => this.draw());
   }
-  put(
-    table,
-    make("caption", "the last batches, the newest first; delay: from the commit on the server to durable"),
-    put(make("thead"), heads),
-    body,
-  );
-  part.className = "batches";
-  return put(part, put(make("div"), svg, legend), put(make("div", null, "scroll"), table));
-}
-function tables(entry) {
-  const key = `tables ${entry.name}`,
-    details = make("details");
-  const ready = entry.tables.filter((table) => table.state === "r" || table.state === "s").length;
-  details.append(
-    make("summary", `${entry.tables.length} ${entry.tables.length === 1 ? "table" : "tables"}, ${ready} following`),
-  );
-  const fill = () => {
-    if (details.querySelector("table")) return;
-    const table = make("table"),
-      body = make("tbody"),
-      heads = make("tr");
-    for (const head of ["table", "state", "files", "Delta table"]) heads.append(make("th", head));
-    for (const one of entry.tables) {
-      const state = make("td", TABLE_STATES[one.state] || one.state);
-      if (one.copy) {
-        const bar = make("progress");
-        bar.max = Math.max(1, one.copy.total_bytes_estimate);
-        bar.value = one.copy.bytes;
-        put(
-          state,
-          " ",
-          bar,
-          make(
-            "div",
-            `${count(one.copy.rows)} rows, ${size(one.copy.bytes)}, ${span(one.copy.seconds_left)} left`,
-            "soft",
-          ),
-        );
-      }
-      const files = make("td", one.maintenance ? count(one.maintenance.files) : "–", "number");
-      if (one.maintenance && one.maintenance.error) files.append(make("div", one.maintenance.error, "bad"));
-      put(body, put(make("tr"), make("td", one.name, "name"), state, files, make("td", one.path, "name soft")));
-    }
-    put(table, make("caption", `tables of ${entry.name}`), put(make("thead"), heads), body);
-    details.append(put(make("div", null, "scroll"), table));
-  };
-  details.addEventListener("toggle", () => {
-    chosen.set(key, details.open);
-    if (details.open) fill();
-  });
-  const moving = entry.tables.some((table) => table.copy || (table.maintenance && table.maintenance.error));
-  if (chosen.has(key) ? chosen.get(key) : moving || entry.tables.length <= 12) {
-    fill();
-    details.open = true;
+
+  draw() {
+    const {sub, severity} = this, history = sub.lag_history ?? [], batches = sub.batches ?? [];
+    fill(this.summary, [{...sub, lag_history: 0, batches: 0, tables: sub.tables.map(() => 0)}, severity], summaryOf);
+    this.node.className = `card ${EDGES[severity] || (STATES[sub.state] ?? ['warn'])[0]}-edge`;
+    if (!this.node.open) return;
+    this.error.className = sub.last_error ? 'remedies error' : 'remedies';
+    fill(this.error, [sub.last_error, sub.remedies, sub.skip_lsn], errorOf);
+    fill(this.notes, sub.left_out ?? [],
+      (tables) => tables.map(({reason}) => h('li', {class: 'warn'}, `Left out: ${reason}`)));
+    fill(this.facts, {...sub, lag_history: 0, batches: 0, tables: 0}, factsOf);
+    const wide = this.facts.clientWidth, half = wide < 868 ? wide : (wide - 28) / 2;
+    fill(this.plots, [half, history], () => !history.length ? [] : [
+      lagPlot('Lag in seconds', history, 2, half, SECONDS, duration),
+      lagPlot('Lag in bytes', history, 1, half, BYTES, size)]);
+    const bars = innerWidth <= 760 ? wide : (wide - 28) / 3;
+    fill(this.batches, [bars, batches], () => batches.length ? [batchBars(batches, bars), batchTable(batches)] : []);
+    fill(this.tablesSummary, tablesWord(sub.tables), (words) => words);
+    if (this.tablesFold.open) fill(this.tables, [sub.name, sub.tables], () => tablesTable(sub));
   }
-  return details;
 }
-function facts(pairs) {
-  const list = make("dl");
-  for (const [name, value, kind] of pairs) list.append(put(make("div"), make("dt", name), make("dd", value, kind)));
-  return list;
+
+// --- the whole page -----------------------------------------------------------------------------------------------
+
+const at = (id) => document.getElementById(id);
+const cards = new Map();
+let received = null, shown = null; // the last document, and when it came (performance.now)
+
+function showProblems(entries) {
+  const lines = entries.flatMap(([sub, problems]) => problems.map(([severity, text]) => [severity, sub.name, text]));
+  lines.sort((a, b) => b[0] - a[0]);
+  const worst = lines.length ? lines[0][0] : 0;
+  const numbers = [[2, 'problem'], [1, 'warning']]
+    .map(([severity, word]) => [lines.filter((line) => line[0] === severity).length, word])
+    .filter(([number]) => number).map(([number, word]) => plural(number, word)).join(', ');
+  at('problems').hidden = !worst;
+  at('problems').className = `${EDGES[worst]}-edge`;
+  document.title = worst ? `${worst > 1 ? '▲' : '!'} ${numbers} – pgbridge` : 'pgbridge';
+  fill(at('problems'), lines, () => [h('h2', {}, numbers), h('ul', {},
+    ...lines.slice(0, 20).map(([severity, name, text]) => {
+      const link = h('a', {href: '#'}, name);
+      link.addEventListener('click', (event) => {
+        event.preventDefault();
+        const {node, summary} = cards.get(name);
+        node.open = true;
+        node.scrollIntoView();
+        summary.focus();
+      });
+      const mark = severity > 1 ? badge('bad', '▲', 'problem') : badge('warn', '!', 'warning');
+      return h('li', {}, mark, h('span', {}, link, `: ${text}`));
+    }),
+    lines.length > 20 ? h('li', {}, `and ${lines.length - 20} more, below`) : null)]);
 }
-function slotFacts(slot) {
-  if (!slot) return [["slot", "not looked at yet"]];
-  const status = slot.invalidation_reason ? `lost (${slot.invalidation_reason})` : slot.wal_status || "missing";
-  const kind = ["reserved", "extended"].includes(status) ? "" : "bad";
-  const left =
-    slot.seconds_left === null
-      ? []
-      : [["slot lasts, at this rate", span(slot.seconds_left), slot.seconds_left < 3600 ? "bad" : ""]];
-  return [["slot", status, kind], ["WAL kept for the slot", size(slot.retained_bytes)], ...left];
+
+function showDaemon({version, time, started, spark}) {
+  const heap = spark.heap_max_bytes ? spark.heap_used_bytes / spark.heap_max_bytes : null;
+  const rows = [['version', version], ['up', duration(Math.floor(time - started))],
+    ['Spark', spark.state, spark.state === 'running' ? 'good' : 'info'],
+    heap != null && ['JVM heap',
+      `${size(spark.heap_used_bytes)} of ${size(spark.heap_max_bytes)} (${Math.round(heap * 100)} %)`],
+    spark.restarts && ['JVM restarts', count(spark.restarts), 'warn'], ['times', 'UTC']];
+  fill(at('daemon'), rows, () => rows.filter(Boolean).map(
+    ([term, value, cls]) => h('div', {}, h('dt', {}, term), h('dd', {class: cls}, value))));
 }
-function subscription(entry, now) {
-  const part = make("section"),
-    state = GOOD[entry.state] || "warn";
-  put(
-    part,
-    put(
-      make("div", null, "head"),
-      make("h2", entry.name),
-      make("span", entry.state, `state ${state}`),
-      make("span", `slot ${entry.slot_name}`, "soft"),
-    ),
-  );
-  part.append(
-    facts([
-      ["lag", `${span(entry.lag_s)}, ${size(entry.lag_bytes)}`, "number"],
-      ["durable up to", entry.remote_lsn || "–"],
-      ["received up to", entry.received_lsn || "–"],
-      ["confirmed", entry.confirmed_flush_lsn || "–"],
-      ...slotFacts(entry.slot),
-      ["transactions, rows", `${count(entry.transactions_total)}, ${count(entry.rows_total)}`],
-      ["errors", `${entry.apply_error_count} apply, ${entry.sync_error_count} copy`],
-    ]),
-  );
-  if (entry.last_error) {
-    put(part, make("h3", `last error, ${entry.last_error.time}`), make("pre", entry.last_error.message));
-  }
-  if (entry.remedies.skip)
-    put(part, make("div", "To skip this transaction, whole:", "soft"), command(entry.remedies.skip));
-  if (entry.remedies.resync)
-    put(part, make("div", "To copy all tables again:", "soft"), command(entry.remedies.resync));
-  if (entry.remedies.enable) put(part, make("div", "To let it run again:", "soft"), command(entry.remedies.enable));
-  for (const table of entry.left_out || []) part.append(make("p", `left out: ${table.reason}`, "warn"));
-  if (entry.conflicts)
-    part.append(
-      make(
-        "p",
-        "conflicts: " +
-          Object.entries(entry.conflicts)
-            .map(([kind, number]) => `${kind} ${number}`)
-            .join(", "),
-        "warn",
-      ),
-    );
-  put(
-    part,
-    make("h3", "lag over the last hour"),
-    put(
-      make("div", null, "plots"),
-      plot(entry.lag_history, 2, "lag in time", span, now),
-      plot(entry.lag_history, 1, "lag in WAL", size, now),
-    ),
-  );
-  put(part, make("h3", "batches"), batches(entry.batches), make("h3", "tables"), tables(entry));
-  return part;
-}
+
 function show(status) {
-  const spark = status.spark,
-    heap = spark.heap_max_bytes ? `, heap ${size(spark.heap_used_bytes)} of ${size(spark.heap_max_bytes)}` : "";
-  const again = spark.restarts ? `, started again ${spark.restarts} times` : "";
-  document.getElementById("about").textContent =
-    `${status.version}, up ${span(status.time - status.started)}, Spark ${spark.state}${heap}${again}`;
-  const rank = (entry) => (entry.state === "error" || entry.remedies.resync ? 0 : 1);
-  const sorted = [...status.subscriptions].sort((a, b) => rank(a) - rank(b));
-  document.getElementById("main").replaceChildren(...sorted.map((entry) => subscription(entry, status.time)));
+  showDaemon(status);
+  const entries = status.subscriptions.map((sub) => [sub, problemsOf(sub)]);
+  const severity = ([, problems]) => problems.length ? problems[0][0] : 0;
+  entries.sort((a, b) => severity(b) - severity(a) || (a[0].name < b[0].name ? -1 : 1));
+  showProblems(entries);
+  entries.forEach((entry, index) => {
+    const [sub] = entry, known = cards.has(sub.name);
+    if (!known) cards.set(sub.name, new Card(sub.name));
+    const card = cards.get(sub.name);
+    Object.assign(card, {sub, severity: severity(entry)});
+    if (at('subscriptions').children[index] !== card.node) {
+      at('subscriptions').insertBefore(card.node, at('subscriptions').children[index] ?? null);
+    }
+    if (!known) {
+      card.node.open = entries.length <= OPEN_AT_FIRST || (index < OPEN_AT_FIRST && card.severity > 1);
+      card.tablesFold.open = sub.tables.length <= TABLES_OPEN_AT_FIRST;
+    }
+    card.draw();
+  });
+  const names = new Set(entries.map(([sub]) => sub.name));
+  for (const [name, card] of cards) if (!names.has(name)) { card.node.remove(); cards.delete(name); }
 }
-async function look() {
+
+/** Say since when there is no answer, and why; nothing while answers come. */
+function showStale(why) {
+  const since = shown ? `No answer since ${clock(shown.time)} UTC` : 'No answer yet';
+  const text = why && `${since} (${why}).${shown ? ' What stands below is of then.' : ''}`;
+  at('stale').hidden = !text;
+  if (at('stale').textContent !== text) at('stale').textContent = text;
+}
+
+function showAge() {
+  if (!shown) return;
+  const age_s = Math.floor((performance.now() - received) / 1000);
+  at('answer').textContent = `answered ${duration(age_s)} ago, at ${clock(shown.time)}`;
+}
+
+async function poll() {
   try {
-    const response = await fetch("status.json", { cache: "no-store" });
-    const status = await response.json();
-    if (!response.ok) throw new Error(status.error);
-    answered = Date.now();
-    document.getElementById("stale").textContent = "";
-    const selecting = !getSelection().isCollapsed; // do not take away what is being copied
-    if (!selecting) show(status);
+    const answer = await fetch('status.json', {cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS)});
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    shown = await answer.json();
+    received = performance.now();
+    showStale('');
   } catch (error) {
-    const since = answered ? ` since ${new Date(answered).toISOString().slice(11, 19)} UTC` : "";
-    document.getElementById("stale").textContent = `no answer${since}`;
+    showStale(error.message);
+    return;
+  } finally {
+    setTimeout(poll, EVERY_MS);
+    showAge();
   }
-  setTimeout(look, 5000);
+  show(shown);
 }
-look();
+
+addEventListener('resize', () => cards.forEach((card) => card.draw()));
+setInterval(showAge, 1000);
+poll();
