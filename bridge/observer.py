@@ -17,7 +17,8 @@ class BatchReport:
 
     Attributes:
         end_lsn: The origin's LSN after it.
-        commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock.
+        commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock; 0 if that is a
+            logical message outside of transactions.
         transactions: How many.
         rows: How many row messages were received.
         tables: How many Delta tables were committed to.
@@ -36,14 +37,14 @@ class BatchReport:
 class Observer:
     """Is told what happens; this one does nothing with it. Methods are called from the stream's threads."""
 
-    def stream_began(self) -> None:
-        """A stream has begun: what was received before and is not durable comes again."""
+    def stream_begins(self, start_lsn: Lsn) -> None:
+        """A stream begins at an LSN: what was received before and is not durable comes again."""
 
     def stream_ended(self) -> None:
         """It has ended, by an error or not."""
 
     def received(self, commit_time_us: int, end_lsn: Lsn) -> None:
-        """Transactions were received, the first committed at this time, the last ending at this LSN."""
+        """Transactions were received: the first was committed then (0 if unknown), the last ends at this LSN."""
 
     def durable(self, end_lsn: Lsn) -> None:
         """All transactions that end at or before this LSN are durable, or nothing of them is for us."""

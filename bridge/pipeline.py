@@ -31,6 +31,7 @@ from bridge.track import refresh
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID
+from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from bridge.config import Subscription
     from bridge.published import Published
     from bridge.track.catalog import Catalog
+    from protocol.transactions import Item
 
 _IN_PROGRESS_BYTES = 64 << 20
 """Memory for transactions in progress; more goes to spool files. It is logical_decoding_work_mem's default, from which
@@ -188,7 +190,7 @@ def _stream(
         progress,
         SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
         application_name=name,
-        after_receive=lambda: faults.reach("after_receive"),
+        after_receive=partial(_received, history.observer),
         notice=events.publisher_notice,
     )
     try:
@@ -205,8 +207,8 @@ def _stream(
             conflicts=events.conflicts,
             messages_path=_messages_path(subscription, spark, catalog),
         )
+        history.observer.stream_begins(remote_lsn)
         receiver.start()
-        history.observer.stream_began()
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
         return ApplyWorker(
@@ -222,6 +224,12 @@ def _stream(
     finally:
         history.observer.stream_ended()
         receiver.stop()
+
+
+def _received(observer: Observer, item: Item) -> None:
+    faults.reach("after_receive")
+    first_us = int(item.commit_times_us[0]) if isinstance(item, TransactionRun) else item.commit_time_us
+    observer.received(first_us, item.end_lsn)
 
 
 def spool_folder(catalog: Catalog, name: str) -> Path:

@@ -96,7 +96,7 @@ class Stream:
         growth: What earlier streams know of batches that must not join.
         maintenance: What is done to the tables between batches; None for nothing.
         heartbeat: Beats while nothing is under way, and when something has ended.
-        observer: Is told what was received and applied.
+        observer: Is told what is durable.
     """
 
     receiver: WalReceiver
@@ -232,7 +232,6 @@ class ApplyWorker:
     def _form(self, items: Sequence[Item], forming: Background) -> None:
         """Form transactions; many of them yield to the receiving threads."""
         began_s = time.monotonic()
-        self._observer.received(*_span(items))
         if sum(item.n_rows for item in items) < _MANY_ROWS:
             self._next.form(items)
         else:
@@ -432,13 +431,6 @@ class ApplyWorker:
         self._next.starts_at(quiet_lsn)
         self._control.origin_advanced()
         return True
-
-
-def _span(items: Sequence[Item]) -> tuple[int, Lsn]:
-    """When the first of these transactions was committed, and where the last ends."""
-    first = items[0]
-    commit_time_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
-    return commit_time_us, items[-1].end_lsn
 
 
 def _transactions_before_error(batch: Batch) -> int:

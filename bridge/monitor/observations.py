@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bridge.monitor.outstanding import Outstanding
 from bridge.observer import BatchReport, Observer
 
 if TYPE_CHECKING:
@@ -81,29 +82,29 @@ class Observations(Observer):
         self._now_s = now_s
         self._lock = threading.Lock()
         self._streaming = False
-        self._outstanding: deque[tuple[float, Lsn]] = deque()
+        self._outstanding = Outstanding()
         self._batches: deque[FinishedBatch] = deque(maxlen=_BATCHES)
         self._lags: deque[LagSample] = deque(maxlen=_SAMPLES)
         self.transactions = self.rows = self.batches_applied = 0
         self.histograms = {phase: Histogram() for phase in PHASES}
 
-    def stream_began(self) -> None:  # noqa: D102 - Observer's
+    def stream_begins(self, start_lsn: Lsn) -> None:  # noqa: D102 - Observer's
         with self._lock:
             self._streaming = True
-            self._outstanding.clear()
+            self._outstanding.stream_begins(start_lsn)
 
     def stream_ended(self) -> None:  # noqa: D102 - Observer's
         with self._lock:
             self._streaming = False
 
     def received(self, commit_time_us: int, end_lsn: Lsn) -> None:  # noqa: D102 - Observer's
-        with self._lock:
-            self._outstanding.append((epoch_s(commit_time_us), end_lsn))
+        if commit_time_us:  # 0: a message outside of transactions, which nobody committed
+            with self._lock:
+                self._outstanding.received(epoch_s(commit_time_us), end_lsn)
 
     def durable(self, end_lsn: Lsn) -> None:  # noqa: D102 - Observer's
         with self._lock:
-            while self._outstanding and self._outstanding[0][1] <= end_lsn:
-                self._outstanding.popleft()
+            self._outstanding.durable(end_lsn)
 
     def applied(self, report: BatchReport) -> None:  # noqa: D102 - Observer's
         with self._lock:
@@ -120,8 +121,9 @@ class Observations(Observer):
         It is 0 if there is none, and None if there is none but no stream runs: what waits on the server is unknown.
         """
         with self._lock:
-            if self._outstanding:
-                return max(0.0, self._now_s() - self._outstanding[0][0])
+            oldest_s = self._outstanding.oldest_s
+            if oldest_s is not None:
+                return max(0.0, self._now_s() - oldest_s)
             return 0.0 if self._streaming else None
 
     def sample(self, lag_bytes: int | None) -> None:

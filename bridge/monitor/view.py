@@ -170,7 +170,7 @@ def _shown(
             {
                 "finished": batch.finished_s,
                 "end_lsn": str(batch.report.end_lsn),
-                "commit_time": epoch_s(batch.report.commit_time_us),
+                "commit_time": epoch_s(batch.report.commit_time_us) if batch.report.commit_time_us else None,
                 "transactions": batch.report.transactions,
                 "rows": batch.report.rows,
                 "tables": batch.report.tables,

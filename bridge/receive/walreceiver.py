@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bridge.track.spool import SpoolFolder
     from protocol.lsn import Lsn
     from protocol.message_array import MessageArray
-    from protocol.transactions import TransactionRun
+    from protocol.transactions import Item
     from protocol.walsender import PgoutputOptions
 
 STATUS_INTERVAL_S = 1.0
@@ -94,7 +94,7 @@ class WalReceiver:
         progress: Positions, shared with the apply worker: the receiver records what it has received, and reads what
             is durable.
         spools: The spool files of transactions in progress and of prepared ones.
-        after_receive: Called for each whole transaction before it is handed over.
+        after_receive: Called with each whole transaction, or run of them, before it is handed over.
         notice: Called with each notice or warning, as psql would show it. From PostgreSQL 18 on there is a warning if
             a publication is missing in the WAL.
     """
@@ -108,7 +108,7 @@ class WalReceiver:
         spools: SpoolFolder,
         *,
         application_name: str,
-        after_receive: Callable[[], None] = lambda: None,
+        after_receive: Callable[[Item], None] = lambda _: None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._stream = stream
@@ -246,10 +246,10 @@ class WalReceiver:
             return
         raise MalformedMessage("XLogData", HEADER_BYTES, "it has no payload")
 
-    def _hand_over(self, ended: Transaction | TransactionRun) -> None:
+    def _hand_over(self, ended: Item) -> None:
         if isinstance(ended, Transaction) and not self._to_hand_over(ended):
             return
-        self._after_receive()
+        self._after_receive(ended)
         # In this order: a transaction that progress counts as handed over is in the queue.
         self._queue.put(ended)
         self._progress.transaction(ended.end_lsn)

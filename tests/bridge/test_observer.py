@@ -6,7 +6,7 @@ from protocol.lsn import Lsn
 
 def test_it_does_nothing():
     observer = Observer()
-    observer.stream_began()
+    observer.stream_begins(Lsn(1))
     observer.received(1, Lsn(1))
     observer.durable(Lsn(1))
     observer.applied(BatchReport(Lsn(1), 1, 1, 1, 1, {}))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from bridge import log, pipeline
 from bridge.errors import StreamError
+from bridge.observer import Observer
 from bridge.pipeline import StreamHistory
 from bridge.receive.streaming_fallback import REPEATS
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
+from protocol.message_array import MessageArray
+from protocol.transactions import Transaction, TransactionRun
 
 
 def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monkeypatch):
@@ -55,3 +59,19 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
         ("warning", "streaming is off for now"),
         ("info", "streaming is on again"),
     ]
+
+
+def test_an_observer_is_told_the_first_commit_of_what_is_received():
+    """Of a run, with the last one's end: the lag is that of the oldest transaction."""
+    told: list[tuple[int, int]] = []
+
+    class Recording(Observer):
+        def received(self, commit_time_us, end_lsn):
+            told.append((commit_time_us, int(end_lsn)))
+
+    number = np.arange(3)
+    nothing = MessageArray.packed(bytes(64), np.zeros(0, np.int64))
+    run = TransactionRun(number, 100 + number, 200 + number, 7 + number, nothing, np.zeros(4, np.int64), number[:0])
+    pipeline._received(Recording(), run)
+    pipeline._received(Recording(), Transaction(1, Lsn(300), 9, Lsn(301)))
+    assert told == [(7, 202), (9, 301)]

@@ -405,14 +405,11 @@ def test_the_heart_beats_while_nothing_is_under_way(parts, monkeypatch):
     assert begun < found[0] == found[1] < parts.heartbeat.at_s
 
 
-def test_an_observer_is_told_what_is_received_and_what_is_durable(parts):
+def test_an_observer_is_told_what_is_durable(parts):
     """In this order, with the seconds of each phase; what the server confirms follows what is durable."""
     told: list[tuple[str, int]] = []
 
     class Recording(Observer):
-        def received(self, commit_time_us, end_lsn):
-            told.append(("received", int(end_lsn)))
-
         def durable(self, end_lsn):
             told.append(("durable", int(end_lsn)))
 
@@ -424,5 +421,5 @@ def test_an_observer_is_told_what_is_received_and_what_is_durable(parts):
     parts.observer = Recording()
     parts.put(110)
     parts.run(until=110)
-    assert told == [("received", 110), ("durable", 110), ("applied", 110)]
+    assert told == [("durable", 110), ("applied", 110)]
     assert parts.confirmed == [110]

@@ -93,10 +93,11 @@ def _tell(view: View) -> None:
     for step in range(360):
         clock[0] = NOW_S - 3600 + step * 10
         shop, crm = view.observations("shop"), view.observations("crm")
-        shop.stream_began()
+        shop.durable(Lsn(0x5_0000_0000 + step - 1))
         if 100 < step < 110:  # the server was away
             shop.stream_ended()
         else:
+            shop.stream_begins(Lsn(0x5_0000_0000 + step - 1))
             lag_s = 1.2 + abs(math.sin(step / 20)) * (6 if 200 < step < 260 else 1)
             shop.received(int((clock[0] - lag_s - _EPOCH_S) * 1e6), Lsn(0x5_0000_0000 + step))
         shop.sample(None if 100 < step < 110 else int(40_000 * (1 + abs(math.sin(step / 20)))))
@@ -104,5 +105,4 @@ def _tell(view: View) -> None:
         if step % 12 == 0:
             seconds = {"form": 0.1, "commit": 0.9 + 0.4 * abs(math.sin(step)), "flush": 0.05, "record": 0.01}
             commit_time_us = int((clock[0] - 1.5 - _EPOCH_S) * 1e6)
-            shop.durable(Lsn(0x5_0000_0000 + step))
             shop.applied(BatchReport(Lsn(0x5_0000_0000 + step), commit_time_us, 120, 4_800, 3, seconds))

@@ -44,7 +44,7 @@ def test_commit_times():
 
 def test_the_lag_is_that_of_the_oldest_received_commit(told, clock):
     assert told.lag_s() is None  # no stream: what waits on the server is not known
-    told.stream_began()
+    told.stream_begins(Lsn(5))
     assert told.lag_s() == 0
     told.received(us(90), Lsn(10))
     told.received(us(95), Lsn(20))
@@ -59,25 +59,35 @@ def test_the_lag_is_that_of_the_oldest_received_commit(told, clock):
 
 def test_the_lag_grows_while_a_transaction_fails(told, clock):
     """The stream ends, and what it had received is still outstanding; the next one receives it again."""
-    told.stream_began()
+    told.stream_begins(Lsn(5))
     told.received(us(99), Lsn(10))
     told.stream_ended()
     clock.now_s += 60
     assert told.lag_s() == 61
-    told.stream_began()
+    told.stream_begins(Lsn(5))
+    assert told.lag_s() == 61
+    told.received(us(99), Lsn(10))
+    told.durable(Lsn(10))
     assert told.lag_s() == 0
     told.stream_ended()
     assert told.lag_s() is None
 
 
+def test_a_message_that_nobody_committed_has_no_lag(told):
+    """A logical message outside of transactions has no commit time."""
+    told.stream_begins(Lsn(5))
+    told.received(0, Lsn(10))
+    assert told.lag_s() == 0
+
+
 def test_a_servers_clock_ahead_gives_no_negative_lag(told):
-    told.stream_began()
+    told.stream_begins(Lsn(5))
     told.received(us(200), Lsn(10))
     assert told.lag_s() == 0
 
 
 def test_samples_are_ten_seconds_apart_and_an_hour_in_all(told, clock):
-    told.stream_began()
+    told.stream_begins(Lsn(5))
     for step in range(10_000):
         clock.now_s = EPOCH_S + step
         told.sample(step)

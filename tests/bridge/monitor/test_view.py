@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.monitor.view import View, lag_bytes
+from bridge.observer import BatchReport
 from bridge.receive.slot_health import SlotHealth
 from protocol.lsn import Lsn
 from tests.bridge.monitor.fixtures import SECRET, state
@@ -37,6 +38,11 @@ def test_document(view):
     assert crm["remedies"] == {"skip": "pgbridge skip crm --lsn 4/800", "enable": None, "resync": None}
     assert crm["slot"]["seconds_left"] == 1500
     assert SECRET not in str(document)
+
+
+def test_a_batch_of_a_message_that_nobody_committed_has_no_commit_time(view):
+    view.observations("shop").applied(BatchReport(Lsn(9), 0, 1, 0, 0, {}))
+    assert view.document()["subscriptions"][0]["batches"][-1]["commit_time"] is None
 
 
 def test_a_lost_slot_has_its_remedy(view):

@@ -115,7 +115,7 @@ def test_handed_over_in_this_order(stream, publisher, monkeypatch):
         TransactionQueue.put(stream.queue, transaction)
         note("put")
 
-    stream.again(stream.start_lsn, after_receive=lambda: note("received"))
+    stream.again(stream.start_lsn, after_receive=lambda _: note("received"))
     monkeypatch.setattr(stream.queue, "put", put)
     stream.start()
     insert(publisher, 1)

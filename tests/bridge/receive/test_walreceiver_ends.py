@@ -146,7 +146,7 @@ def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
 def test_any_other_error_reaches_the_queue(stream, publisher):
     """A receiver that died silently would look like an idle publication."""
 
-    def fail() -> None:
+    def fail(_) -> None:
         raise RuntimeError("a bug")
 
     stream.again(stream.start_lsn, after_receive=fail)
