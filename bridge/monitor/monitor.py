@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from bridge import log
 from bridge.closing import Closing
 from bridge.errors import StateError
 from bridge.monitor.access import Access, read_token
+from bridge.monitor.latest import Latest
 from bridge.monitor.server import Server
 from bridge.monitor.view import View
 from bridge.observer import Observer
@@ -33,7 +35,8 @@ class Monitor(Closing):
 
     def __init__(self, http: Http | None, sources: Sources) -> None:
         self._http = http
-        self._view = View(sources)
+        self._heap = Latest(sources.heap)  # a JVM that hangs is when the other metrics are needed
+        self._view = View(replace(sources, heap=self._heap.value))
         self._server: Server | None = None
 
     def start(self, catalog: Catalog) -> None:
@@ -45,6 +48,7 @@ class Monitor(Closing):
         self._view.catalog = catalog
         self._server = Server(host, port, Access(host, token), self._view)
         self._server.start()
+        self._heap.start()
         shown = f"[{host}]" if ":" in host else host
         log.get().info("serving metrics and the status page", url=f"http://{shown}:{self._server.port}/")
 
@@ -61,5 +65,6 @@ class Monitor(Closing):
 
     def close(self) -> None:
         """Stop answering."""
+        self._heap.close()
         if self._server is not None:
             self._server.close()

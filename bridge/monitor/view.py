@@ -34,7 +34,7 @@ class Heap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the view takes things from; each is asked anew for each request.
+    """Where the view takes things from; each is asked anew for each request, and must answer at once.
 
     Attributes:
         config: The configuration that the daemon runs.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -42,6 +44,18 @@ def test_it_serves(view):
             assert response.status == 200
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"{url}healthz", timeout=10)
+
+
+def test_a_jvm_that_hangs_holds_up_no_scrape(view):
+    hangs = threading.Event()
+    sources = replace(view.sources, heap=lambda: hangs.wait(60) and None)
+    with Monitor(Http(listen="127.0.0.1:0"), sources) as monitor, capture_logs() as events:
+        monitor.start(view.catalog)
+        with urllib.request.urlopen(f"{events[0]['url']}metrics", timeout=10) as response:
+            text = response.read().decode()
+    hangs.set()
+    assert "pgbridge_lag_bytes{" in text
+    assert "pgbridge_jvm_heap" not in text
 
 
 def test_a_token_that_cannot_be_read(view, tmp_path):
