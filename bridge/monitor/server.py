@@ -5,6 +5,7 @@ It is the standard library's: a few requests a minute from a scraper and an oper
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 import threading
@@ -14,7 +15,7 @@ from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, socket
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.closing import Closing
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from bridge.monitor.view import View
 
 _TIMEOUT_S: Final = 10.0
+"""Within this time a whole request must have come, and within this time it must have taken its answer."""
+
+_CONNECTIONS: Final = 50
+"""More at a time are closed at once: the daemon needs its descriptors for the server and the tables."""
+
 _OPEN: Final = frozenset({"/healthz"})
 """What needs no token: an orchestrator's probe has none, and it tells nothing."""
 
@@ -38,6 +44,7 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
+_METHODS: Final = "GET, HEAD"
 _JSON: Final = "application/json; charset=utf-8"
 
 
@@ -48,7 +55,7 @@ class Response:
     status: HTTPStatus
     kind: str
     body: bytes
-    policy: str = "default-src 'none'"
+    policy: str = "default-src 'none'; frame-ancestors 'none'"
 
 
 class Server(Closing):
@@ -129,8 +136,48 @@ class _Http(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a reader that hangs must not hold up the daemon's end
 
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(_CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there are not too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer; runs in the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a reader that went away."""
+
+
+class _Reader(io.RawIOBase):
+    """Reads a request until a time that does not move, however slowly its bytes come."""
+
+    def __init__(self, connection: socket, timeout_s: float) -> None:
+        self._connection = connection
+        self._end_s = time.monotonic() + timeout_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -139,6 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _TIMEOUT_S
     access: Access
     respond: Callable[[str], Response]
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Reader(self.connection, self.timeout))
 
     def do_GET(self) -> None:
         self._answer()
@@ -149,9 +201,21 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
         """Standard error is the daemon's log."""
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request, or has another method; the base class calls it."""
+        del message, explain  # they repeat what came
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        if self.request_version == "HTTP/0.9":
+            self.request_version = "HTTP/1.0"  # or the answer would have no status
+        self._send(_json({"error": f"{status.value} {status.phrase}"}, status))
+
     def _answer(self) -> None:
         path = self.path.partition("?")[0]
-        if not self.access.accepts_host(self.headers.get("Host")):
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.send_error(HTTPStatus.BAD_REQUEST)  # nothing here takes a body
+        elif not self.access.accepts_host(self.headers.get("Host")):
             self._send(_json({"error": "this name is not served here"}, HTTPStatus.MISDIRECTED_REQUEST))
         elif path not in _OPEN and not self.access.accepts(self.headers.get("Authorization")):
             self._send(_json({"error": "a token is needed"}, HTTPStatus.UNAUTHORIZED))
@@ -159,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(self.respond(path))
 
     def _send(self, response: Response) -> None:
+        self.close_connection = True
+        self.connection.settimeout(self.timeout)
         self.send_response(response.status)
         headers = {
             **_HEADERS,
@@ -168,6 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if response.status is HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = 'Basic realm="pgbridge", charset="UTF-8"'
+        if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = _METHODS
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -193,5 +261,8 @@ def _page() -> Response:
     """Return the page, with a nonce that lets only its own script and style run."""
     nonce = secrets.token_urlsafe(16)
     text = page()
-    policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'"
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
     return Response(HTTPStatus.OK, "text/html; charset=utf-8", text.replace("{{nonce}}", nonce).encode(), policy)

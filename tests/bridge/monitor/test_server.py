@@ -6,7 +6,8 @@ import http.client
 import json
 import socket
 import threading
-from contextlib import closing
+import time
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
@@ -84,7 +85,15 @@ def test_a_head_has_no_body(serve):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_can_be_changed(serve, method):
-    assert ask(serve(), "/status.json", method)[0] == 501
+    status, headers, body = ask(serve(), "/status.json", method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert json.loads(body) == {"error": "405 Method Not Allowed"}
+
+
+@pytest.mark.parametrize("headers", [{"Content-Length": "5"}, {"Transfer-Encoding": "chunked"}])
+def test_a_request_with_a_body_is_refused(serve, headers):
+    assert ask(serve(), "/status.json", **headers)[0] == 400
 
 
 def test_the_token(serve):
@@ -151,12 +160,62 @@ def test_a_reader_that_hangs_does_not_hold_up_others_or_the_end(serve, monkeypat
         assert not closer.is_alive()
 
 
-def test_bytes_that_are_no_request(serve):
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\x00 not http\r\n\r\n", 400),
+        (b"<script>alert(1)</script> / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"GET /" + b"x" * 65_535 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+    ],
+    ids=["binary", "method", "version", "path", "headers"],
+)
+def test_bytes_that_are_no_request(serve, sent, status):
+    """The answer repeats nothing of them, and has the headers of every answer."""
     server = serve()
-    with closing(socket.create_connection(("127.0.0.1", server.port))) as client:
-        client.sendall(b"\x16\x03\x01\x00 not http\r\n\r\n")
-        assert b"400" in client.recv(1000)
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as client:
+        client.sendall(sent)
+        answer = client.recv(10_000)
+    assert answer.startswith(f"HTTP/1.0 {status} ".encode())
+    assert b"nosniff" in answer
+    assert b"script" not in answer
     assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_request_that_comes_byte_by_byte_has_an_end(serve, monkeypatch):
+    monkeypatch.setattr(module._Handler, "timeout", 0.5)
+    server = serve()
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=0.1)) as slow:
+        for _ in range(100):
+            try:
+                slow.sendall(b"x")
+                assert slow.recv(10) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                pass
+            break  # it is closed, unanswered
+        else:
+            pytest.fail("it is still read")
+
+
+def test_too_many_connections_are_closed_and_the_others_still_answered(serve, monkeypatch):
+    monkeypatch.setattr(module, "_CONNECTIONS", 2)
+    server = serve()
+    with ExitStack() as stack:
+        for _ in range(2):
+            silent = stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.port))))
+            silent.sendall(b"GET / HT")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            ask(server, "/healthz")
+    for _ in range(100):  # they are gone, and their threads soon notice
+        with suppress(http.client.HTTPException, ConnectionError):
+            assert ask(server, "/healthz")[0] == 200
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("nobody is answered any more")
 
 
 def test_a_port_that_is_taken(serve, view):
