@@ -118,6 +118,7 @@ class Daemon:
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
+                self._all_stopped(catalog)  # a daemon that was killed has left what it did
                 preflight(self._config, catalog, self._log)
                 self._monitor.start(catalog)
                 self._watch.start()
@@ -336,9 +337,14 @@ class Daemon:
                 worker.stop()  # repeatedly, because its copies may have begun other Spark jobs
             for worker in self._workers.values():
                 worker.thread.join(_TURN_S)
+                self._monitor.turn()  # the last batch may take minutes, and nobody should kill a daemon that ends
         self._reap()
         if session.died() is not None and not self._stopping:
             return  # the subscriptions go on with another JVM
+        self._all_stopped(catalog)
+
+    def _all_stopped(self, catalog: Catalog) -> None:
+        """Record that no subscription has a worker."""
         try:
             for name in self._config.subscription:
                 row = catalog.subscription(name)

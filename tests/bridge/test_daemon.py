@@ -214,3 +214,42 @@ def test_what_needs_a_hand_is_not_started_again(supervised):
     wait_until(lambda: daemon._failed == {"sub"}, 10)
     time.sleep(0.3)
     assert DyingWorker.lives == 1
+
+
+def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, monkeypatch):
+    """Its last state would say that a subscription streams; `pgbridge drop` would wait for its end."""
+    daemon, _ = supervised
+    shown = []
+
+    def start(*_, log):
+        shown.append(daemon._catalog.subscription("sub").state)
+        raise RuntimeError("no Java")
+
+    monkeypatch.setattr(session, "start", start)
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        catalog.set_state("sub", "streaming")
+    with pytest.raises(SparkLost):
+        daemon.run()
+    assert shown == ["stopped"]
+
+
+def test_a_daemon_that_waits_for_its_last_batch_is_alive(supervised, monkeypatch):
+    """Its main loop turns on, or an orchestrator would kill it for want of health, in the middle of the batch."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 1, 10)
+    daemon._signals._on_signal(signal.SIGTERM, None)
+    thread.join()
+    turns: list[int] = []
+    worker = daemon._workers["sub"]
+
+    def stop():
+        if len(turns) >= 3:  # the batch has ended
+            worker._stop.set()
+
+    monkeypatch.setattr(worker, "stop", stop)
+    monkeypatch.setattr(daemon._monitor, "turn", lambda: turns.append(1))
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        daemon._end(catalog)
+    assert len(turns) >= 3
