@@ -18,11 +18,11 @@ from bridge.errors import StateError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
-    from bridge.monitor.observations import Observations
+    from bridge.monitor.observations import Histogram, Observations
     from bridge.monitor.view import View
     from bridge.receive.slot_health import SlotHealth
 
@@ -49,12 +49,10 @@ class _Families:
         family = self._made.setdefault(name, CounterMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
         family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
 
-    def histogram(
-        self, name: str, text: str, buckets: Sequence[tuple[str, float]], total: float, **labels: str
-    ) -> None:
+    def histogram(self, name: str, text: str, told: Histogram, **labels: str) -> None:
         """Add a histogram's samples."""
         family = self._made.setdefault(name, HistogramMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
-        family.add_metric(list(labels.values()), buckets, total)  # type: ignore[attr-defined]
+        family.add_metric(list(labels.values()), told.buckets(), told.sum)  # type: ignore[attr-defined]
 
     def all(self) -> Iterable[Metric]:
         """The families in the order of their first samples."""
@@ -114,9 +112,8 @@ def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Obse
     found.counter("rows_applied", "Row messages in these.", told.rows, **of)
     found.counter("batches_applied", "Batches that became durable.", told.batches_applied, **of)
     for phase, histogram in told.histograms.items():
-        found.histogram(
-            "batch_seconds", "Seconds of a batch by phase.", histogram.buckets(), histogram.sum_s, **of, phase=phase
-        )
+        found.histogram("batch_seconds", "Seconds of a batch by phase.", histogram, **of, phase=phase)
+    found.histogram("batch_rows", "Row messages of a batch.", told.batch_rows, **of)
     for state in STATES:
         found.gauge("subscription_state", "1 for the present state.", shown["state"] == state, **of, state=state)
     found.gauge("subscription_enabled", "Whether the subscription is enabled.", shown["enabled"], **of)
@@ -141,6 +138,7 @@ def _slot(found: _Families, name: str, health: SlotHealth | None) -> None:
         return
     of = {"subscription": name}
     found.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", health.retained_bytes, **of)
+    found.gauge("slot_active", "Whether a walsender streams from the slot.", health.active, **of)
     safe = health.safe_wal_size_bytes
     found.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
     found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", health.seconds_left, **of)

@@ -12,7 +12,7 @@ from bridge.monitor.outstanding import Outstanding
 from bridge.observer import BatchReport, Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from protocol.lsn import Lsn
 
@@ -22,6 +22,8 @@ _POSTGRES_EPOCH_S = 946_684_800
 PHASES = ("form", "commit", "flush", "record")
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper limits of the histogram of a batch's seconds."""
+BUCKETS_ROWS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0, 10_000_000.0)
+"""Upper limits of the histogram of a batch's rows."""
 
 _BATCHES = 50
 _SAMPLE_INTERVAL_S = 10.0
@@ -51,21 +53,26 @@ class LagSample:
 
 
 class Histogram:
-    """Counts of a phase's seconds by `BUCKETS_S`, and their sum; one writer at a time."""
+    """Counts of values by their upper limits, and their sum; one writer at a time.
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.sum_s = 0.0
+    Args:
+        limits: The upper limits, ascending.
+    """
 
-    def observe(self, seconds: float) -> None:
+    def __init__(self, limits: Sequence[float] = BUCKETS_S) -> None:
+        self._limits = limits
+        self.counts = [0] * (len(limits) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
         """Count a value."""
-        self.counts[sum(limit < seconds for limit in BUCKETS_S)] += 1
-        self.sum_s += seconds
+        self.counts[sum(limit < value for limit in self._limits)] += 1
+        self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:
         """The counts as Prometheus has them: how many are at most each limit."""
         total, found = 0, []
-        for limit, count in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
+        for limit, count in zip((*map(str, self._limits), "+Inf"), self.counts, strict=True):
             total += count
             found.append((limit, float(total)))
         return found
@@ -87,6 +94,7 @@ class Observations(Observer):
         self._lags: deque[LagSample] = deque(maxlen=_SAMPLES)
         self.transactions = self.rows = self.batches_applied = 0
         self.histograms = {phase: Histogram() for phase in PHASES}
+        self.batch_rows = Histogram(BUCKETS_ROWS)
 
     def stream_begins(self, start_lsn: Lsn) -> None:  # noqa: D102 - Observer's
         with self._lock:
@@ -112,6 +120,7 @@ class Observations(Observer):
             self.transactions += report.transactions
             self.rows += report.rows
             self.batches_applied += 1
+            self.batch_rows.observe(report.rows)
             for phase, seconds in report.seconds.items():
                 self.histograms[phase].observe(seconds)
 

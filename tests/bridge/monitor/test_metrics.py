@@ -47,6 +47,8 @@ def test_values(view):
     assert value(found, "transactions_applied_total", subscription="shop") == 30 * 120
     assert value(found, "batch_seconds_count", subscription="shop", phase="commit") == 30
     assert value(found, "batch_seconds_bucket", subscription="shop", phase="form", le="0.1") == 30
+    assert value(found, "batch_rows_bucket", subscription="shop", le="1000.0") == 0
+    assert value(found, "batch_rows_sum", subscription="shop") == 30 * 4_800
     assert value(found, "subscription_state", subscription="crm", state="error") == 1
     assert value(found, "subscription_state", subscription="crm", state="streaming") == 0
     assert value(found, "tables", subscription="shop", state="r") == len(NAMES)
@@ -54,6 +56,7 @@ def test_values(view):
     assert value(found, "conflicts_total", subscription="crm", kind="update_missing") == 3
     assert value(found, "errors_total", subscription="crm", kind="apply") == 1
     assert value(found, "slot_seconds_left", subscription="crm") == 1500
+    assert [value(found, "slot_active", subscription=name) for name in ("shop", "crm")] == [1, 0]
     assert value(found, "slot_wal_status", subscription="crm", status="extended") == 1
     assert value(found, "spool_bytes", subscription="shop") == 1000
     assert value(found, "catalog_readable") == 1
@@ -96,9 +99,10 @@ def exposed(view) -> set[str]:
 def test_documents_name_metrics_that_exist(view, file):
     """And the list of metrics is whole."""
     names = set(re.findall(r"pgbridge_[a-z_]+[a-z]", (DOCS / file).read_text(encoding="utf-8")))
-    known = exposed(view) | {"pgbridge_slot_safe_wal_bytes", "pgbridge_batch_seconds", "pgbridge_build_info"}
+    histograms = {name.removesuffix("_bucket") for name in exposed(view) if name.endswith("_bucket")}
+    known = exposed(view) | histograms | {"pgbridge_slot_safe_wal_bytes", "pgbridge_build_info"}
     assert names <= known
     if file == "monitoring.md":
-        parts = {f"pgbridge_batch_seconds_{part}" for part in ("bucket", "sum", "count")}
+        parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
         missing = {name for name in known - names - parts if not name.endswith("_created")}
         assert missing == set()

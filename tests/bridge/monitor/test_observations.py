@@ -106,7 +106,9 @@ def test_batches_are_counted_and_bounded(told):
     assert dict(told.histograms["commit"].buckets())["0.5"] == 0
     assert dict(told.histograms["commit"].buckets())["1.0"] == 200
     assert dict(told.histograms["record"].buckets())["300.0"] == 0
-    assert told.histograms["record"].sum_s == 80_000
+    assert told.histograms["record"].sum == 80_000
+    rows = dict(told.batch_rows.buckets())
+    assert (rows["10.0"], rows["100.0"], rows["+Inf"]) == (0, 200, 200)
 
 
 @pytest.mark.parametrize(("seconds", "first"), [(0.0, "0.05"), (0.05, "0.05"), (0.051, "0.1"), (1e9, "+Inf")])
