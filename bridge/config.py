@@ -53,6 +53,8 @@ class Subscription(BaseModel):
 
     Attributes:
         slot_name: Default: `default_slot_name` of the subscription's name.
+        failover: Whether the slot is synchronized to standbys, so that the stream goes on after a promotion (PostgreSQL
+            17, and sync_replication_slots there).
         messages: What happens to messages of pg_logical_emit_message: nothing ("off"), a log event for each ("log"), or
             also a row for each in the Delta table `<warehouse>/pgbridge/messages` ("table").
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
@@ -88,6 +90,7 @@ class Subscription(BaseModel):
     binary: bool = True
     streaming: Literal["off", "on"] = "off"
     two_phase: bool = False
+    failover: bool = False
     origin: Literal["any", "none"] = "any"
     messages: Literal["off", "log", "table"] = "log"
     disable_on_error: bool = False

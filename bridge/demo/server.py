@@ -259,9 +259,6 @@ class EmbeddedPostgres:
         """Make folder, data directory and the keeper that removes them should we be killed."""
         self._choose_port()
         self._folder = folder = self._make_folder()
-        password_file = folder / "password"
-        password_file.write_text(self.password, encoding="ascii")
-        self._account.own(password_file)
         self._keeper = self._account.spawn(
             [
                 "/bin/sh",
@@ -275,6 +272,13 @@ class EmbeddedPostgres:
             stdin=subprocess.PIPE,
             output=subprocess.DEVNULL,
         )
+        self._fill()
+
+    def _fill(self) -> None:
+        """Fill the data directory."""
+        password_file = self.folder / "password"
+        password_file.write_text(self.password, encoding="ascii")
+        self._account.own(password_file)
         self.programs.run(
             "initdb",
             "--pgdata", self.datadir,

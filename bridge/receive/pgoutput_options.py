@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from bridge.config import Subscription
     from protocol.walsender import PgoutputOptions
 
-SINCE: Final[dict[str, int]] = {"binary": 14, "streaming": 14, "two_phase": 15, "origin": 16, "messages": 14}
-"""Option -> the first version of PostgreSQL whose pgoutput has it."""
+SINCE: Final[dict[str, int]] = {
+    "binary": 14,
+    "streaming": 14,
+    "two_phase": 15,
+    "origin": 16,
+    "messages": 14,
+    "failover": 17,  # the slot's, not pgoutput's
+}
+"""Option -> the first version of PostgreSQL that has it."""
 
 _OFF: Final[dict[str, str | bool]] = {
     "binary": False,
@@ -25,6 +32,7 @@ _OFF: Final[dict[str, str | bool]] = {
     "two_phase": False,
     "origin": "any",
     "messages": "off",
+    "failover": False,
 }
 """Option -> the value that turns it off."""
 
@@ -58,6 +66,8 @@ def pgoutput_options(subscription: Subscription, version: int, *, binary_readabl
         options["two_phase"] = True
     if subscription.origin != "any" and _has(subscription, "origin", version):
         options["origin"] = subscription.origin
+    if subscription.failover:
+        _has(subscription, "failover", version)
     return options
 
 

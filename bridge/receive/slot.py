@@ -90,7 +90,13 @@ class ReplicationConnection(Closing):
         return content.decode() if isinstance(content, bytes) else str(content)
 
     def create_slot(
-        self, slot_name: str, *, temporary: bool = False, export_snapshot: bool = True, two_phase: bool = False
+        self,
+        slot_name: str,
+        *,
+        temporary: bool = False,
+        export_snapshot: bool = True,
+        two_phase: bool = False,
+        failover: bool = False,
     ) -> Snapshot:
         """Create a logical slot for pgoutput, and wait for its consistent point.
 
@@ -102,13 +108,25 @@ class ReplicationConnection(Closing):
             export_snapshot: Whether to export the snapshot of the consistent point.
             two_phase: Whether transactions prepared after the consistent point are sent at PREPARE TRANSACTION
                 (PostgreSQL 15).
+            failover: Whether it is synchronized to standbys (PostgreSQL 17).
         """
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-        export = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
-        prepared = " TWO_PHASE" if two_phase else ""
-        command = f"CREATE_REPLICATION_SLOT {quote_identifier(slot_name)} {kind} pgoutput {export}{prepared}"
+        if failover:  # which only the later syntax has
+            prepared = ", TWO_PHASE" if two_phase else ""
+            options = f"(SNAPSHOT '{'export' if export_snapshot else 'nothing'}', FAILOVER{prepared})"
+        else:
+            options = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
+            options += " TWO_PHASE" if two_phase else ""
+        command = f"CREATE_REPLICATION_SLOT {quote_identifier(slot_name)} {kind} pgoutput {options}"
         row = self._run(command, f'cannot create replication slot "{slot_name}"')[0]
         return Snapshot(row[2], Lsn.parse(row[1]))
+
+    def set_failover(self, slot_name: str, *, failover: bool) -> None:
+        """Have a slot synchronized to standbys, or not (PostgreSQL 17). Nobody may stream from it meanwhile."""
+        self._run(
+            f"ALTER_REPLICATION_SLOT {quote_identifier(slot_name)} (FAILOVER {str(failover).lower()})",
+            f'cannot set failover of replication slot "{slot_name}"',
+        )
 
     def drop_slot(self, slot_name: str) -> None:
         """Drop a slot, waiting while another process streams from it."""

@@ -111,7 +111,22 @@ class Start:
             if found != known:
                 set_timeline(self._catalog, name, found)
                 self._log.info("the publisher has switched to another timeline", timeline=found, before=known)
-        self._check_slot(self._publisher.slot(self._subscription.slot_name), remote_lsn)
+        status = self._publisher.slot(self._subscription.slot_name)
+        self._check_slot(status, remote_lsn)
+        if status is not None:
+            self._set_failover(replication, status)
+
+    def _set_failover(self, replication: ReplicationConnection, status: SlotStatus) -> None:
+        """Give the slot the subscription's failover, as ALTER SUBSCRIPTION … SET (failover) does.
+
+        It is not taken from a slot that others made.
+        """
+        wanted, slot_name = self._subscription.failover, self._subscription.slot_name
+        if wanted == status.failover or not (wanted or self._subscription.create_slot):
+            return
+        if not self._publisher.in_recovery():
+            replication.set_failover(slot_name, failover=wanted)
+            self._log.info("set failover of the replication slot", slot_name=slot_name, failover=wanted)
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
         slot_name = self._subscription.slot_name
@@ -155,6 +170,7 @@ class Start:
                 slot_name,
                 export_snapshot=self._subscription.copy_data,
                 two_phase=self._subscription.two_phase,
+                failover=self._subscription.failover,
             )
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))

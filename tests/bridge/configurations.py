@@ -17,6 +17,7 @@ DEFAULTS = {
     "binary": True,
     "streaming": "off",
     "two_phase": False,
+    "failover": False,
     "origin": "any",
     "messages": "log",
     "disable_on_error": False,

@@ -1,0 +1,109 @@
+"""A load that outlives its server: what it changes next it asks the database, so an unknown outcome does not matter."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA = """
+CREATE TABLE docs (id int PRIMARY KEY, title text, body text, price numeric(12, 2), at timestamptz DEFAULT now());
+CREATE TABLE lines (doc int, line int, note text, amount float8, PRIMARY KEY (doc, line));
+CREATE TABLE events (serial bigint, kind text, payload jsonb);
+ALTER TABLE events REPLICA IDENTITY FULL;
+CREATE TABLE extra (id int PRIMARY KEY, v text);
+CREATE TABLE poison (id int PRIMARY KEY, at timestamp);
+CREATE SEQUENCE serial;
+CREATE PUBLICATION pub FOR TABLE docs, lines, events, extra, poison;
+"""
+TABLES = ("docs", "lines", "events", "extra")
+
+_STATEMENTS = {
+    "insert": "INSERT INTO docs (id, title, body, price) SELECT n, 't' || n, repeat(md5(n::text), 1 + n % 200), n / 7.0 "
+    "FROM (SELECT floor(random() * 20000)::int AS n FROM generate_series(1, 20)) AS s ON CONFLICT DO NOTHING",
+    "update": "UPDATE docs SET title = title || 'x', price = price + 1 WHERE id IN "
+    "(SELECT id FROM docs TABLESAMPLE BERNOULLI (1) LIMIT 30)",
+    "delete": "DELETE FROM docs WHERE id IN (SELECT id FROM docs TABLESAMPLE BERNOULLI (1) LIMIT 10)",
+    "move": "UPDATE docs SET id = id + 100000 WHERE id IN (SELECT id FROM docs WHERE id < 100000 ORDER BY id LIMIT 2) "
+    "AND id + 100000 NOT IN (SELECT id FROM docs)",
+    "lines": "INSERT INTO lines SELECT floor(random() * 500)::int, n, 'l', random() FROM generate_series(1, 5) AS n "
+    "ON CONFLICT (doc, line) DO UPDATE SET note = lines.note || '!', amount = excluded.amount",
+    "events": "INSERT INTO events SELECT nextval('serial'), 'k' || n % 3, jsonb_build_object('n', n) "
+    "FROM generate_series(1, 30) AS n",
+    "forget": "DELETE FROM events WHERE serial IN (SELECT serial FROM events ORDER BY serial LIMIT 5)",
+    "extra": "INSERT INTO extra SELECT floor(random() * 3000)::int, 'v' ON CONFLICT (id) DO UPDATE SET v = extra.v || '.'",
+}
+_RARELY = {
+    "burst": "INSERT INTO events SELECT nextval('serial'), 'burst', NULL FROM generate_series(1, 20000)",
+    "truncate": "TRUNCATE lines",
+    "column": "ALTER TABLE lines ADD COLUMN {name} int DEFAULT {number}",
+}
+
+
+class Load:
+    """Transactions on a database, in a thread.
+
+    Args:
+        conninfo: Returns the connection string of the server that can be written to, asked at each connection.
+        seed: Decides on what is done, not on when.
+        pause_s: Between two transactions.
+
+    Attributes:
+        counts: How often each statement was committed, and how often a connection was lost.
+    """
+
+    def __init__(self, conninfo: Callable[[], str], seed: int, pause_s: float) -> None:
+        self._conninfo = conninfo
+        self._random = random.Random(seed)
+        self._pause_s = pause_s
+        self._columns = 0
+        self.counts: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present transaction."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._conninfo(), connect_timeout=5) as connection:
+                    while not self._stop.is_set():
+                        self._transaction(connection)
+                        time.sleep(self._pause_s)
+            except psycopg.Error:
+                self.counts["connection lost"] += 1
+                time.sleep(0.5)
+
+    def _transaction(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        names = self._random.choices(list(_STATEMENTS), k=self._random.choice((1, 1, 2, 4)))
+        if self._random.random() < 0.003:
+            names.append(self._random.choice(list(_RARELY)))
+        for name in names:
+            connection.execute(self._text(name).encode())
+        if self._random.random() < 0.05:
+            connection.rollback()
+            self.counts["rollback"] += 1
+            return
+        connection.commit()
+        self.counts["commit"] += 1
+        self.counts.update(names)
+
+    def _text(self, name: str) -> str:
+        if name != "column":
+            return {**_STATEMENTS, **_RARELY}[name]
+        self._columns += 1
+        return _RARELY[name].format(name=f"c{self._columns}", number=self._columns)
