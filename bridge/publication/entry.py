@@ -85,6 +85,7 @@ class Entry:
             tuple(map(_published_column, self.columns)),
             self.copy_filters,
             tuple(_published_column(c) for c in unpublished if c.in_primary_key or c.in_replica_identity_index),
+            max((column.attnum for column in target.columns), default=0),
         )
 
 

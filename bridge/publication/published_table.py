@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class PublishedTable:
         columns: The published columns, in the order of attnum.
         row_filters: SQL expressions; a row passes that passes one of them, and every row if there are none.
         unpublished_keys: Columns of the primary key or the replica identity's index that are not published.
+        last_attnum: The highest attnum of all its columns when this was read: a column with a higher one is younger.
     """
 
     relid: int
@@ -36,6 +37,7 @@ class PublishedTable:
     columns: tuple[PublishedColumn, ...]
     row_filters: tuple[str, ...]
     unpublished_keys: tuple[PublishedColumn, ...] = ()
+    last_attnum: int = field(default=0, compare=False)
 
     @property
     def qualified_name(self) -> str:

@@ -234,6 +234,7 @@ def _table(entries: list[dict[str, Any]], columns: list[dict[str, Any]]) -> Publ
             for column in columns
             if column["name"] not in published[0] and (column["in_primary_key"] or column["in_replica_identity_index"])
         ),
+        max((column["attnum"] for column in columns), default=0),
     )
 
 

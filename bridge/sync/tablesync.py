@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.values.types import TypeInfo
 
@@ -220,42 +221,43 @@ class TableSync:
         # at most 63 bytes; PostgreSQL's is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
         waiting = self._heartbeat.beating(self._stopping)
-        with (
-            TableLock(conninfo, table, application_name=f"{name}_sync", stopping=waiting) as lock,
-            monitor.watching(application_name, rel.namespace, rel.name, lock.size),
-            copied_rows(
-                self._spark,
-                copy_spec(
-                    table,
-                    types,
-                    conninfo=conninfo,
-                    application_name=application_name,
-                    snapshot=snapshot.name,
-                    unrepresentable=self._subscription.unrepresentable,
-                    ranges=lock.ranges,
-                    columns=columns,
-                ),
-                lock.table_bytes,
-                self._stopping,
-            ) as rows,
-        ):
-            try:
-                replaced = partial(
-                    overwrite_rows,
-                    rows,
-                    rel.path,
-                    self._stamp(snapshot.consistent_point),
-                    columns_too=columns is None,
-                    rows_per_file=lock.rows_per_file,
-                )
-                retry_commit(replaced, rel.path, self._log)
-            except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
-                raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
-            lock.check()
+        with TableLock(conninfo, table, application_name=f"{name}_sync", stopping=waiting) as lock:
+            known_columns = _known_columns(table, publisher)
+            with (
+                monitor.watching(application_name, rel.namespace, rel.name, lock.size),
+                copied_rows(
+                    self._spark,
+                    copy_spec(
+                        table,
+                        types,
+                        conninfo=conninfo,
+                        application_name=application_name,
+                        snapshot=snapshot.name,
+                        unrepresentable=self._subscription.unrepresentable,
+                        ranges=lock.ranges,
+                        columns=columns,
+                    ),
+                    lock.table_bytes,
+                    self._stopping,
+                ) as rows,
+            ):
+                try:
+                    replaced = partial(
+                        overwrite_rows,
+                        rows,
+                        rel.path,
+                        self._stamp(snapshot.consistent_point),
+                        columns_too=columns is None,
+                        rows_per_file=lock.rows_per_file,
+                    )
+                    retry_commit(replaced, rel.path, self._log)
+                except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
+                    raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+                lock.check()
         self._local.flush([rel.path])
         if not existed:
             self._remember_size(rel.path)
-        self._catalog.put_columns(name, table.relid, copied_columns(table, publisher.attributes(table.relid)))
+        self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(
@@ -340,3 +342,15 @@ class TableSync:
                 hint="restore it from a backup, mount its file system, or start the subscription afresh",
             )
         return Target(rel.namespace, rel.name, rel.path, schema)
+
+
+def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:
+    """Return the table's columns, which the lock that is held keeps as they are.
+
+    Raises:
+        SyncError: The table was altered between the reading of its definition and the lock.
+    """
+    columns = copied_columns(table, publisher.attributes(table.relid))
+    if not columns:
+        raise SyncError(f'table "{table.qualified_name}" was altered just before its copy, which starts again')
+    return columns

@@ -26,7 +26,8 @@ CREATE PUBLICATION pub FOR TABLE docs, lines, events, extra, poison;
 TABLES = ("docs", "lines", "events", "extra")
 
 _STATEMENTS = {
-    "insert": "INSERT INTO docs (id, title, body, price) SELECT n, 't' || n, repeat(md5(n::text), 1 + n % 200), n / 7.0 "
+    "insert": "INSERT INTO docs (id, title, body, price) "
+    "SELECT n, 't' || n, repeat(md5(n::text), 1 + n % 200), n / 7.0 "
     "FROM (SELECT floor(random() * 20000)::int AS n FROM generate_series(1, 20)) AS s ON CONFLICT DO NOTHING",
     "update": "UPDATE docs SET title = title || 'x', price = price + 1 WHERE id IN "
     "(SELECT id FROM docs TABLESAMPLE BERNOULLI (1) LIMIT 30)",
@@ -38,7 +39,8 @@ _STATEMENTS = {
     "events": "INSERT INTO events SELECT nextval('serial'), 'k' || n % 3, jsonb_build_object('n', n) "
     "FROM generate_series(1, 30) AS n",
     "forget": "DELETE FROM events WHERE serial IN (SELECT serial FROM events ORDER BY serial LIMIT 5)",
-    "extra": "INSERT INTO extra SELECT floor(random() * 3000)::int, 'v' ON CONFLICT (id) DO UPDATE SET v = extra.v || '.'",
+    "extra": "INSERT INTO extra SELECT floor(random() * 3000)::int, 'v' "
+    "ON CONFLICT (id) DO UPDATE SET v = extra.v || '.'",
 }
 _RARELY = {
     "burst": "INSERT INTO events SELECT nextval('serial'), 'burst', NULL FROM generate_series(1, 20000)",

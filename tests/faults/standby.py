@@ -41,7 +41,8 @@ class Standby(EmbeddedPostgres):
     def _fill(self) -> None:
         with psycopg.connect(self._primary.conninfo(), autocommit=True) as connection:
             connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (self.slot,)
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+                (self.slot,),
             )
         self.programs.run(
             "pg_basebackup", "--pgdata", self.datadir, "--dbname", self._primary.conninfo(), "--write-recovery-conf",

@@ -153,10 +153,21 @@ def newly_known(before: TrackedState, after: TrackedState) -> dict[int, tuple[Co
 
 
 def copied_columns(table: PublishedTable, attributes: Sequence[Attribute]) -> list[ColumnRow]:
-    """Return the known columns of a table that was just copied; none if it was altered meanwhile."""
+    """Return the columns of a table to copy, as the tracker knows them.
+
+    Args:
+        table: The table, as it was read before its copy.
+        attributes: Its attributes now, while a lock keeps it from being altered.
+
+    Returns:
+        The columns; none if the table was altered since it was read. A column that was added is not in the copy, and
+        must not be taken for one that is not published.
+    """
     published = {column.name: (column.type_oid, column.typmod) for column in table.columns}
     alive = [(a.attnum, a.name, a.type_oid, a.typmod) for a in attributes if a.name is not None]
     if any(published.pop(name, (oid, typmod)) != (oid, typmod) for _, name, oid, typmod in alive) or published:
+        return []
+    if table.last_attnum and any(attnum > table.last_attnum for attnum, *_ in alive):
         return []
     names = {column.name for column in table.columns}
     return [ColumnRow(*column, "live" if column[1] in names else "hidden") for column in alive]

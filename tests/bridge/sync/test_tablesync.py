@@ -273,3 +273,32 @@ def test_copies_take_turns(tmp_path, monkeypatch):
     assert peak == 2
     assert sorted(copied) == [f"{name}/t{number}" for name in names for number in range(4)]
     assert {path[0] for path in copied[:6]} == set(names), "no subscription waits for all tables of another"
+
+
+@pytest.mark.parametrize("when", ["before the lock", "after the copy"])
+def test_a_column_that_is_added_while_a_table_is_copied_has_its_default_in_all_rows(
+    publisher, pipeline, monkeypatch, when
+):
+    """Before the lock the copy starts again; after it the stream brings the column."""
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    alter = ["ALTER TABLE t ADD COLUMN c int DEFAULT 7"]
+
+    class Lock(tablesync.TableLock):
+        def __init__(self, *arguments, **options):
+            if alter and when == "before the lock":
+                publisher.execute(alter.pop())
+            super().__init__(*arguments, **options)
+
+        def close(self):
+            super().close()
+            if alter and when == "after the copy":
+                publisher.execute(alter.pop())
+
+    monkeypatch.setattr(tablesync, "TableLock", Lock)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (4, 'later', 8); UPDATE t SET note = 'changed' WHERE id = 1")
+    bridge.catch_up()
+    assert alter == []
+    rows = sorted((row["id"], row["c"]) for row in bridge.rows("t"))
+    assert rows == [(1, 7), (2, 7), (3, 7), (4, 8)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -120,6 +121,15 @@ def test_a_copied_tables_columns():
     # altered between the two looks at the catalog: the stream will tell
     assert copied_columns(published(("id", INT, -1), ("was", 25, -1)), attributes) == []
     assert copied_columns(published(("id", 20, -1)), attributes) == []
+
+
+def test_a_column_that_was_added_after_the_definition_was_read_is_not_an_unpublished_one():
+    """It is not in the copy: taken for unpublished, its default would never reach the rows that were copied."""
+    attributes = [Attribute(1, "id", INT, -1), Attribute(2, "own", INT, -1), Attribute(3, "added", INT, -1)]
+    before = replace(published(("id", INT, -1)), last_attnum=2)
+    assert copied_columns(before, attributes) == []
+    assert len(copied_columns(before, attributes[:2])) == 2
+    assert len(copied_columns(replace(before, last_attnum=3), attributes)) == 3
 
 
 @pytest.mark.parametrize(

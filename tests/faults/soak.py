@@ -1,0 +1,450 @@
+"""Random faults under load, for as long as is asked for; at the end the Delta tables must equal the source.
+
+    python -m tests.faults.soak --seconds 1200 --report tests/faults/reports/…
+
+Everything is real: a PostgreSQL pair, a TCP proxy before it, the daemon with its JVM, a small file system for state and
+tables that is filled up (as root; otherwise this fault is left out). The seed decides on the order of faults and the
+load, not on the moment at which a fault meets the daemon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import psycopg
+
+from tests.faults.load import SCHEMA, TABLES, Load
+from tests.faults.proxy import Proxy
+from tests.faults.standby import Pair
+from tests.oracle.delta import differences
+from tests.oracle.native import text_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.oracle.native import Row
+
+ROOT = Path(__file__).parents[2]
+NAME = "soak"
+_DISK = "4g"
+_CATCH_UP_S = 600.0
+
+CONFIG = """
+state_dir = "./state"
+[spark]
+master = "local[2]"
+[spark.conf]
+"spark.driver.memory" = "1g"
+"spark.driver.host" = "127.0.0.1"
+[subscription.soak]
+connection = "host=127.0.0.1,127.0.0.1 port={ports} dbname=postgres user=postgres password={password} {attributes}"
+publications = ["pub"]
+warehouse = "./lake"
+adopt = true
+failover = true
+streaming = "{streaming}"
+wal_receiver_timeout_s = 10
+retry_max_s = 5
+batch_max_rows = {batch_max_rows}
+"""
+
+
+class Daemon:
+    """The daemon under test, and its commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.peak_bytes = 0
+
+    def start(self) -> None:
+        """Start it."""
+        with (self.folder / "daemon.log").open("ab") as log:
+            command = [sys.executable, "-m", "bridge", "run", "--config", str(self.folder / "pgbridge.toml")]
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, and wait for the end."""
+        assert self._process is not None
+        if self.alive():
+            self._process.send_signal(number)
+        return self._process.wait(300)
+
+    def java(self) -> psutil.Process | None:
+        """Its JVM."""
+        with contextlib.suppress(psutil.Error):
+            return next(
+                (one for one in psutil.Process(self.pid).children(recursive=True) if one.name() == "java"), None
+            )
+        return None
+
+    def measure(self) -> None:
+        """Remember its greatest memory, without the JVM's."""
+        with contextlib.suppress(psutil.Error):
+            self.peak_bytes = max(self.peak_bytes, psutil.Process(self.pid).memory_info().rss)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of pgbridge."""
+        line = [sys.executable, "-m", "bridge", *arguments, "--config", str(self.folder / "pgbridge.toml")]
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+    def status(self) -> dict[str, Any]:
+        """Its subscription's entry; empty if the catalog cannot be read now."""
+        done = self.command("status", "--json")
+        entry: dict[str, Any] = json.loads(done.stdout)["subscriptions"][0] if done.returncode == 0 else {}
+        return entry
+
+    def log_counts(self) -> Counter[str]:
+        """How often each event was logged."""
+        counts: Counter[str] = Counter()
+        for line in (self.folder / "daemon.log").read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                event = json.loads(line)
+                counts[f"{event['level']}: {event['event']}"] += 1
+        return counts
+
+
+class Soak:
+    """One run: what is under test, and the faults."""
+
+    def __init__(self, pair: Pair, folder: Path, seed: int, *, disk: bool) -> None:
+        self.pair, self.folder, self.disk = pair, folder, disk
+        self.random = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self._pair_ports = (pair.primary.port, pair.standby.port if pair.standby else 0)
+        self.proxies = [Proxy(lambda: self._address(0)), Proxy(lambda: self._address(1))]
+        self.daemon = Daemon(folder)
+        self.load = Load(self._conninfo, seed, pause_s=0.02)
+        self._extra = True
+        self._poisons = 0
+
+    def _conninfo(self) -> str:
+        return self.pair.primary.conninfo()
+
+    def _address(self, index: int) -> tuple[str, int]:
+        """The first proxy leads to whichever is the primary, the second to the standby."""
+        server = self.pair.primary if index == 0 else self.pair.standby
+        if server is None:
+            raise ConnectionRefusedError
+        return server.host, server.port
+
+    def configure(self) -> None:
+        """Write a configuration; some options differ each time."""
+        text = CONFIG.format(
+            ports=",".join(str(proxy.port) for proxy in reversed(self.proxies)),
+            password=self.pair.primary.password,
+            attributes="target_session_attrs=read-write connect_timeout=5",
+            streaming=self.random.choice(("on", "off")),
+            batch_max_rows=self.random.choice((300, 5_000, 2_000_000)),
+        )
+        path = self.folder / "pgbridge.toml"
+        path.write_text(text)
+        path.chmod(0o600)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement on the primary."""
+        with psycopg.connect(self.pair.primary.conninfo(), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def faults(self) -> dict[str, tuple[int, Callable[[], None]]]:
+        """Each fault with its weight."""
+        found: dict[str, tuple[int, Callable[[], None]]] = {
+            "kill -9 of the daemon": (4, self._kill_daemon),
+            "SIGTERM of the daemon": (2, self._stop_daemon),
+            "kill -9 of Spark's JVM": (2, self._kill_java),
+            "server restart, fast": (2, lambda: self.pair.primary.restart("fast")),
+            "server restart, immediate": (2, lambda: self.pair.primary.restart("immediate")),
+            "kill -9 of the server": (2, self._kill_server),
+            "promotion of the standby": (2, self._promote),
+            "connections cut": (4, lambda: self._on_proxies("cut")),
+            "connections half-closed": (3, lambda: self._on_proxies("half_close")),
+            "network silent for 15 s": (2, lambda: self._network(silent=True)),
+            "connections refused for 8 s": (2, lambda: self._network(refuses=True)),
+            "network slow for 10 s": (2, lambda: self._network(delay_s=0.2)),
+            "disable and enable": (2, self._disable),
+            "refresh with another table": (3, self._refresh),
+            "a table copied again": (2, self._resync_table),
+            "a transaction that cannot be applied, skipped": (2, self._poison),
+            "reload with other options": (3, self._reload),
+        }
+        if self.disk:
+            found["full disk for 10 s"] = (2, self._fill_disk)
+        return found
+
+    def one(self) -> None:
+        """Let a fault happen."""
+        faults = self.faults()
+        (name,) = self.random.choices(list(faults), [weight for weight, _ in faults.values()])
+        began_s = time.monotonic()
+        faults[name][1]()
+        self.counts[name] += 1
+        print(f"{datetime.now(UTC):%H:%M:%S} {name} ({time.monotonic() - began_s:.1f} s)", flush=True)
+        if not self.daemon.alive():
+            # a daemon gives up after its JVM has died too often, or when its disk is full at the start
+            self.counts["daemon started again by its supervisor"] += 1
+            self.daemon.start()
+
+    def _kill_daemon(self) -> None:
+        self.daemon.end(signal.SIGKILL)
+        self.daemon.start()
+
+    def _stop_daemon(self) -> None:
+        code = self.daemon.end(signal.SIGTERM)
+        if code != 0:
+            self.notes.append(f"SIGTERM gave exit code {code}")
+        self.daemon.start()
+
+    def _kill_java(self) -> None:
+        if (java := self.daemon.java()) is not None:
+            with contextlib.suppress(psutil.Error):
+                java.kill()
+
+    def _kill_server(self) -> None:
+        self.pair.primary.kill()
+        self.pair.primary.start()
+
+    def _promote(self) -> None:
+        if not self.pair.wait_synchronized(NAME):
+            self.counts["promotion left out: the slot was not synchronized"] += 1
+            return
+        self.pair.fail_over()
+        self._on_proxies("cut")
+        self.pair.make_standby()
+
+    def _on_proxies(self, what: str) -> None:
+        for proxy in self.proxies:
+            getattr(proxy, what)()
+
+    def _network(self, *, silent: bool = False, refuses: bool = False, delay_s: float = 0.0) -> None:
+        for proxy in self.proxies:
+            proxy.silent, proxy.refuses, proxy.delay_s = silent, refuses, delay_s
+        if refuses:
+            self._on_proxies("cut")
+        time.sleep(15 if silent else 8 if refuses else 10)
+        self._on_proxies("heal")
+
+    def _fill_disk(self) -> None:
+        filler = self.folder / "filler"
+        with contextlib.suppress(OSError), filler.open("wb") as file:
+            while True:
+                file.write(b"\0" * (1 << 20))
+                file.flush()
+        time.sleep(10)
+        filler.unlink(missing_ok=True)
+
+    def _disable(self) -> None:
+        self.daemon.command("disable", NAME)
+        time.sleep(3)
+        self.daemon.command("enable", NAME)
+
+    def _refresh(self) -> None:
+        self._extra = not self._extra
+        self.execute(f"ALTER PUBLICATION pub {'ADD' if self._extra else 'DROP'} TABLE extra")
+        self.daemon.command("refresh", NAME)
+
+    def _resync_table(self) -> None:
+        self.daemon.command("refresh", NAME, "--resync", self.random.choice(("docs", "lines", "events")))
+
+    def _poison(self) -> None:
+        """PostgreSQL holds the timestamp infinity, Delta does not."""
+        self._poisons += 1
+        self.execute(f"INSERT INTO poison VALUES ({self._poisons}, 'infinity')")
+        end_s = time.monotonic() + 120
+        while time.monotonic() < end_s and self.daemon.alive():
+            error = self.daemon.status().get("last_error")
+            if error and error["finish_lsn"] and "infinity" in error["message"]:
+                self.daemon.command("skip", NAME, "--lsn", error["finish_lsn"])
+                self.counts["transactions skipped"] += 1
+                return
+            time.sleep(1)
+
+    def _reload(self) -> None:
+        self.configure()
+        os.kill(self.daemon.pid, signal.SIGHUP) if self.random.random() < 0.5 else self.daemon.command("reload")
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """End the faults and the load, and wait until everything is applied; transactions that cannot be are skipped.
+
+        Raises:
+            TimeoutError: It does not catch up.
+        """
+        self.load.stop()
+        self._on_proxies("heal")
+        (self.folder / "filler").unlink(missing_ok=True)
+        if not self._extra:
+            self._refresh()
+        self.daemon.command("enable", NAME)
+        self.execute("DELETE FROM poison")
+        end_s = time.monotonic() + _CATCH_UP_S
+        shown: dict[str, Any] = {}
+        while time.monotonic() < end_s:
+            if not self.daemon.alive():
+                self.daemon.start()
+            self.daemon.measure()
+            shown = self.daemon.status()
+            error = shown.get("last_error")
+            if error and error["finish_lsn"] and "infinity" in error["message"]:
+                self.daemon.command("skip", NAME, "--lsn", error["finish_lsn"])
+            states = {table["name"]: table["state"] for table in shown.get("tables", ())}
+            ready = {f"public.{table}" for table in TABLES} <= {name for name, state in states.items() if state == "r"}
+            if ready and shown["state"] == "streaming" and shown["lag_bytes"] == 0 and not error:
+                return
+            time.sleep(2)
+        raise TimeoutError(f"not caught up after {_CATCH_UP_S:.0f} s: {json.dumps(shown, indent=1)}")
+
+    def compare(self) -> dict[str, tuple[int, list[str]]]:
+        """Compare each table with the source: its rows there, and the differences."""
+        from bridge import session
+
+        spark = session.start("local[2]", {"spark.driver.memory": "2g"})
+        source = Source(self.pair.primary.conninfo())
+        found = {}
+        for table in TABLES:
+            path = str(self.folder / "lake" / "public" / table)
+            found[table] = (len(source.rows(f"public.{table}")), differences(spark, path, source, f"public.{table}"))
+        session.stop(spark)
+        return found
+
+
+class Source:
+    """The rows of the primary, for `differences`."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
+        """A table's rows."""
+        return text_rows(self._conninfo, table, columns)
+
+
+@contextlib.contextmanager
+def working_folder(*, disk: bool) -> Iterator[Path]:
+    """A folder; with `disk` a small file system of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="pgbridge-soak-"))
+    try:
+        if disk:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "none", str(folder)], check=True)
+        yield folder
+    finally:
+        if disk:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def report(soak: Soak, seconds: float, seed: int, found: dict[str, tuple[int, list[str]]]) -> str:
+    """Return the report."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    lines = [
+        "# Random faults under load",
+        "",
+        f"- date: {datetime.now(UTC):%Y-%m-%d}",
+        f"- machine: {platform.machine()}, {os.cpu_count()} cores",
+        f"- versions: PostgreSQL {soak.pair.primary.version}, Python {platform.python_version()}",
+        f"- pgbridge: {commit.stdout.strip()}",
+        f"- seconds of faults: {seconds:.0f}; seed: {seed}",
+        f"- peak memory of the daemon's Python process: {soak.daemon.peak_bytes >> 20} MiB",
+        "",
+        "| fault | times |",
+        "|---|---:|",
+        *(f"| {name} | {count} |" for name, count in sorted(soak.counts.items())),
+        "",
+        "| load | times |",
+        "|---|---:|",
+        *(f"| {name} | {count} |" for name, count in sorted(soak.load.counts.items())),
+        "",
+        "| table | rows in PostgreSQL | differences |",
+        "|---|---:|---:|",
+        *(f"| {table} | {rows} | {len(different)} |" for table, (rows, different) in found.items()),
+        "",
+        "What the daemon logged as a warning or an error, or about batches and slots:",
+        "",
+        "| event | times |",
+        "|---|---:|",
+        *(
+            f"| {' '.join(event.split())[:110].replace('|', '/')} | {count} |"
+            for event, count in sorted(soak.daemon.log_counts().items())
+            if not event.startswith("info") or "batch" in event or "slot" in event or "timeline" in event
+        ),
+        *(["", *(f"- {note}" for note in soak.notes)] if soak.notes else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run it; returns 0 if all tables are equal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1200.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--keep-log", type=Path, help="Copy the daemon's log there.")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    disk = os.geteuid() == 0
+    settings = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
+    with working_folder(disk=disk) as folder, Pair(settings) as pair:
+        soak = Soak(pair, folder, arguments.seed, disk=disk)
+        soak.execute(SCHEMA)
+        soak.configure()
+        soak.daemon.start()
+        soak.load.start()
+        try:
+            while soak.daemon.alive() and soak.daemon.status().get("state") != "streaming":
+                time.sleep(1)
+            end_s = time.monotonic() + arguments.seconds
+            while time.monotonic() < end_s:
+                time.sleep(soak.random.uniform(3, 20))
+                soak.daemon.measure()
+                soak.one()
+            soak.catch_up()
+            soak.daemon.end(signal.SIGTERM)
+            found = soak.compare()
+        finally:
+            soak.daemon.end(signal.SIGKILL)
+            for proxy in soak.proxies:
+                proxy.close()
+            if arguments.keep_log:
+                shutil.copy(folder / "daemon.log", arguments.keep_log)
+        text = report(soak, arguments.seconds, arguments.seed, found)
+    print(text)
+    if arguments.report:
+        arguments.report.write_text(text, encoding="utf-8")
+    different = [line for _, lines in found.values() for line in lines]
+    print("\n".join(different[:50]))
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
