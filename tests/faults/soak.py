@@ -141,7 +141,7 @@ class Soak:
         self._pair_ports = (pair.primary.port, pair.standby.port if pair.standby else 0)
         self.proxies = [Proxy(lambda: self._address(0)), Proxy(lambda: self._address(1))]
         self.daemon = Daemon(folder)
-        self.load = Load(self._conninfo, seed, pause_s=0.02)
+        self.load = Load(self._conninfo, seed, pause_s=0.05)
         self._extra = True
         self._poisons = 0
 
@@ -162,7 +162,7 @@ class Soak:
             password=self.pair.primary.password,
             attributes="target_session_attrs=read-write connect_timeout=5",
             streaming=self.random.choice(("on", "off")),
-            batch_max_rows=self.random.choice((300, 5_000, 2_000_000)),
+            batch_max_rows=self.random.choice((5_000, 50_000, 2_000_000)),
         )
         path = self.folder / "pgbridge.toml"
         path.write_text(text)
