@@ -337,7 +337,3 @@ def main() -> None:
     except BridgeError as error:
         typer.echo(f"pgbridge: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 3 if isinstance(error, SparkLost) else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,14 +7,14 @@ import signal
 import threading
 import time
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bridge import faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
 from bridge.check.finding import Level
 from bridge.check.java import check_java
-from bridge.commands.status import copies_of, size_text
+from bridge.commands.status import collect, copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
@@ -22,6 +22,7 @@ from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
+from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.systemd import Service, status_line
@@ -90,6 +91,7 @@ class Daemon:
         self._restarts = 0
         self._watch = SlotWatch(self._with_slots)
         self._catalog: Catalog | None = None
+        self._socket = StatusSocket(config.state_dir, self._status)
         self._monitor = Monitor(
             config.http,
             Sources(
@@ -113,7 +115,7 @@ class Daemon:
         """
         self._check_memory()
         _install_fault()
-        with locked(self._config.state_dir), self._monitor, self._watch:
+        with locked(self._config.state_dir), self._monitor, self._watch, self._socket:
             catalog = self._catalog = Catalog(catalog_path(self._config.state_dir))
             try:
                 for subscription in self._config.subscription.values():
@@ -121,6 +123,7 @@ class Daemon:
                 self._all_stopped(catalog)  # a daemon that was killed has left what it did
                 preflight(self._config, catalog, self._log)
                 self._monitor.start(catalog)
+                self._socket.start()
                 self._watch.start()
                 while (spark := self._start_spark()) is not None:
                     keep_freed()
@@ -144,6 +147,11 @@ class Daemon:
         if (catalog := self._catalog) is None:
             return []
         return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
+
+    def _status(self) -> dict[str, Any]:
+        if (catalog := self._catalog) is None:
+            raise StateError("the catalog is not open yet", retry=True)
+        return collect(self._config, catalog, running=True)
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""

@@ -21,7 +21,6 @@ UNTESTED: dict[str, str] = {
     "benchmarks/large_transaction.py": "starts Spark twice; what it measures is tested in tests/oracle",
     "benchmarks/__main__.py": "only calls benchmarks.cli.app",
     "fuzz/__main__.py": "runs atheris, which the tests do without",
-    "bridge/__main__.py": "only calls bridge.cli.main; the command's tests run it as a process",
     "bridge/apply/effects/operations.py": "constants; every test of changes has them",
     "bridge/sqltext/syntax.py": "nodes without behaviour; the parser's tests make all of them",
 }

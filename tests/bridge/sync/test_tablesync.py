@@ -16,6 +16,7 @@ from bridge.errors import BridgeError, TargetError
 from bridge.receive.slot import Snapshot
 from bridge.sync import block_ranges, copy, tablesync
 from bridge.sync.copy_limit import CopyLimit
+from bridge.sync.table_lock import TableLock
 from bridge.sync.tablesync import TableSync
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import RelRow
@@ -284,7 +285,7 @@ def test_a_column_that_is_added_while_a_table_is_copied_has_its_default_in_all_r
     bridge = pipeline()
     alter = ["ALTER TABLE t ADD COLUMN c int DEFAULT 7"]
 
-    class Lock(tablesync.TableLock):
+    class Lock(TableLock):
         def __init__(self, *arguments, **options):
             if alter and when == "before the lock":
                 publisher.execute(alter.pop())
