@@ -62,7 +62,7 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
     path = folder_of(state_folder, subscription, str(batch.finish_lsn))
     try:
         shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
+        path.mkdir(mode=0o700, parents=True)  # it has rows
         if batch.error is not None:
             (path / "error.txt").write_text(f"{batch.error}\n", encoding="utf-8")
             _write_messages(batch, path / "messages.parquet")

@@ -27,7 +27,7 @@ def locked(state_dir: Path) -> Iterator[None]:
         StateError: Another process holds it, or it cannot be written.
     """
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = _path(state_dir).open("a+", encoding="ascii")
     except OSError as error:
         raise StateError(f"state_dir {state_dir} cannot be written: {error}") from error

@@ -204,7 +204,7 @@ class SpoolFolder:
         self._path = path
         self._count = 0
         with _writing(path):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)  # it has rows
             for file in path.iterdir():
                 if file.name not in keep:
                     file.unlink()

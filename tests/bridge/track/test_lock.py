@@ -5,18 +5,21 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bridge.errors import StateError
 from bridge.track import lock
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running, locked
+from bridge.track.spool import SpoolFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,3 +144,14 @@ def test_those_who_ask_do_not_keep_a_daemon_from_starting(tmp_path):
         done.set()
         for asker in askers:
             asker.join()
+
+
+def test_what_it_makes_is_private(tmp_path):
+    """Error messages have values, spool files and skipped transactions have rows."""
+    state_dir = tmp_path / "state"
+    with locked(state_dir), closing(Catalog(catalog_path(state_dir))):
+        SpoolFolder(state_dir / "spool" / "shop")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *state_dir.glob("catalog*"))}
+        assert modes.pop("state") == 0o700
+        assert set(modes.values()) == {0o600}
+        assert stat.S_IMODE((state_dir / "spool" / "shop").stat().st_mode) == 0o700
