@@ -323,6 +323,16 @@ class Soak:
             time.sleep(2)
         raise TimeoutError(f"not caught up after {_CATCH_UP_S:.0f} s: {json.dumps(shown, indent=1)}")
 
+    def leaks(self) -> list[str]:
+        """Where the connection's password can be read that should not have it: logs, status, the process list."""
+        password = self.pair.primary.password
+        shown = {"status": self.daemon.command("status", "--json").stdout}
+        for name in ("daemon.log", "state/spark.log"):
+            shown[name] = (self.folder / name).read_text(errors="replace")
+        for one in psutil.process_iter(["cmdline"]):
+            shown[f"process {one.pid}"] = " ".join(one.info["cmdline"] or ())
+        return [name for name, text in shown.items() if password in text]
+
     def compare(self) -> dict[str, tuple[int, list[str]]]:
         """Compare each table with the source: its rows there, and the differences."""
         from bridge import session
@@ -429,6 +439,8 @@ def main() -> int:
                 soak.daemon.measure()
                 soak.one()
             soak.catch_up()
+            leaked = soak.leaks()
+            soak.notes += [f"the password is in {place}" for place in leaked]
             soak.daemon.end(signal.SIGTERM)
             found = soak.compare()
         finally:
@@ -443,7 +455,7 @@ def main() -> int:
         arguments.report.write_text(text, encoding="utf-8")
     different = [line for _, lines in found.values() for line in lines]
     print("\n".join(different[:50]))
-    return 1 if different else 0
+    return 1 if different or leaked else 0
 
 
 if __name__ == "__main__":
