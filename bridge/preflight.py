@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from bridge.check.finding import Level
 from bridge.check.subscription import Known, check_subscription
-from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -37,7 +36,7 @@ def preflight(config: Config, catalog: Catalog, log: FilteringBoundLogger) -> th
                         error=finding.message,
                         hint=": ".join(filter(None, (finding.remedy, finding.statement))),
                     )
-        except BridgeError as error:  # the server went away in between, or the catalog cannot be read
+        except Exception as error:  # noqa: BLE001 - the server went away in between, or the daemon ends
             log.debug("the check was cut short", subscription=subscription.name, error=str(error))
 
     def run() -> None:

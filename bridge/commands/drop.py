@@ -29,6 +29,9 @@ _PATIENCE_S = 300.0
 _SLOT_PATIENCE_S = 20.0
 """How long a reader of a slot may take to go away."""
 
+_SETTLE_S = 1.5
+"""A worker that looked at the catalog just before has recorded its state by then."""
+
 _POLL_S = 0.2
 
 
@@ -105,6 +108,7 @@ def _stop(subscription: Subscription, state: State) -> None:
     state.catalog.set_enabled(name, enabled=False)
     if not state.running:
         return
+    time.sleep(_SETTLE_S)
     end_s = time.monotonic() + _PATIENCE_S
     while (row := state.catalog.subscription(name)) is not None and row.state not in {"disabled", "stopped"}:
         if time.monotonic() > end_s:

@@ -58,7 +58,8 @@ class SlotWatch(Closing):
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
-                log.get().warning("the slots could not be looked at", error=str(error))
+                if not self._stop.is_set():  # else the catalog was closed
+                    log.get().warning("the slots could not be looked at", error=str(error))
             if self._stop.wait(self._interval_s):
                 return
 
