@@ -61,8 +61,11 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
     try:
         with Publisher(subscription.connection, application_name=application_name) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher)
-    except PublisherError:  # its version or wal_level, which are found anyhow
-        yield from check_server(facts, slot_exists=False, running=False)
+    except PublisherError as error:
+        found = check_server(facts, slot_exists=False, running=False)
+        yield from found
+        if all(one.level is not Level.FAILURE for one in found):  # neither its version nor its wal_level
+            yield failed("connection", error)
 
 
 def _with_publisher(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge import remedies
 from bridge.commands.refresh import published_tables
-from bridge.errors import PublisherError, StateError, SyncError
+from bridge.errors import BridgeError, PublisherError, StateError, SyncError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import reset
@@ -64,7 +64,7 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
     if keep_slot:
         slots = _slot_names(subscription, state)
     else:
-        yield from _drop_slots(subscription, state)
+        yield from _drop_slots(subscription, state, forget=True)
     tables = len(state.catalog.rels(name)) + len(state.catalog.rels(sync_name(name)))
     reset.forget(state.catalog, name)
     yield f'subscription "{name}" dropped; its {tables} Delta tables stay in {subscription.warehouse}'
@@ -81,16 +81,19 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
         Lines to print.
 
     Raises:
-        BridgeError: The server cannot be reached or says that nothing can be copied; nothing is changed then, except
-            that the subscription may be disabled.
+        BridgeError: The server cannot be reached, is another one, or says that nothing can be copied; nothing is
+            changed then.
     """
     name = subscription.name
     published = published_tables(subscription)
     row = state.catalog.subscription(name)
     enabled = row is not None and row.enabled
-    _stop(subscription, state)
-    if subscription.create_slot:
+    try:
+        _stop(subscription, state)
         yield from _drop_slots(subscription, state)
+    except BridgeError:
+        state.catalog.set_enabled(name, enabled=enabled)  # as it was: its slot must not be left unread
+        raise
     tables = reset.start_afresh(state.catalog, name, published.keys())
     state.catalog.set_enabled(name, enabled=enabled)
     when = state.when if enabled else f"once you run: {remedies.enable(name)}"
@@ -126,7 +129,7 @@ def _slot_names(subscription: Subscription, state: State) -> list[str]:
     return list(dict.fromkeys(known))
 
 
-def _drop_slots(subscription: Subscription, state: State) -> Iterator[str]:
+def _drop_slots(subscription: Subscription, state: State, *, forget: bool = False) -> Iterator[str]:
     """Drop the subscription's slots, if the server is the one that it began with.
 
     Raises:
@@ -135,6 +138,7 @@ def _drop_slots(subscription: Subscription, state: State) -> Iterator[str]:
     names = _slot_names(subscription, state)
     if not names:
         return
+    kept = () if subscription.create_slot or forget else (subscription.slot_name,)  # it is not ours to make anew
     row = state.catalog.subscription(subscription.name)
     end_s = time.monotonic() + _SLOT_PATIENCE_S
     conninfo, application_name = subscription.connection, f"{subscription.name}_drop"
@@ -148,10 +152,13 @@ def _drop_slots(subscription: Subscription, state: State) -> Iterator[str]:
         ):
             server = replication.identify_system()
             if row is not None and row.system_identifier not in {None, server.system_identifier}:
-                yield "the connection leads to another server than before: no slot is dropped there"
-                return
+                raise PublisherError(  # noqa: TRY301 - the hint below is for it, too
+                    f"the connection leads to another server: it has system identifier {server.system_identifier}, "
+                    f"the subscription began with {row.system_identifier}",
+                    hint="check the connection string; nothing was changed on either server",
+                )
             for slot in names:
-                if publisher.slot(slot) is not None:
+                if slot not in kept and publisher.slot(slot) is not None:
                     replication.drop_slot(slot)
                     yield f'dropped replication slot "{slot}" on the publisher'
     except SyncError as error:  # it has waited long enough
@@ -161,5 +168,7 @@ def _drop_slots(subscription: Subscription, state: State) -> Iterator[str]:
             retry=True,
         ) from error
     except PublisherError as error:
+        if not forget:
+            raise
         keep = f"to end it without the server: pgbridge drop {shlex.quote(subscription.name)} --keep-slot"
         raise PublisherError(error.message, hint=f"{error.hint}; {keep}" if error.hint else keep) from error

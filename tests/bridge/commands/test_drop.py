@@ -90,8 +90,12 @@ def test_a_slot_of_another_server_is_left_alone(shop, publisher, tmp_path):
     """It has the same name by chance: the connection was changed since."""
     with catalog_of(tmp_path) as catalog:
         catalog.set_slot("shop", slot_name=f"{publisher.name}_slot", slot_state="ready", system_identifier="1")
-    assert "another server" in shop("drop", "shop").out
+    for command in ("drop", "resync"):
+        done = shop(command, "shop")
+        assert (done.code, "leads to another server" in done.err) == (1, True)
     assert slots(publisher) == [f"{publisher.name}_slot"]
+    with catalog_of(tmp_path) as catalog:
+        assert [rel.state for rel in catalog.rels("shop")] == ["r", "r"]
 
 
 def test_a_slot_in_use(shop, publisher, tmp_path, monkeypatch):
