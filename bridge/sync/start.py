@@ -117,16 +117,14 @@ class Start:
             self._set_failover(replication, status)
 
     def _set_failover(self, replication: ReplicationConnection, status: SlotStatus) -> None:
-        """Give the slot the subscription's failover, as ALTER SUBSCRIPTION … SET (failover) does.
+        """Have the slot synchronized to standbys if the subscription asks for it.
 
-        It is not taken from a slot that others made.
+        It is never taken from a slot: an operator may have given it by hand.
         """
-        wanted, slot_name = self._subscription.failover, self._subscription.slot_name
-        if wanted == status.failover or not (wanted or self._subscription.create_slot):
-            return
-        if not self._publisher.in_recovery():
-            replication.set_failover(slot_name, failover=wanted)
-            self._log.info("set failover of the replication slot", slot_name=slot_name, failover=wanted)
+        slot_name = self._subscription.slot_name
+        if self._subscription.failover and not status.failover and not self._publisher.in_recovery():
+            replication.set_failover(slot_name, failover=True)
+            self._log.info("set failover of the replication slot", slot_name=slot_name)
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
         slot_name = self._subscription.slot_name
