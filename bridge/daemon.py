@@ -248,7 +248,8 @@ class Daemon:
                     self._start_workers(spark, catalog)
                 if self._bars is not None:
                     self._bars.show({name: copies_of(catalog, name) for name in self._workers})
-                self._service.status(status_line(self._states(catalog)))
+                if self._service.listens:
+                    self._service.status(status_line(self._states(catalog)))
             except StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
             self._monitor.turn()

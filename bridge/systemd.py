@@ -56,6 +56,11 @@ class Service:
         self._was_ready = False
         self._status = ""
 
+    @property
+    def listens(self) -> bool:
+        """Whether there is a systemd to tell."""
+        return self._address is not None
+
     def ready(self) -> None:
         """The daemon runs, or has read its configuration file again."""
         self._send("READY=1")

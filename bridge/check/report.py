@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from bridge.config import Config, Subscription
 
-_LOCAL = "local"
-
 
 def collect(
     config: Config, subscriptions: Sequence[Subscription], config_file: Path, environment: Mapping[str, str]

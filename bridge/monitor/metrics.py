@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled")
 _TABLE_STATES = "idfsr"
 _WAL_STATUSES = ("reserved", "extended", "unreserved", "lost", "missing")
-_BY_SUBSCRIPTION = ("subscription",)
 
 
 class _Families:

@@ -135,12 +135,19 @@ class Observations(Observer):
                 return max(0.0, self._now_s() - oldest_s)
             return 0.0 if self._streaming else None
 
+    @property
+    def sample_due(self) -> bool:
+        """Whether `sample` would keep one now."""
+        with self._lock:
+            return not self._lags or self._now_s() - self._lags[-1].time_s >= _SAMPLE_INTERVAL_S
+
     def sample(self, lag_bytes: int | None) -> None:
         """Keep the lag for the plot of the last hour; does nothing until the last sample is 10 s old."""
-        now_s, lag_s = self._now_s(), self.lag_s()
+        if not self.sample_due:
+            return
+        sample = LagSample(self._now_s(), lag_bytes, self.lag_s())
         with self._lock:
-            if not self._lags or now_s - self._lags[-1].time_s >= _SAMPLE_INTERVAL_S:
-                self._lags.append(LagSample(now_s, lag_bytes, lag_s))
+            self._lags.append(sample)
 
     def lags(self) -> list[LagSample]:
         """The lag over the last hour, the oldest first."""

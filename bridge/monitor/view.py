@@ -96,6 +96,8 @@ class View:
             return
         slots = self.sources.slots()
         for name in self.sources.config().subscription:
+            if not self.observations(name).sample_due:
+                continue  # this is called twice a second, and the catalog is read from a disk
             row, remote_lsn = self.catalog.subscription(name), self.catalog.remote_lsn(name)
             shown = {
                 "remote_lsn": None if remote_lsn is None else str(remote_lsn),

@@ -10,10 +10,11 @@ import psycopg
 from psycopg import conninfo as libpq
 from psycopg.pq import Conninfo
 
+import sql
 from bridge.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SESSION_SETTINGS = {
     # The text form of values does not depend on the defaults of the role or the database.
@@ -156,6 +157,20 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
     if error.diag.message_hint and not hint:
         hint = error.diag.message_hint
     return PublisherError(f"{doing}: {str(error).strip()}", hint=hint, retry=retry)
+
+
+def read_rows(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Run `sql/<statement>.sql`; return its rows, each by column name.
+
+    Raises:
+        PublisherError: The server cannot answer.
+    """
+    try:
+        return list(dictionaries(connection.execute(sql.load(statement), parameters)))
+    except psycopg.Error as error:
+        raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
 
 
 def dictionaries(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:

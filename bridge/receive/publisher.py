@@ -8,14 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-import sql
 from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute
-from bridge.receive.connection import connect, dictionaries, translated
+from bridge.receive.connection import connect, read_rows
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
 
@@ -82,11 +79,7 @@ class Publisher(Closing):
 
     def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run `sql/<statement>.sql`; return its rows, each by column name."""
-        try:
-            cursor = self.connection.execute(sql.load(statement), parameters)
-            return list(dictionaries(cursor))
-        except psycopg.Error as error:
-            raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
+        return read_rows(self.connection, statement, parameters)
 
     def _one(self, statement: str) -> dict[str, Any]:
         return self.rows(statement)[0]

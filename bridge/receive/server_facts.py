@@ -9,15 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-import sql
 from bridge.http_address import is_loopback
-from bridge.receive.connection import connect, dictionaries, translated
+from bridge.receive.connection import connect, read_rows
 from bridge.receive.slot import ReplicationConnection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import psycopg
 
     from bridge.receive.timeline_history import ServerIdentity
 
@@ -105,14 +104,14 @@ def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
         PublisherError: The server cannot be reached, or cannot answer.
     """
     with connect(conninfo, application_name=application_name) as connection:
-        server = _rows(connection, "server")[0]
+        server = read_rows(connection, "server")[0]
         before_s = time.time()
-        room = _rows(connection, "room")[0]
+        room = read_rows(connection, "room")[0]
         here_s = (before_s + time.time()) / 2
         return ServerFacts(
             server["server_version_num"],
             server["in_recovery"],
-            {row["name"]: row["setting"] for row in _rows(connection, "settings", {"names": list(SETTINGS)})},
+            {row["name"]: row["setting"] for row in read_rows(connection, "settings", {"names": list(SETTINGS)})},
             room["slots"],
             room["senders"],
             room["clock_s"] - here_s,
@@ -120,7 +119,7 @@ def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
             room["superuser"],
             connection.info.dbname,
             _security(connection),
-            tuple(OpenTransaction(**row) for row in _rows(connection, "open_transactions")),
+            tuple(OpenTransaction(**row) for row in read_rows(connection, "open_transactions")),
         )
 
 
@@ -153,17 +152,8 @@ def read_privileges(connection: psycopg.Connection[tuple[Any, ...]], relids: Seq
     """Return what the connection's role may read of tables, by relid."""
     return {
         row["relid"]: Privileges(row["usage"], tuple(row["unreadable"]), row["row_security"])
-        for row in _rows(connection, "privileges", {"relids": sorted(relids)})
+        for row in read_rows(connection, "privileges", {"relids": sorted(relids)})
     }
-
-
-def _rows(
-    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Mapping[str, Any] | None = None
-) -> list[dict[str, Any]]:
-    try:
-        return list(dictionaries(connection.execute(sql.load(statement), parameters)))
-    except psycopg.Error as error:
-        raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
 
 
 def _security(connection: psycopg.Connection[tuple[Any, ...]]) -> Security:

@@ -121,10 +121,10 @@ class ReplicationConnection(Closing):
         row = self._run(command, f'cannot create replication slot "{slot_name}"')[0]
         return Snapshot(row[2], Lsn.parse(row[1]))
 
-    def set_failover(self, slot_name: str, *, failover: bool) -> None:
-        """Have a slot synchronized to standbys, or not (PostgreSQL 17). Nobody may stream from it meanwhile."""
+    def set_failover(self, slot_name: str) -> None:
+        """Have a slot synchronized to standbys (PostgreSQL 17). Nobody may stream from it meanwhile."""
         self._run(
-            f"ALTER_REPLICATION_SLOT {quote_identifier(slot_name)} (FAILOVER {str(failover).lower()})",
+            f"ALTER_REPLICATION_SLOT {quote_identifier(slot_name)} (FAILOVER true)",
             f'cannot set failover of replication slot "{slot_name}"',
         )
 

@@ -123,7 +123,7 @@ class Start:
         """
         slot_name = self._subscription.slot_name
         if self._subscription.failover and not status.failover and not self._publisher.in_recovery():
-            replication.set_failover(slot_name, failover=True)
+            replication.set_failover(slot_name)
             self._log.info("set failover of the replication slot", slot_name=slot_name)
 
     def _check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
