@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.receive.publisher import quoted_name
+from bridge.receive.publisher import quoted_name, quoted_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def filled_in(script: str, names: RoleNames) -> str:
 
     Where a table is not known, `public.…` stands, for an operator to fill in.
     """
-    tables = [f"{quoted_name(schema)}.{quoted_name(name)}" for schema, name in names.tables] or ["public.…"]
+    tables = [quoted_table(*table) for table in names.tables] or ["public.…"]
     schemas = list(dict.fromkeys(quoted_name(schema) for schema, _ in names.tables)) or ["public"]
     values = {':"role"': quoted_name(names.role), ':"database"': quoted_name(names.database)}
     lines: list[str] = []

@@ -9,13 +9,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
+from bridge.receive.publisher import LOWEST_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
 
-_LOWEST_VERSION, _STANDBY_VERSION = 140000, 160000
+_STANDBY_VERSION = 160000
 _SMALL_KEEP_MB = 1024
 _CLOCK_S = 5.0
 _LONG_S = 300.0
@@ -44,7 +45,7 @@ def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool) -> lis
 
 def _version(facts: ServerFacts) -> Iterator[Finding]:
     major = facts.version // 10000
-    if facts.version < _LOWEST_VERSION:
+    if facts.version < LOWEST_VERSION:
         yield failure(
             "version",
             f"the publisher is PostgreSQL {major}; the lowest supported is 14",

@@ -21,6 +21,7 @@ from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
+from bridge.receive.timeline_history import check_same_server
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
@@ -105,18 +106,11 @@ def _replication(subscription: Subscription, known: Known) -> Finding:
     """Open a WAL sender: only that tells whether role and pg_hba.conf allow it, on managed servers too."""
     try:
         server = identify(subscription.connection, application_name=f"{subscription.name}_check")
-    except BridgeError as error:
+        row = known.catalog.subscription(subscription.name) if known.catalog is not None else None
+        if row is not None and row.system_identifier is not None:
+            check_same_server(server, row.system_identifier)
+    except PublisherError as error:
         return failed("replication", error)
-    row = known.catalog.subscription(subscription.name) if known.catalog is not None else None
-    if row is not None and row.system_identifier not in {None, server.system_identifier}:
-        return failed(
-            "replication",
-            PublisherError(
-                f"the publisher is another server: it has system identifier {server.system_identifier}, "
-                f"the subscription began with {row.system_identifier}",
-                hint="check the connection string; another server needs another state_dir and warehouse",
-            ),
-        )
     return passed("replication", f"the role may stream; system identifier {server.system_identifier}")
 
 

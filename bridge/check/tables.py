@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
 from bridge.publication.delta_columns import unsupported
-from bridge.receive.publisher import quoted_name
+from bridge.receive.publisher import quoted_name, quoted_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def _readable(table: PublishedTable, privileges: Privileges | None, role: str) -
             subject,
             f'role "{role}" lacks SELECT on {_list(lacking)}: the table cannot be copied',
             remedy="run on the server",
-            statement=f"GRANT SELECT ON {sql_name(table)} TO {grantee};",
+            statement=f"GRANT SELECT ON {quoted_table(table.namespace, table.name)} TO {grantee};",
         )
     if privileges.row_security:
         yield failure(
@@ -85,7 +85,7 @@ def _columns(table: PublishedTable) -> Iterator[Finding]:
 
 
 def _identity(table: PublishedTable) -> Iterator[Finding]:
-    name = sql_name(table)
+    name = quoted_table(table.namespace, table.name)
     if table.cut_identity:
         yield warning(
             table.qualified_name,
@@ -100,11 +100,6 @@ def _identity(table: PublishedTable) -> Iterator[Finding]:
             remedy="give it a primary key; or, if it has none, have whole rows logged",
             statement=f"ALTER TABLE {name} ADD PRIMARY KEY (…); ALTER TABLE {name} REPLICA IDENTITY FULL;",
         )
-
-
-def sql_name(table: PublishedTable) -> str:
-    """Return a table's name in SQL."""
-    return f"{quoted_name(table.namespace)}.{quoted_name(table.name)}"
 
 
 def _list(names: Sequence[str]) -> str:

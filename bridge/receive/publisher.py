@@ -202,6 +202,11 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quoted_table(namespace: str, name: str) -> str:
+    """A table's name in SQL, with its schema."""
+    return f"{quoted_name(namespace)}.{quoted_name(name)}"
+
+
 def _table(entries: list[dict[str, Any]], columns: list[dict[str, Any]]) -> PublishedTable:
     """Combine a table's rows, one for each publication, as PostgreSQL's subscriber does (tablesync.c)."""
     first = entries[0]

@@ -35,6 +35,24 @@ class ServerIdentity:
     flush_lsn: Lsn
 
 
+def check_same_server(server: ServerIdentity, known: str | None) -> None:
+    """Check that a server is the one that a subscription began with.
+
+    Args:
+        server: The server.
+        known: The system identifier that the catalog has.
+
+    Raises:
+        PublisherError: It is another one.
+    """
+    if known != server.system_identifier:
+        raise PublisherError(
+            f"the publisher is another server: it has system identifier {server.system_identifier}, "
+            f"the subscription began with {known}",
+            hint="check the connection string; another server needs another state_dir and warehouse",
+        )
+
+
 def check_history(
     server: ServerIdentity,
     *,

@@ -9,9 +9,9 @@ from bridge import faults
 from bridge.errors import PublisherError
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import read_publications
-from bridge.receive.publisher import quoted_name
+from bridge.receive.publisher import quoted_table
 from bridge.receive.slot import ReplicationConnection, Snapshot, check_slot
-from bridge.receive.timeline_history import check_history
+from bridge.receive.timeline_history import check_history, check_same_server
 from bridge.track.timeline import set_timeline, timeline
 
 if TYPE_CHECKING:
@@ -92,12 +92,8 @@ class Start:
         """Check that the server, its history and the slot are those that the catalog knows."""
         name = self._subscription.name
         row, remote_lsn = self._catalog.subscription(name), self._catalog.remote_lsn(name)
-        if row is not None and row.system_identifier != server.system_identifier:
-            raise PublisherError(
-                f"the publisher is another server: it has system identifier {server.system_identifier}, "
-                f"the subscription began with {row.system_identifier}",
-                hint="check the connection string; another server needs another state_dir and warehouse",
-            )
+        if row is not None:
+            check_same_server(server, row.system_identifier)
         if remote_lsn is not None:
             known = timeline(self._catalog, name)
             found = check_history(
@@ -201,7 +197,7 @@ def warn_without_identity(publisher: Publisher, publications: Sequence[str], log
                 hint=f"add to the column list: {', '.join(sorted(table.cut_identity))}",
             )
         elif table.relkind == "r" and table.columns and not table.has_identity:
-            name = f"{quoted_name(table.namespace)}.{quoted_name(table.name)}"
+            name = quoted_table(table.namespace, table.name)
             log.warning(
                 "the server refuses UPDATE and DELETE of a published table: it has no replica identity",
                 relation=table.qualified_name,
