@@ -11,17 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bridge.errors import StateError
 from bridge.monitor.metrics import exposition
-from tests.bridge.monitor.fixtures import NAMES, SECRET, state
+from tests.bridge.monitor.fixtures import NAMES, SECRET
 
 DOCS = Path(__file__).parents[3] / "docs"
-
-
-@pytest.fixture
-def view(tmp_path):
-    made = state(tmp_path)
-    yield made
-    assert made.catalog is not None
-    made.catalog.close()
 
 
 def samples(view) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

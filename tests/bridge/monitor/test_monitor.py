@@ -14,15 +14,6 @@ from bridge.errors import ConfigError
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.observations import Observations
 from bridge.observer import Observer
-from tests.bridge.monitor.fixtures import state
-
-
-@pytest.fixture
-def view(tmp_path):
-    made = state(tmp_path)
-    yield made
-    assert made.catalog is not None
-    made.catalog.close()
 
 
 def test_nothing_without_a_table(view):

@@ -15,15 +15,7 @@ from bridge.errors import ConfigError, StateError
 from bridge.monitor import server as module
 from bridge.monitor.access import Access
 from bridge.monitor.server import Server
-from tests.bridge.monitor.fixtures import NAMES, SECRET, state
-
-
-@pytest.fixture
-def view(tmp_path):
-    made = state(tmp_path)
-    yield made
-    assert made.catalog is not None
-    made.catalog.close()
+from tests.bridge.monitor.fixtures import NAMES, SECRET
 
 
 @pytest.fixture

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bridge.monitor.view import View, lag_bytes
 from bridge.observer import BatchReport
 from bridge.receive.slot_health import SlotHealth
 from protocol.lsn import Lsn
-from tests.bridge.monitor.fixtures import SECRET, state
-
-
-@pytest.fixture
-def view(tmp_path):
-    made = state(tmp_path)
-    yield made
-    assert made.catalog is not None
-    made.catalog.close()
+from tests.bridge.monitor.fixtures import SECRET
 
 
 def test_document(view):
