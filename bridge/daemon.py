@@ -295,6 +295,8 @@ class Daemon:
             row = catalog.subscription(name)
             if name in self._workers and row is not None and not row.enabled:
                 self._workers[name].stop()  # cuts a copy short
+            elif row is not None and not row.enabled and row.state not in {"disabled", "stopped"}:
+                catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
             if name in self._workers or name in self._failed or row is None or not row.enabled:
                 continue
             if time.monotonic() < self._again_s.get(name, 0):

@@ -14,7 +14,8 @@ from bridge.commands.refresh import published_tables
 from bridge.errors import BridgeError, PublisherError, StateError, SyncError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import reset
+from bridge.track import maintenance, reset
+from bridge.track.lock import is_running
 from bridge.track.refresh import sync_name
 
 if TYPE_CHECKING:
@@ -48,18 +49,16 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
         Lines to print.
 
     Raises:
-        StateError: A batch is unfinished, or does not end.
+        StateError: A batch or an OPTIMIZE is unfinished, or a batch does not end.
         PublisherError: The server cannot be reached, or a slot is in use. Nothing is forgotten then.
     """
     name = subscription.name
     _stop(subscription, state)
-    batch = state.catalog.batch(name)
-    if batch is not None and not force:
+    if not force and (unfinished := _unfinished(name, state)) is not None:
         raise StateError(
-            f"a batch from {batch.start_lsn} to {batch.end_lsn} was begun and not finished: "
-            "tables may hold a part of it",
-            hint=f"enable the subscription and run the daemon until the batch is applied or undone; or, to leave the "
-            f"tables as they are: pgbridge drop {name} --force",
+            unfinished,
+            hint="enable the subscription and run the daemon until that is finished or undone; or, to leave the "
+            f"tables as they are: pgbridge drop {shlex.quote(name)} --force",
         )
     if keep_slot:
         slots = _slot_names(subscription, state)
@@ -81,13 +80,20 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
         Lines to print.
 
     Raises:
-        BridgeError: The server cannot be reached, is another one, or says that nothing can be copied; nothing is
-            changed then.
+        BridgeError: The server cannot be reached, is another one, or says that nothing can be copied; or a slot that
+            is not pgbridge's to drop has confirmed prepared transactions. Nothing is changed then.
     """
     name = subscription.name
     published = published_tables(subscription)
     row = state.catalog.subscription(name)
     enabled = row is not None and row.enabled
+    if not subscription.create_slot and state.catalog.prepared(name):
+        raise StateError(
+            f'the slot "{subscription.slot_name}" has confirmed prepared transactions, and is not sent their changes '
+            "again: a slot that stays would bring their COMMIT PREPARED alone",
+            hint="drop that slot on the server, remove create_slot = false from the configuration file, and run "
+            f"{remedies.start_afresh(name)} again",
+        )
     try:
         _stop(subscription, state)
         yield from _drop_slots(subscription, state)
@@ -109,7 +115,7 @@ def _stop(subscription: Subscription, state: State) -> None:
     """
     name = subscription.name
     state.catalog.set_enabled(name, enabled=False)
-    if not state.running:
+    if not is_running(state.config.state_dir):  # asked after that: a daemon that starts from now on sees it
         return
     time.sleep(_SETTLE_S)
     end_s = time.monotonic() + _PATIENCE_S
@@ -120,6 +126,19 @@ def _stop(subscription: Subscription, state: State) -> None:
                 hint="repeat the command later",
             )
         time.sleep(_POLL_S)
+
+
+def _unfinished(name: str, state: State) -> str | None:
+    """Say what was begun in the subscription's tables and not finished; None if nothing was."""
+    for owner in (name, sync_name(name)):
+        if (batch := state.catalog.batch(owner)) is not None:
+            return (
+                f"a batch from {batch.start_lsn} to {batch.end_lsn} was begun and not finished: "
+                "tables may hold a part of it"
+            )
+    if (optimize := maintenance.standing(state.catalog, name)) is not None:
+        return f"an OPTIMIZE of {optimize.path} was begun and not finished"
+    return None
 
 
 def _slot_names(subscription: Subscription, state: State) -> list[str]:

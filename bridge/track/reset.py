@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
-    *("maintenance", "optimizing"),
+    "maintenance",
 )
-"""Tables whose rows end with a subscription's life. Its tables and its conflict counters are looked at one by one."""
+"""Tables whose rows end with a subscription's life. Others are looked at one by one. An OPTIMIZE under way stays: if it
+must be undone, that is before a table is copied afresh."""
 
 
 def forget(catalog: Catalog, name: str) -> None:
@@ -30,7 +31,7 @@ def forget(catalog: Catalog, name: str) -> None:
     """
     with catalog.transaction() as db:
         _end_life(db, name)
-        for table in ("subscription_rel", "conflict"):
+        for table in ("subscription_rel", "conflict", "optimizing"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
         db.execute(
             "UPDATE subscription SET enabled = 0, epoch = 0, apply_error_count = 0, sync_error_count = 0 "

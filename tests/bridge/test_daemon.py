@@ -255,3 +255,15 @@ def test_a_daemon_that_waits_for_its_last_batch_is_alive(supervised, monkeypatch
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
         daemon._end(catalog)
     assert len(turns) >= 3
+
+
+def test_a_subscription_that_was_disabled_while_the_jvm_was_dead(supervised):
+    """No worker is left to say that it has stopped, and `pgbridge drop` waits for that."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        catalog.set_enabled("sub", enabled=False)
+        catalog.set_state("sub", "error")
+        thread.start()
+        wait_until(lambda: catalog.subscription("sub").state == "disabled", 10)
+    assert DyingWorker.lives == 0

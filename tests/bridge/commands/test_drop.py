@@ -11,8 +11,10 @@ import pytest
 from psycopg.pq import ExecStatus
 
 from bridge.receive.connection import connect
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track import maintenance
+from bridge.track.catalog_rows import BatchIntent, PreparedRow, RelRow
 from bridge.track.lock import locked
+from bridge.track.maintenance import OptimizeIntent
 from protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 
@@ -84,6 +86,33 @@ def test_drop_of_a_half_applied_batch(shop, publisher, tmp_path):
     assert slots(publisher) == [f"{publisher.name}_slot"]
     assert shop("drop", "shop", "--force").code == 0
     assert slots(publisher) == []
+
+
+@pytest.mark.parametrize("worker", ["shop", "shop:sync"])
+def test_drop_looks_at_added_tables_and_at_maintenance_too(shop, tmp_path, worker):
+    with catalog_of(tmp_path) as catalog:
+        if worker == "shop":
+            maintenance.begin(catalog, worker, OptimizeIntent("/lake/public/t1", 3))
+        else:
+            catalog.register(worker, enabled=True)
+            catalog.begin_batch(worker, BatchIntent(Lsn(0x100), Lsn(0x200)))
+    done = shop("drop", "shop")
+    assert (done.code, "was begun and not finished" in done.err) == (1, True)
+    with catalog_of(tmp_path) as catalog:
+        assert catalog.remote_lsn("shop") is not None
+
+
+def test_resync_with_a_slot_that_has_confirmed_prepared_transactions(shop, publisher, tmp_path):
+    """It would stay, and would not send them again: their rows would be missing after the copies."""
+    file = tmp_path / "pgbridge.toml"
+    file.write_text(file.read_text().replace("[subscription.shop]", "[subscription.shop]\ncreate_slot = false"))
+    with catalog_of(tmp_path) as catalog:
+        catalog.finish_batch("shop", Lsn(0x180), prepared=[PreparedRow("1.spool", "gid", 7, Lsn(0x180))])
+    done = shop("resync", "shop")
+    assert (done.code, "prepared transactions" in done.err) == (1, True)
+    with catalog_of(tmp_path) as catalog:
+        assert len(catalog.prepared("shop")) == 1
+        assert is_enabled(catalog)
 
 
 def test_a_slot_of_another_server_is_left_alone(shop, publisher, tmp_path):

@@ -6,9 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from bridge.track import refresh, reset, stats
+from bridge.track import maintenance, refresh, reset, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.maintenance import OptimizeIntent
 from protocol.lsn import Lsn
 
 LSN = Lsn(0x100)
@@ -26,6 +27,7 @@ def catalog(tmp_path):
             catalog.register(name, enabled=True)
             catalog.set_slot(name, slot_name=name, slot_state="ready", system_identifier="7")
             catalog.create_origin(name, LSN, "first", [rel(f"{name}_{state}", state) for state in "irs"])
+            maintenance.begin(catalog, name, OptimizeIntent(f"/lake/public/{name}_r", 3))
             catalog.begin_batch(name, BatchIntent(LSN, Lsn(0x200)))
             catalog.record_error(name, "failed", counter="apply")
             catalog.set_skip_lsn(name, Lsn(0x300))
@@ -80,7 +82,7 @@ def test_start_afresh(catalog):
         "shop_r": ("d", 0),
     }
     found = everything(catalog, "shop")
-    assert found.keys() == {"subscription", "subscription_rel", "conflict"}
+    assert found.keys() == {"subscription", "subscription_rel", "conflict", "optimizing"}, "what may have to be undone"
     assert len(found["subscription"]) == 1
     row = catalog.subscription("shop")
     assert (row.enabled, row.slot_state, row.incarnation, row.skip_lsn) == (True, None, None, None)
