@@ -141,6 +141,6 @@ def _slot(found: _Families, name: str, health: SlotHealth | None) -> None:
     safe = health.safe_wal_size_bytes
     found.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
     found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", health.seconds_left, **of)
-    status = "lost" if health.lost and health.wal_status is not None else health.wal_status or "missing"
     for one in _WAL_STATUSES:
-        found.gauge("slot_wal_status", "1 for the slot's present wal_status.", status == one, **of, status=one)
+        is_it = health.shown_status == one
+        found.gauge("slot_wal_status", "1 for the slot's present wal_status.", is_it, **of, status=one)

@@ -97,7 +97,7 @@ function problemsOf(sub) {
   if (sub.state === 'disabled') add(1, 'disabled; its slot goes on holding WAL on the server');
   if (sub.state === 'stopped') add(1, 'stopped');
   if (sub.lag_s > LAG_TOO_HIGH_S) add(1, `${duration(sub.lag_s)} behind`);
-  if (sub.lag_bytes == null && ['streaming', 'copying'].includes(sub.state)) add(1, 'the server does not answer');
+  if (!slot && sub.remote_lsn && ['streaming', 'copying'].includes(sub.state)) add(1, 'the server does not answer');
   if (sub.skip_lsn) add(1, `will skip the transaction that finished at ${sub.skip_lsn}`);
   const failed = sub.tables.filter((table) => table.maintenance?.error).length;
   if (failed) add(1, `maintenance of ${plural(failed, 'table')} failed, and is tried again`);

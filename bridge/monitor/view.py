@@ -134,12 +134,14 @@ class View:
 
 
 def lag_bytes(shown: Mapping[str, Any], health: SlotHealth | None) -> int | None:
-    """Return how much WAL lies between what is durable and the furthest position known of the server."""
-    if shown["remote_lsn"] is None:
+    """Return how much WAL lies between what is durable and the furthest position known of the server.
+
+    None while the server does not answer: what was received of it says little about what it has written since.
+    """
+    if shown["remote_lsn"] is None or health is None:
         return None
-    known = [Lsn.parse(shown["received_lsn"])] if shown["received_lsn"] is not None else []
-    known += [health.flush_lsn] if health is not None else []
-    return max(0, *(lsn - Lsn.parse(shown["remote_lsn"]) for lsn in known)) if known else None
+    known = [health.flush_lsn, *([Lsn.parse(shown["received_lsn"])] if shown["received_lsn"] is not None else [])]
+    return max(0, *(lsn - Lsn.parse(shown["remote_lsn"]) for lsn in known))
 
 
 def _shown(
@@ -155,7 +157,7 @@ def _shown(
         "batches_total": told.batches_applied,
         "slot": health
         and {
-            "wal_status": health.wal_status,
+            "wal_status": health.shown_status,
             "safe_wal_size_bytes": health.safe_wal_size_bytes,
             "retained_bytes": health.retained_bytes,
             "invalidation_reason": health.invalidation_reason,

@@ -51,6 +51,11 @@ class SlotHealth:
         """Whether the server does not have the slot, or WAL that it needs, any more."""
         return self.wal_status in {None, "lost"} or self.invalidation_reason is not None
 
+    @property
+    def shown_status(self) -> str:
+        """The wal_status for people and graphs: `missing` without a slot, `lost` whatever the reason."""
+        return "missing" if self.wal_status is None else "lost" if self.lost else self.wal_status
+
 
 class SlotHistory:
     """The samples of one slot."""

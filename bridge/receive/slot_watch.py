@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridge import log, remedies
 from bridge.closing import Closing
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, StateError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot_health import SlotHistory, concern
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from bridge.receive.slot_health import SlotHealth
 
 INTERVAL_S = 30.0
+_TURN_S = 1.0
+"""How soon a new subscription's slot is looked at for the first time."""
+
 _AGAIN_S = 600.0
 """The same concern is logged again after so long."""
 
@@ -38,6 +41,7 @@ class SlotWatch(Closing):
         self._histories: dict[str, SlotHistory] = defaultdict(SlotHistory)
         self._told: dict[str, tuple[str, float]] = {}
         self._health: dict[str, SlotHealth] = {}
+        self._asked: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slot watch", daemon=True)
 
@@ -60,14 +64,26 @@ class SlotWatch(Closing):
             except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
                 if not self._stop.is_set():  # else the catalog was closed
                     log.get().warning("the slots could not be looked at", error=str(error))
-            if self._stop.wait(self._interval_s):
+            end_s = time.monotonic() + self._interval_s
+            while (left_s := end_s - time.monotonic()) > 0 and not self._has_new():
+                if self._stop.wait(min(left_s, _TURN_S)):
+                    return
+            if self._stop.is_set():
                 return
+
+    def _has_new(self) -> bool:
+        """Whether there is a slot that was not looked at yet: a new one's lag should not be unknown for long."""
+        try:
+            return any(one.name not in self._asked for one in self._subscriptions())
+        except StateError:  # the next round says so
+            return False
 
     def look(self) -> None:
         """Look at every slot once."""
         by_server: dict[str, list[Subscription]] = defaultdict(list)
         for subscription in self._subscriptions():
             by_server[subscription.connection].append(subscription)
+        self._asked = {one.name for subscriptions in by_server.values() for one in subscriptions}
         seen = {}
         for conninfo, subscriptions in by_server.items():
             if self._stop.is_set():

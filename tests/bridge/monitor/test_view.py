@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bridge.monitor.view import View, lag_bytes
 from bridge.observer import BatchReport
-from bridge.receive.slot_health import SlotHealth
+from bridge.receive.slot_health import SlotHealth, SlotHistory
 from protocol.lsn import Lsn
 from tests.bridge.monitor.fixtures import SECRET
 
@@ -37,14 +39,18 @@ def test_a_batch_of_a_message_that_nobody_committed_has_no_commit_time(view):
 
 def test_a_lost_slot_has_its_remedy(view):
     health = SlotHealth("lost", None, None, None, Lsn(1), False, "wal_removed", None)
-    view.sources = type(view.sources)(
-        config=view.sources.config, slots=lambda: {"crm": health}, heap=lambda: None, spark=lambda: "running",
-        restarts=lambda: 0,
-    )  # fmt: skip
+    view.sources = replace(view.sources, slots=lambda: {"crm": health})
     shop, crm = view.document()["subscriptions"]
     assert crm["remedies"]["resync"] == "pgbridge resync crm"
     assert shop["slot"] is None
-    assert shop["lag_bytes"] == 0x2000  # what was received, as long as the slot was not looked at
+    assert shop["lag_bytes"] is None, "nobody knows what the server has written since"
+
+
+def test_a_slot_that_does_not_exist_is_shown_as_missing(view):
+    missing = SlotHistory().add(0.0, None, Lsn(1))
+    view.sources = replace(view.sources, slots=lambda: {"crm": missing})
+    _, crm = view.document()["subscriptions"]
+    assert (crm["slot"]["wal_status"], crm["remedies"]["resync"]) == ("missing", "pgbridge resync crm")
 
 
 def test_before_the_catalog_is_opened(view):
@@ -60,9 +66,11 @@ def test_spool(view):
 
 
 def test_a_lag_is_not_known_before_the_first_position():
-    assert lag_bytes({"remote_lsn": None, "received_lsn": None}, None) is None
-    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": None}, None) is None
-    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": "0/8"}, None) == 0
+    health = SlotHistory().add(0.0, None, Lsn(0x9))
+    assert lag_bytes({"remote_lsn": None, "received_lsn": None}, health) is None
+    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": "0/18"}, None) is None
+    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": None}, health) == 0
+    assert lag_bytes({"remote_lsn": "0/10", "received_lsn": "0/18"}, health) == 8
 
 
 def test_samples(view, monkeypatch):

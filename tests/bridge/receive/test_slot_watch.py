@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from bridge.config import Subscription
 from bridge.receive import slot_watch
 from bridge.receive.slot_watch import SlotWatch
+from tests.bridge.made_daemon import wait_until
 
 
 @pytest.fixture
@@ -71,3 +72,15 @@ def test_the_thread_looks_and_ends(watched):
         watch._thread.join(20)
     assert len(rounds) == 2
     assert [event["event"] for event in events] == ["the slots could not be looked at"]
+
+
+def test_a_new_subscriptions_slot_is_looked_at_soon(publisher, watched, monkeypatch):
+    """Its lag would be unknown for the rest of the interval."""
+    monkeypatch.setattr(slot_watch, "_TURN_S", 0.05)
+    now = watched[:1]
+    watch = SlotWatch(lambda: now)
+    with watch:
+        watch.start()
+        wait_until(lambda: watch.health().keys() == {"a"}, 20)
+        now.append(watched[1])
+        wait_until(lambda: watch.health().keys() == {"a", "b"}, 20)
