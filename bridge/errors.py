@@ -13,6 +13,7 @@
       TargetError           a Delta table is not as it must be
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
+        TableAltered        the table was altered just before
       ApplyError            a batch or transaction could not be applied; none of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened
 
@@ -109,6 +110,10 @@ class SyncError(BridgeError):
     """A table's copy did not finish; the next attempt starts it again."""
 
     retry = True
+
+
+class TableAltered(SyncError):
+    """A table was altered between the reading of its definition and the lock for its copy: no error of anybody."""
 
 
 @dataclass(frozen=True, slots=True)

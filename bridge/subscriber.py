@@ -24,6 +24,7 @@ from bridge.errors import (
     SparkLost,
     StateError,
     SyncError,
+    TableAltered,
     TargetBusy,
 )
 from bridge.heartbeat import Heartbeat
@@ -193,7 +194,7 @@ class SubscriptionWorker:
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
         if self._stop.is_set():
             return False
-        not_its_own = isinstance(error, PublisherError | ConfigError | StateError | TargetBusy)
+        not_its_own = isinstance(error, PublisherError | ConfigError | StateError | TargetBusy | TableAltered)
         if self.subscription.disable_on_error and not not_its_own:
             return not self._disable()
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER

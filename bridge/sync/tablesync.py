@@ -35,7 +35,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
-from bridge.errors import PublisherError, SyncError, TargetBusy, TargetError
+from bridge.errors import PublisherError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import copied_rows
@@ -348,9 +348,9 @@ def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRo
     """Return the table's columns, which the lock that is held keeps as they are.
 
     Raises:
-        SyncError: The table was altered between the reading of its definition and the lock.
+        TableAltered: Between the reading of its definition and the lock.
     """
     columns = copied_columns(table, publisher.attributes(table.relid))
     if not columns:
-        raise SyncError(f'table "{table.qualified_name}" was altered just before its copy, which starts again')
+        raise TableAltered(f'table "{table.qualified_name}" was altered just before its copy, which starts again')
     return columns

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TargetBusy
+from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TableAltered, TargetBusy
 from bridge.pipeline import StreamHistory, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -203,7 +203,7 @@ class TableSyncWorker:
         self._log.error(
             "added tables cannot be synchronized", error=str(error), failures=self._failures, exc_info=unexpected
         )
-        if isinstance(error, PublisherError | StateError | TargetBusy):
+        if isinstance(error, PublisherError | StateError | TargetBusy | TableAltered):
             return
         try:
             refresh.count_sync_error(self._catalog, self._main.name)

@@ -10,7 +10,7 @@ import pytest
 
 from bridge import subscriber
 from bridge.config import Subscription
-from bridge.errors import ApplyError, ConfigError, PublisherError, TargetBusy
+from bridge.errors import ApplyError, ConfigError, PublisherError, TableAltered, TargetBusy
 from bridge.sync import copy
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
@@ -139,7 +139,8 @@ def test_disable_on_error(spark, publisher, pipeline):
     assert row.apply_error_count == 1
 
 
-def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path):
+@pytest.mark.parametrize("kind", [TargetBusy, TableAltered])
+def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path, kind):
     """It is tried again, with no LSN to skip, no count, and without disable_on_error."""
     from bridge.subscriber import SubscriptionWorker
 
@@ -149,7 +150,7 @@ def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path):
         name="sub", connection="", publications=("pub",), warehouse="/lake", disable_on_error=True
     )
     spark: Any = None
-    assert SubscriptionWorker(subscription, spark, catalog, until_caught_up=True)._failed(TargetBusy("busy"))
+    assert SubscriptionWorker(subscription, spark, catalog, until_caught_up=True)._failed(kind("busy"))
     error, row = catalog.last_error("sub"), catalog.subscription("sub")
     assert error is not None
     assert row is not None
