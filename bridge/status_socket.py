@@ -65,8 +65,14 @@ class StatusSocket(Closing):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            with contextlib.suppress(TimeoutError):
+            try:
                 reader, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:  # no descriptor is free, for example: then there may be one later
+                log.get().debug("a reader of the status cannot be accepted", error=str(error))
+                self._stop.wait(_TURN_S)
+            else:
                 with reader, contextlib.suppress(Exception):  # a reader without an answer looks itself
                     reader.settimeout(_SEND_S)
                     reader.sendall(json.dumps(self._document(), indent=2).encode() + b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import tempfile
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
-_OTHERS = 0o077
+_OTHERS, _EVERYBODY = 0o077, 0o007
 
 
 def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
@@ -38,7 +39,15 @@ def check_state_dir(state_dir: Path) -> Iterator[Finding]:
     if (problem := writes(state_dir)) is not None:
         yield failure("state_dir", problem, remedy="give pgbridge's user write access, or set another state_dir")
         return
-    yield passed("state_dir", f"{state_dir} can be written")
+    if state_dir.exists() and state_dir.stat().st_mode & _EVERYBODY:
+        yield warning(
+            "state_dir",
+            f"every user of this machine can enter {state_dir}, which has rows and error messages with their values",
+            remedy="make it private",
+            statement=f"chmod -R o= {shlex.quote(str(state_dir))}",
+        )
+    else:
+        yield passed("state_dir", f"{state_dir} can be written")
     free_bytes = shutil.disk_usage(_existing(state_dir)).free
     text = f"{size_text(free_bytes)} are free for the spool of large, streamed and prepared transactions"
     if free_bytes < _TOO_LITTLE_BYTES:

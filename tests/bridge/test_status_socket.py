@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import stat
 from contextlib import closing
@@ -53,3 +54,27 @@ def test_a_folder_that_takes_no_socket(tmp_path):
         served.start()
     with StatusSocket(tmp_path, dict):
         pass  # a daemon that ends before it has begun
+
+
+def test_no_descriptor_is_free(tmp_path, monkeypatch):
+    """As with EMFILE: the next reader is answered."""
+    monkeypatch.setattr("bridge.status_socket._TURN_S", 0.05)
+    with StatusSocket(tmp_path, dict) as served:
+        served.start()
+        listener, failures = served._listener, [1, 2]
+
+        class Exhausted:
+            """A listener that cannot accept at first."""
+
+            def accept(self):
+                if failures:
+                    failures.pop()
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return listener.accept()
+
+            def close(self):
+                listener.close()
+
+        served._listener = Exhausted()  # type: ignore[assignment]
+        assert [ask(tmp_path) for _ in range(2)] == [b"{}\n"] * 2
+        assert not failures

@@ -62,3 +62,14 @@ def test_a_password_in_a_file_that_others_can_read(tmp_path):
     assert list(machine.check_secrets(file, "shop", password=False)) == []
     file.chmod(0o600)
     assert list(machine.check_secrets(file, "shop", password=True)) == []
+
+
+def test_a_state_directory_that_everybody_can_enter(tmp_path):
+    """An earlier version made it with the umask's mode."""
+    folder = tmp_path / "my state"
+    folder.mkdir(mode=0o755)
+    state, _ = machine.check_state_dir(folder)
+    assert (state.level, state.statement) == (Level.WARNING, f"chmod -R o= '{folder}'")
+    folder.chmod(0o750)
+    state, _ = machine.check_state_dir(folder)
+    assert state.level is Level.PASS
