@@ -265,5 +265,5 @@ def test_a_subscription_that_was_disabled_while_the_jvm_was_dead(supervised):
         catalog.set_enabled("sub", enabled=False)
         catalog.set_state("sub", "error")
         thread.start()
-        wait_until(lambda: catalog.subscription("sub").state == "disabled", 10)
+        wait_until(lambda: (row := catalog.subscription("sub")) is not None and row.state == "disabled", 10)
     assert DyingWorker.lives == 0
