@@ -33,6 +33,7 @@ from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
@@ -314,6 +315,7 @@ class Applier:
                     ) from error
                 conflict = conflict_of(error)
                 if conflict is None:
+                    existing_schema(self._spark, changes.target.path)  # if it is gone, that is the error to show
                     raise
                 if batch.xid is not None:  # a batch that is divided meets it several times; count it once
                     self._count({conflict.name: 1})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridge import log, remedies
 from bridge.closing import Closing
-from bridge.errors import BridgeError, StateError
+from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot_health import SlotHistory, concern
 
@@ -75,7 +75,7 @@ class SlotWatch(Closing):
         """Whether there is a slot that was not looked at yet: a new one's lag should not be unknown for long."""
         try:
             return any(one.name not in self._asked for one in self._subscriptions())
-        except StateError:  # the next round says so
+        except Exception:  # noqa: BLE001 - the next round says so, or the catalog was closed
             return False
 
     def look(self) -> None:

@@ -339,7 +339,8 @@ class TableSync:
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
-                hint="restore it from a backup, mount its file system, or start the subscription afresh",
+                hint="restore it from a backup, mount its file system, or have the table copied afresh: "
+                + remedies.resync(self._subscription.name, rel.qualified_name),
             )
         return Target(rel.namespace, rel.name, rel.path, schema)
 

@@ -56,7 +56,8 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     if schema is None:
         raise TargetError(
             f"the Delta table at {path} does not exist any more",
-            hint="restore it from a backup, mount its file system, or start the subscription afresh",
+            hint="restore it from a backup, mount its file system, or have the table copied afresh: "
+            "pgbridge refresh … --resync …",
         )
     return schema
 

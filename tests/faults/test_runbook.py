@@ -1,0 +1,156 @@
+"""Rows of the runbook (docs/operations.md) as a person on call lives through them: the fault, what is seen, the remedy.
+
+Further rows have their tests beside the modules that they are about; `test_docs.py` holds that each row has one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.bridge.made_daemon import wait_until
+
+
+def ids_of(shop):
+    """Return the keys that the Delta table of orders has."""
+    return {row["id"] for row in shop.spark.read.format("delta").load(str(shop.path("orders"))).collect()}
+
+
+def test_a_transaction_cannot_be_applied(shop):
+    """The command that `status` shows skips it; what it held is kept, and a copy afresh makes the table equal."""
+    shop.execute("INSERT INTO orders VALUES (21, 'no date', 'infinity')")
+    shop.execute("INSERT INTO orders VALUES (22, 'waits', NULL)")
+    seen = shop.error()
+    assert "cannot be represented" in seen
+    command = re.search(r"To skip this transaction: pgbridge (skip shop --lsn \S+)", seen)
+    assert command is not None
+    assert "will skip the transaction" in shop.run(*shlex.split(command[1]))
+    shop.equal("events")
+    (kept,) = (shop.folder / "state" / "skipped").glob("*/shop/messages.parquet")
+    assert b"no date" in pq.read_table(kept)["message"][0].as_py()
+    assert shop.status()["last_error"] is None
+    assert ids_of(shop) == {*range(1, 21), 22}
+    shop.execute("UPDATE orders SET due = NULL WHERE id = 21")
+    shop.run("refresh", "shop", "--resync", "orders")
+    shop.equal()
+
+
+def test_a_row_is_missing_in_delta(shop):
+    """Its changes are counted and do nothing, as with PostgreSQL's update_missing; others go on."""
+    shop.spark.sql(f"DELETE FROM delta.`{shop.path('orders')}` WHERE id IN (3, 4)")
+    shop.execute("UPDATE orders SET note = 'changed' WHERE id = 3; DELETE FROM orders WHERE id = 4")
+    wait_until(lambda: shop.status().get("conflicts") == {"delete_missing": 1, "update_missing": 1})
+    assert "shop, conflicts: " in shop.run("status")
+    assert shop.status()["state"] == "streaming"
+    shop.run("refresh", "shop", "--resync", "orders")
+    shop.equal()
+
+
+def test_a_row_is_in_delta_already(shop):
+    """An INSERT of its key stops the subscription, as with PostgreSQL's insert_exists, until the row is gone."""
+    shop.spark.sql(f"INSERT INTO delta.`{shop.path('orders')}` VALUES (30, 'by hand', NULL)")
+    shop.execute("INSERT INTO orders VALUES (30, 'by the server', NULL)")
+    assert "insert_exists" in shop.error()
+    shop.spark.sql(f"DELETE FROM delta.`{shop.path('orders')}` WHERE id = 30")
+    shop.equal()
+
+
+def test_a_delta_table_is_gone(shop):
+    """The subscription stops, and makes no empty one in its place; a copy afresh brings it back."""
+    shutil.rmtree(shop.path("orders"))
+    shop.execute("INSERT INTO orders VALUES (21, 'new', NULL)")
+    seen = shop.error()
+    assert "does not exist any more" in seen, seen
+    assert not shop.path("orders").exists()
+    shop.run("refresh", "shop", "--resync", "orders")
+    shop.equal()
+
+
+def test_a_published_table_is_not_subscribed(shop):
+    """Its changes are ignored, with a warning, until the subscription is refreshed."""
+    shop.execute("CREATE TABLE added (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE added")
+    shop.execute("INSERT INTO added VALUES (1)")
+    shop.equal()
+    assert "public.added: added" in shop.run("refresh", "shop")
+    wait_until(lambda: shop.path("added").exists())
+    shop.equal("orders", "events", "added")
+
+
+def test_an_open_transaction_holds_up_the_start(shop):
+    """`check` names it, with the statement that ends it."""
+    shop.run("drop", "shop")
+    with shop.publisher.connect() as connection:
+        connection.execute("BEGIN; UPDATE orders SET note = 'forgotten'")
+        connection.execute(f"PREPARE TRANSACTION '{shop.publisher.name}'")
+    shop.configure(adopt=True)
+    shop.run("reload")
+    shop.run("enable", "shop")
+    wait_until(
+        lambda: shop.publisher.query("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (shop.slot_name,))
+    )
+    assert shop.status()["state"] == "copying"
+    found = shop.check()
+    assert "open transactions" in found
+    statement = re.search(r"ROLLBACK PREPARED '\w+';", found)
+    assert statement is not None
+    shop.execute(statement[0])
+    shop.equal()
+
+
+def test_the_state_directory_is_lost(shop):
+    """With `adopt` the copies replace what the tables hold; nothing comes twice."""
+    shop.stop()
+    shutil.rmtree(shop.folder / "state")
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while nobody looked')")
+    shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
+    shop.configure(adopt=True)
+    shop.start()
+    wait_until(lambda: {table["state"] for table in shop.status()["tables"]} == {"r"})
+    shop.equal()
+    shop.configure()
+    assert "shop" in shop.run("reload")
+    shop.equal()
+
+
+def test_the_slot_is_lost(shop):
+    """The error says from where on changes are lost, and names the command; pgbridge makes no slot by itself."""
+    shop.disable()
+    shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('lost')")
+    shop.run("enable", "shop")
+    seen = shop.error()
+    assert "are lost" in seen
+    assert "pgbridge resync shop" in seen
+    assert shop.publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [
+        (0,)
+    ]
+    shop.run("resync", "shop")
+    shop.equal()
+
+
+def test_somebody_moved_the_slot(shop):
+    """What lies between is not sent again, so the tables are copied again."""
+    shop.disable()
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('passed over')")
+    shop.publisher.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", (shop.slot_name,))
+    shop.run("enable", "shop")
+    assert "somebody advanced or re-created it" in shop.error()
+    shop.run("resync", "shop")
+    shop.equal()
+
+
+@pytest.mark.parametrize("column", ["note", "due"])
+def test_a_column_cannot_be_followed(shop, column):
+    """A type that Delta cannot change to stops the subscription; the table is copied afresh with its new columns."""
+    shop.execute(
+        f"ALTER TABLE orders ALTER {column} TYPE bytea USING NULL; UPDATE orders SET id = id + 100 WHERE id = 5"
+    )
+    assert "pgbridge refresh shop --resync" in shop.error()
+    shop.run("refresh", "shop", "--resync", "orders")
+    shop.execute("UPDATE orders SET id = 2 WHERE id = 2")
+    shop.execute("INSERT INTO events VALUES ('later')")
+    wait_until(lambda: not shop.differences("orders", "events"))
