@@ -221,3 +221,15 @@ def test_errors_have_one_root():
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, BridgeError) for kind in kinds)
+
+
+def test_each_row_of_the_runbook_has_a_test_of_the_same_name():
+    runbook = PAGES["docs/operations.md"].partition("\n## Runbook\n")[2].partition("\n## ")[0]
+    rows = {line.split("|")[1].strip() for line in runbook.splitlines() if line.startswith("| ")} - {
+        "what has happened"
+    }
+    wanted = {f"test_{re.sub(r'[^a-z]+', '_', row.lower())}" for row in rows}
+    files = (ROOT / "tests").rglob("test_*.py")
+    present = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+    assert len(wanted) > 30
+    assert wanted - present == set()

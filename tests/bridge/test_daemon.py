@@ -88,7 +88,7 @@ def test_a_signal_while_spark_starts(publisher, daemon, after_s):
     assert bridge.status()["state"] == "stopped"
 
 
-def test_the_jvm_is_killed_in_a_batch(spark, publisher, daemon):
+def test_the_jvm_is_killed(spark, publisher, daemon):
     """As by a kernel without memory: another one is started, and nothing is lost or comes twice."""
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE keyless (id int); ALTER TABLE keyless REPLICA IDENTITY FULL;"
@@ -135,7 +135,7 @@ def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, 
     assert daemon._failed == {"sub"}
 
 
-def test_a_jvm_that_dies_again_and_again(supervised, monkeypatch):
+def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
     """It is started anew a few times; then the process ends, and says why."""
     daemon, _ = supervised
     started = [object() for _ in range(10)]

@@ -104,7 +104,7 @@ def test_systemd_is_told_of_the_daemons_life(supervised, systemd, tmp_path):
     ]
 
 
-def test_the_watchdog_starves_with_a_worker(supervised, systemd, tmp_path, monkeypatch):
+def test_the_daemon_makes_no_progress(supervised, systemd, tmp_path, monkeypatch):
     """The loop turns, but its worker does not get on."""
     daemon, thread = supervised
     DyingWorker.ends = []

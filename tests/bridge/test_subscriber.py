@@ -78,7 +78,7 @@ def test_disable_stops_and_enable_is_needed(publisher, pipeline):
     assert ids(bridge) == [1]
 
 
-def test_a_lost_connection_is_made_again(publisher, pipeline):
+def test_the_connection_is_lost(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(retry_max_s=1)
     worker = running(bridge)

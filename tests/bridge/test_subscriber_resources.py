@@ -46,7 +46,7 @@ def locked(bridge):
 
 
 @pytest.mark.parametrize("unusable", [full, locked])
-def test_a_catalog_that_cannot_be_written(publisher, pipeline, unusable, monkeypatch):
+def test_the_state_directory_cannot_be_written(publisher, pipeline, unusable, monkeypatch):
     """The worker goes on trying, and goes on when it can; then status has the error until a batch is applied."""
     monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
     publisher.execute(SETUP)
@@ -80,7 +80,7 @@ def no_room(process, limit_bytes):
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
 
 
-def test_a_warehouse_without_room(spark, publisher, pipeline):
+def test_the_warehouse_has_no_room(spark, publisher, pipeline):
     """A batch whose files cannot be written is tried again, and applied once when there is room."""
     publisher.execute(SETUP + "; CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE u")
     bridge = pipeline(retry_max_s=0.5)

@@ -21,7 +21,7 @@ MAKE_SLOTS = frozenset({"slot_created", "table_copied:2"})
 
 
 @pytest.mark.soak  # `test_a_daemons_life` has one of them, `test_apply` a fault at each step of a batch
-def test_kill_at_fault_points(spark, publisher, daemon):
+def test_the_daemon_is_killed(spark, publisher, daemon):
     """Each life recovers from the kill before it, and is killed at the next point: one after the other.
 
     Everything is streamed, and transactions are prepared in one life and committed or rolled back in another.

@@ -39,7 +39,7 @@ def wait_until(condition, timeout_s: float = 120.0) -> None:
         time.sleep(0.2)
 
 
-def test_the_stream_goes_on_after_a_promotion(spark, private_server, tmp_path):
+def test_a_standby_is_promoted(spark, private_server, tmp_path):
     """Nothing is lost and nothing comes twice: the keyless table would show it."""
     pair = private_server
 

@@ -37,7 +37,7 @@ def stopped(native):
         time.sleep(0.1)
 
 
-def test_stops_before_it_and_refresh_is_the_remedy(spark, publisher, pipeline):
+def test_a_table_is_renamed(spark, publisher, pipeline):
     """Also where the catalog has the new name, or the old one again, when the stream is still behind."""
     publisher.execute(STATEMENTS)
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:

@@ -281,7 +281,7 @@ def test_it_is_cleared_when_another_transaction_was_applied(parts, lsn):
     assert parts.catalog.skip_lsn("sub") is None
 
 
-def test_a_batch_from_before_a_power_cut_is_undone_and_formed_anew(parts, monkeypatch, tmp_path):
+def test_the_machine_loses_power(parts, monkeypatch, tmp_path):
     """Its commits may be in Delta's log, by which Delta would leave them out, without their data on disk."""
     parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
     assert not parts.catalog.batch("sub").rebooted

@@ -57,7 +57,7 @@ def test_the_lag_is_that_of_the_oldest_received_commit(told, clock):
     assert told.lag_s() == 0
 
 
-def test_the_lag_grows_while_a_transaction_fails(told, clock):
+def test_the_lag_grows(told, clock):
     """The stream ends, and what it had received is still outstanding; the next one receives it again."""
     told.stream_begins(Lsn(5))
     told.received(us(99), Lsn(10))

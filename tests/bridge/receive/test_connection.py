@@ -219,7 +219,7 @@ def test_no_such_role(publisher):
     assert not error.retry
 
 
-def test_wrong_password(publisher, role):
+def test_the_password_is_refused(publisher, role):
     """Over TCP, where the server asks for one."""
     server = publisher.server
     if server.embedded is None:
@@ -249,7 +249,7 @@ def test_role_without_replication(publisher, role):
     assert not error.retry
 
 
-def test_too_many_connections(publisher, role):
+def test_the_server_has_no_connection_left(publisher, role):
     """Somebody may end one of them: tried again."""
     publisher.execute(f"ALTER ROLE {role} NOSUPERUSER CONNECTION LIMIT 0")
     error = refusal(as_role(publisher, role))

@@ -87,7 +87,7 @@ def test_a_safe_slot():
     assert told(replace(HEALTH, retained_bytes=11 * GIB), retained=0) is None
 
 
-def test_a_slot_that_runs_out():
+def test_the_slot_runs_out_of_room():
     assert told(replace(HEALTH, seconds_left=2400.4)) == (
         "running out",
         "warning",

@@ -117,7 +117,7 @@ def silenced(request, publisher, tmp_path: Path, monkeypatch) -> Iterator[tuple[
     proxy.close()
 
 
-def test_a_server_that_vanished_is_given_up(silenced, publisher):
+def test_the_server_falls_silent(silenced, publisher):
     """Within the time, in PostgreSQL's words, and worth another try."""
     stream, proxy = silenced
     stream.open(stream.start_lsn, timeout_s=1.0)

@@ -43,7 +43,7 @@ def private_server():
         yield server
 
 
-def test_server_that_is_restarted(private_server, tmp_path):
+def test_the_server_is_restarted(private_server, tmp_path):
     """The stream is lost; a new one goes on from what is durable, without loss and repetition.
 
     A server that shuts down cleanly sends all it has, and waits for it to be confirmed: an applier that has nothing
@@ -82,7 +82,7 @@ def test_server_that_is_restarted(private_server, tmp_path):
         stream.receiver.stop()
 
 
-def test_slot_in_use(stream, publisher):
+def test_somebody_else_reads_the_slot(stream, publisher):
     """By a walsender whose client was killed a moment ago: tried again soon."""
     stream.start()
     second = Stream.__new__(Stream)
@@ -107,7 +107,7 @@ def test_no_such_slot(stream, publisher):
     assert not caught.value.retry
 
 
-def test_publication_that_is_dropped(stream, publisher):
+def test_a_publication_is_dropped(stream, publisher):
     """The stream ends with the server's words; from 18 on the server only warns, and the warning is passed on."""
     notices: list[str] = []
     stream.again(stream.start_lsn, notice=notices.append)

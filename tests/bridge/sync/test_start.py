@@ -155,7 +155,7 @@ def test_a_dropped_slot_is_not_made_anew(publisher, pipeline):
     assert slots(publisher) == []
 
 
-def test_another_server_is_refused(publisher, pipeline):
+def test_the_connection_leads_to_another_server(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline()
     bridge.catch_up()
@@ -224,7 +224,7 @@ class Restored:
             time.sleep(0.05)
 
 
-def test_a_publisher_that_went_back(private_server, tmp_path):
+def test_the_server_went_back(private_server, tmp_path):
     """Refused where it was put back, and where it was promoted there; promoted at the end of its WAL it is not."""
     with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION pub FOR TABLE t")

@@ -101,7 +101,7 @@ WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = '
 
 
 @pytest.mark.soak
-def test_a_table_that_cannot_be_copied_keeps_back_no_other(publisher, pipeline):
+def test_a_table_cannot_be_copied(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(retry_max_s=0.2)
     bridge.catch_up()

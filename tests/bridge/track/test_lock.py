@@ -74,7 +74,7 @@ def test_looking_leaves_nothing_behind(tmp_path):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_second_holder_is_refused(tmp_path):
+def test_a_second_daemon_is_started(tmp_path):
     """With the first one's process id; and the first goes on holding it."""
     for _ in range(2):
         with locked(tmp_path):
