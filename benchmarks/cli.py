@@ -19,6 +19,7 @@ from benchmarks import catch_up as catching_up
 from benchmarks import many_batches as many
 from benchmarks import start as starting
 from benchmarks import steady as steadily
+from benchmarks import synchronous as synchronously
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
@@ -136,6 +137,28 @@ def steady(
             measured.append(found)
             typer.echo(f"\n{steady_report.section(found)}\n")
     _write(steady_report.render(measured, facts=facts), to, "steady")
+
+
+@app.command()
+def synchronous(
+    *,
+    clients: Annotated[list[int] | None, typer.Option(min=1, help="Number of clients; may be repeated.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each number of clients is measured.")] = 60,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the load before the measurement.")] = 60,
+    to: Report = None,
+) -> None:
+    """Measure how long a COMMIT takes that waits for Delta, as synchronous_standby_names has it."""
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-synchronous-") as folder,
+        EmbeddedPostgres(settings=SETTINGS, fsync=False) as server,
+    ):
+        facts = _facts(server)
+        measured = synchronously.measure(
+            server, Path(folder, "bridge"), clients=clients or [1, 8], seconds=seconds, warm_up_s=warm_up, say=_say
+        )
+    typer.echo(f"\n{synchronously.table(measured)}\n")
+    _write(synchronously.render(measured, facts=facts), to, "synchronous")
 
 
 @app.command()
