@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import random
 import shutil
 import signal
@@ -31,6 +30,8 @@ import psycopg
 
 from tests.faults.load import SCHEMA, TABLES, Load
 from tests.faults.proxy import Proxy
+from tests.faults.soak_report import report
+from tests.faults.soaked_daemon import ROOT, Daemon
 from tests.faults.standby import Pair
 from tests.oracle.delta import differences
 from tests.oracle.native import text_rows
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from tests.oracle.native import Row
 
-ROOT = Path(__file__).parents[2]
 NAME = "soak"
 _DISK = "4g"
 _CATCH_UP_S = 600.0
@@ -63,71 +63,6 @@ wal_receiver_timeout_s = 10
 retry_max_s = 5
 batch_max_rows = {batch_max_rows}
 """
-
-
-class Daemon:
-    """The daemon under test, and its commands."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self.peak_bytes = 0
-
-    def start(self) -> None:
-        """Start it."""
-        with (self.folder / "daemon.log").open("ab") as log:
-            command = [sys.executable, "-m", "bridge", "run", "--config", str(self.folder / "pgbridge.toml")]
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process is not None
-        return self._process.pid
-
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process is not None and self._process.poll() is None
-
-    def end(self, number: signal.Signals) -> int:
-        """Send a signal, and wait for the end."""
-        assert self._process is not None
-        if self.alive():
-            self._process.send_signal(number)
-        return self._process.wait(300)
-
-    def java(self) -> psutil.Process | None:
-        """Its JVM."""
-        with contextlib.suppress(psutil.Error):
-            return next(
-                (one for one in psutil.Process(self.pid).children(recursive=True) if one.name() == "java"), None
-            )
-        return None
-
-    def measure(self) -> None:
-        """Remember its greatest memory, without the JVM's."""
-        with contextlib.suppress(psutil.Error):
-            self.peak_bytes = max(self.peak_bytes, psutil.Process(self.pid).memory_info().rss)
-
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run another command of pgbridge."""
-        line = [sys.executable, "-m", "bridge", *arguments, "--config", str(self.folder / "pgbridge.toml")]
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-
-    def status(self) -> dict[str, Any]:
-        """Its subscription's entry; empty if the catalog cannot be read now."""
-        done = self.command("status", "--json")
-        entry: dict[str, Any] = json.loads(done.stdout)["subscriptions"][0] if done.returncode == 0 else {}
-        return entry
-
-    def log_counts(self) -> Counter[str]:
-        """How often each event was logged."""
-        counts: Counter[str] = Counter()
-        for line in (self.folder / "daemon.log").read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError, TypeError):
-                event = json.loads(line)
-                counts[f"{event['level']}: {event['event']}"] += 1
-        return counts
 
 
 class Soak:
@@ -195,6 +130,8 @@ class Soak:
             "a table copied again": (2, self._resync_table),
             "a transaction that cannot be applied, skipped": (2, self._poison),
             "reload with other options": (3, self._reload),
+            "OPTIMIZE by hand while the daemon is stopped": (2, self._optimize),
+            "the slot dropped, and the subscription copied again": (1, self._lose_slot),
         }
         if self.disk:
             found["full disk for 10 s"] = (2, self._fill_disk)
@@ -273,6 +210,30 @@ class Soak:
 
     def _resync_table(self) -> None:
         self.daemon.command("refresh", NAME, "--resync", self.random.choice(("docs", "lines", "events")))
+
+    def _optimize(self) -> None:
+        """By another process, whose commits the daemon finds when it starts again."""
+        self.daemon.end(signal.SIGTERM)
+        logs = (self.folder / "lake" / "public").glob("*/_delta_log")
+        command = [sys.executable, "-m", "tests.faults.optimize", *(str(log.parent) for log in logs)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode != 0:
+            self.notes.append(f"OPTIMIZE failed: {done.stderr[-500:]}")
+        self.daemon.start()
+
+    def _lose_slot(self) -> None:
+        """As an operator who has dropped it by mistake, and follows the runbook."""
+        self.execute(
+            "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots "
+            f"WHERE slot_name = '{NAME}' AND active_pid IS NOT NULL"
+        )
+        with contextlib.suppress(psycopg.Error):  # the daemon was faster, and reads it again
+            self.execute(f"SELECT pg_drop_replication_slot('{NAME}')")
+            self.counts["slots dropped"] += 1
+        done = self.daemon.command("resync", NAME)
+        if done.returncode != 0:
+            self.counts["resync refused"] += 1
+            print(done.stderr, flush=True)
 
     def _poison(self) -> None:
         """PostgreSQL holds the timestamp infinity, Delta does not."""
@@ -370,47 +331,6 @@ def working_folder(*, disk: bool) -> Iterator[Path]:
         if disk:
             subprocess.run(["umount", "-l", str(folder)], check=False)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def report(soak: Soak, seconds: float, seed: int, found: dict[str, tuple[int, list[str]]]) -> str:
-    """Return the report."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    lines = [
-        "# Random faults under load",
-        "",
-        f"- date: {datetime.now(UTC):%Y-%m-%d}",
-        f"- machine: {platform.machine()}, {os.cpu_count()} cores",
-        f"- versions: PostgreSQL {soak.pair.primary.version}, Python {platform.python_version()}",
-        f"- pgbridge: {commit.stdout.strip()}",
-        f"- seconds of faults: {seconds:.0f}; seed: {seed}",
-        f"- peak memory of the daemon's Python process: {soak.daemon.peak_bytes >> 20} MiB",
-        "",
-        "| fault | times |",
-        "|---|---:|",
-        *(f"| {name} | {count} |" for name, count in sorted(soak.counts.items())),
-        "",
-        "| load | times |",
-        "|---|---:|",
-        *(f"| {name} | {count} |" for name, count in sorted(soak.load.counts.items())),
-        "",
-        "| table | rows in PostgreSQL | differences |",
-        "|---|---:|---:|",
-        *(f"| {table} | {rows} | {len(different)} |" for table, (rows, different) in found.items()),
-        "",
-        "What the daemon logged as a warning or an error, or about batches and slots:",
-        "",
-        "| event | times |",
-        "|---|---:|",
-        *(
-            f"| {' '.join(event.split())[:110].replace('|', '/')} | {count} |"
-            for event, count in sorted(soak.daemon.log_counts().items())
-            if not event.startswith("info") or "batch" in event or "slot" in event or "timeline" in event
-        ),
-        *(["", *(f"- {note}" for note in soak.notes)] if soak.notes else []),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
