@@ -60,12 +60,12 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
         return
     yield passed("connection", f'database "{facts.database}" as role "{facts.role}"')
     try:
-        with Publisher(subscription.connection, application_name=application_name) as publisher:
+        with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher)
     except PublisherError as error:
         found = check_server(facts, slot_exists=False, running=False)
         yield from found
-        if all(one.level is not Level.FAILURE for one in found):  # neither its version nor its wal_level
+        if all(one.level is not Level.FAILURE for one in found):  # its version is not the reason
             yield failed("connection", error)
 
 

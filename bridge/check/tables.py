@@ -98,7 +98,7 @@ def _identity(table: PublishedTable) -> Iterator[Finding]:
             table.qualified_name,
             "the table has no replica identity: the server refuses its UPDATEs and DELETEs",
             remedy="give it a primary key; or, if it has none, have whole rows logged",
-            statement=f"ALTER TABLE {name} ADD PRIMARY KEY (…); ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            statement=f"ALTER TABLE {name} ADD PRIMARY KEY (…); -- or: ALTER TABLE {name} REPLICA IDENTITY FULL;",
         )
 
 

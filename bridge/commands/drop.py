@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bridge import remedies
 from bridge.commands.refresh import published_tables
 from bridge.errors import BridgeError, PublisherError, StateError, SyncError
+from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import maintenance, reset
@@ -100,11 +101,20 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     except BridgeError:
         state.catalog.set_enabled(name, enabled=enabled)  # as it was: its slot must not be left unread
         raise
+    before = {(rel.namespace, rel.name) for owner in (name, sync_name(name)) for rel in state.catalog.rels(owner)}
     tables = reset.start_afresh(state.catalog, name, published.keys())
     state.catalog.set_enabled(name, enabled=enabled)
     when = state.when if enabled else f"once you run: {remedies.enable(name)}"
     yield f'subscription "{name}" begins afresh ({when}); each table keeps its rows until its copy replaces them:'
     yield from (f"  {table}: copied again" for table in tables)
+    left_out = unsupported_tables(published, before)
+    how = "copied" if subscription.copy_data else "without a copy"
+    for table in sorted(published.keys() - before):
+        yield f"  {'.'.join(table)}: " + (
+            f"left out: {left_out[table].reason}" if table in left_out else f"added: {how}"
+        )
+    for table in sorted(before - published.keys()):
+        yield f"  {'.'.join(table)}: not published any more; its Delta table stays"
 
 
 def _stop(subscription: Subscription, state: State) -> None:

@@ -54,19 +54,24 @@ class SlotStatus:
 class Publisher(Closing):
     """An open, ordinary connection to the publisher.
 
+    Args:
+        conninfo: The connection string.
+        application_name: What the server shows of it.
+        any_wal_level: Also where the server's wal_level does not allow a subscription.
+
     Raises:
         PublisherError: From the constructor and every method, if the server cannot answer; from the constructor also
             if the server's version or wal_level does not allow a subscription.
     """
 
-    def __init__(self, conninfo: str, *, application_name: str) -> None:
+    def __init__(self, conninfo: str, *, application_name: str, any_wal_level: bool = False) -> None:
         self.connection = connect(conninfo, application_name=application_name)
         facts = self._one("server")
         self.version: int = facts["server_version_num"]
         if self.version < LOWEST_VERSION:
             self.close()
             raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; the lowest supported is 14")
-        if facts["wal_level"] != "logical":
+        if facts["wal_level"] != "logical" and not any_wal_level:
             self.close()
             raise PublisherError(
                 f'the publisher\'s wal_level is "{facts["wal_level"]}", not "logical"',

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import psycopg
 import pytest
 
 from bridge.check.finding import Finding, Level
 from bridge.check.subscription import Known, check_subscription
 from bridge.config import Subscription
+from bridge.demo.server import EmbeddedPostgres
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
@@ -37,6 +39,24 @@ def test_a_sound_subscription(look, publisher):
     assert problems(found) == {}
     assert {one.subject: one.message for one in found}["public.t"] == '3 columns; as strings: "j"'
     assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+@pytest.fixture
+def private_server():
+    """A server as initdb leaves it: its wal_level is too low."""
+    with EmbeddedPostgres(settings={"wal_level": "replica"}, fsync=False) as server:
+        yield server
+
+
+def test_an_untouched_server(look, private_server):
+    """Everything that is in the way is told at once: the server is restarted only once, and the tables are known."""
+    with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int); CREATE PUBLICATION pub FOR TABLE t")
+    found = problems(look(connection=private_server.conninfo()))
+    assert {subject: one.level for subject, one in found.items()} == {
+        "wal_level": Level.FAILURE,
+        "public.t": Level.WARNING,
+    }
 
 
 def test_no_server(look):

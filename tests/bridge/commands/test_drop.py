@@ -168,11 +168,14 @@ def test_a_batch_that_does_not_end(shop, publisher, tmp_path, monkeypatch):
 
 def test_resync(shop, publisher, tmp_path):
     """The table that is published begins again; it stays enabled, and its slot is dropped."""
+    publisher.execute("CREATE TABLE added (a int); ALTER PUBLICATION shop_pub ADD TABLE added")
     done = shop("resync", "shop")
     assert done.code == 0
     assert done.out.splitlines()[1:] == [
         f'subscription "shop" begins afresh ({WHEN}); each table keeps its rows until its copy replaces them:',
         "  public.t1: copied again",
+        "  public.added: added: copied",
+        "  public.gone: not published any more; its Delta table stays",
     ]
     assert slots(publisher) == []
     with catalog_of(tmp_path) as catalog:
