@@ -12,11 +12,11 @@ from bridge.check.finding import Finding, failure, passed, warning
 from bridge.commands.status import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
-_OTHERS, _EVERYBODY = 0o077, 0o007
+_OTHERS_READ, _EVERYBODY = 0o044, 0o007
 
 
 def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
@@ -74,17 +74,22 @@ def check_warehouse(folder: Path | None, warehouse: str) -> Finding:
     return passed("warehouse", f"{folder} can be written")
 
 
-def check_secrets(config_file: Path, subscription: str, *, password: bool) -> Iterator[Finding]:
-    """Look whether a password stands in a file that others can read."""
-    if not password:
-        return
+def check_secrets(config_file: Path, subscription: str, keys: Sequence[str]) -> Iterator[Finding]:
+    """Look whether a password stands in a file that others can read.
+
+    Args:
+        config_file: The configuration file.
+        subscription: The subscription's name.
+        keys: Its connection strings that have a password.
+    """
     with contextlib.suppress(OSError):
-        if config_file.stat().st_mode & _OTHERS:
+        if keys and config_file.stat().st_mode & _OTHERS_READ:
             yield warning(
                 "password",
-                f'the connection of subscription "{subscription}" has a password, and others can read {config_file}',
+                f'there is a password in {" and ".join(keys)} of subscription "{subscription}",'
+                f" and others can read {config_file}",
                 remedy="put it into ~/.pgpass or PGPASSWORD, or make the file private",
-                statement=f"chmod 600 {config_file}",
+                statement=f"chmod 600 {shlex.quote(str(config_file))}",
             )
 
 

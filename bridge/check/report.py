@@ -16,7 +16,7 @@ from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
 from bridge.errors import BridgeError
 from bridge.memory import OWN_BYTES, available_bytes
-from bridge.receive.connection import login
+from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running
@@ -46,7 +46,7 @@ def collect(
         for subscription in subscriptions:
             folder = local_folder(subscription.warehouse)
             found[subscription.name] = [
-                *check_secrets(config_file, subscription.name, password=_has_password(subscription)),
+                *check_secrets(config_file, subscription.name, _with_password(subscription)),
                 check_warehouse(folder, subscription.warehouse),
                 *check_subscription(subscription, known),
             ]
@@ -69,11 +69,10 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
     yield from check_state_dir(config.state_dir)
 
 
-def _has_password(subscription: Subscription) -> bool:
-    try:
-        return login(subscription.connection).password
-    except BridgeError:
-        return False  # the connection's own finding says why
+def _with_password(subscription: Subscription) -> list[str]:
+    """Return the keys whose connection string has a password."""
+    connections = {"connection": subscription.connection, "filter_connection": subscription.filter_connection}
+    return [key for key, connection in connections.items() if connection is not None and has_password(connection)]
 
 
 def role_script(subscription: Subscription) -> str:

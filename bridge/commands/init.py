@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING
 
 from bridge import config
 from bridge.errors import ConfigError
+from bridge.receive.connection import has_password
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,8 @@ state_dir = "state"                # how far each subscription is; keep it with 
 master = "local[*]"                # or spark://…, yarn, k8s://…, sc://… (Spark Connect)
 
 [subscription.{key}]
+# Over a network add sslmode=verify-full sslrootcert=…, so that libpq knows it talks to the right server.
+# The password belongs in ~/.pgpass.
 connection = {connection}
 publications = [{publications}]
 warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
@@ -39,9 +43,12 @@ warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
 # messages = "log"                 # pg_logical_emit_message: "off", "log", or "table" (<warehouse>/pgbridge/messages)
 """
 
+_ANOTHER_FILE = "remove it, or choose another file with --config"
+_PRIVATE, _USUAL = 0o600, 0o666  # the umask takes its part off
+
 
 def write(config_file: Path, *, name: str, connection: str, publications: Sequence[str], warehouse: str) -> None:
-    """Write a configuration file with one subscription.
+    """Write a configuration file with one subscription; only its owner can read it if it has a password.
 
     Args:
         config_file: The file to write.
@@ -53,8 +60,6 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
     Raises:
         ConfigError: The file exists or cannot be written, or a value is not allowed. No new file is left behind.
     """
-    if config_file.exists():
-        raise ConfigError(f"{config_file} already exists", hint="remove it, or choose another file with --config")
     name = name or config.default_slot_name(publications[0])
     text = _TEMPLATE.format(
         key=name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name),
@@ -65,7 +70,9 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
         example=f"{warehouse.rstrip('/')}/public/t1",
     )
     try:
-        config_file.write_text(text, encoding="utf-8")
+        _create(config_file, text, mode=_PRIVATE if has_password(connection) else _USUAL)
+    except FileExistsError:
+        raise ConfigError(f"{config_file} already exists", hint=_ANOTHER_FILE) from None
     except OSError as error:
         raise ConfigError(f"configuration file {config_file} cannot be written: {error.strerror}") from error
     try:
@@ -73,6 +80,13 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
     except ConfigError:
         config_file.unlink()
         raise
+
+
+def _create(file: Path, text: str, *, mode: int) -> None:
+    """Write a file that does not exist yet."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 def _toml(text: str) -> str:

@@ -70,6 +70,9 @@ _CONNECTING = (
     (re.compile("permission denied to start WAL sender|replication role to start walsender"), "42501"),
     (re.compile("too many (clients|connections)|connection slots are reserved|max_wal_senders"), "53300"),
 )
+_SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+"""The parameters of libpq that nobody else may know."""
+
 _QUOTED = re.compile('"[^"]*"')
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
@@ -109,15 +112,10 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connects, and to which database; known without a connection.
-
-    Attributes:
-        password: Whether the connection string itself has a password.
-    """
+    """Who connects, and to which database; known without a connection."""
 
     role: str
     database: str
-    password: bool
 
 
 def login(conninfo: str) -> Login:
@@ -129,7 +127,15 @@ def login(conninfo: str) -> Login:
     parameters = conninfo_parameters(conninfo)
     defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
     role = str(parameters.get("user") or defaults["user"])
-    return Login(role, str(parameters.get("dbname") or defaults["dbname"] or role), "password" in parameters)
+    return Login(role, str(parameters.get("dbname") or defaults["dbname"] or role))
+
+
+def has_password(conninfo: str) -> bool:
+    """Return whether a connection string itself has a password or another secret; False if it cannot be read."""
+    try:
+        return not _SECRETS.isdisjoint(conninfo_parameters(conninfo))
+    except ConfigError:
+        return False
 
 
 def conninfo_parameters(conninfo: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -57,11 +58,25 @@ def test_a_password_in_a_file_that_others_can_read(tmp_path):
     file = tmp_path / "pgbridge.toml"
     file.write_text("")
     file.chmod(0o644)
-    (found,) = machine.check_secrets(file, "shop", password=True)
+    (found,) = machine.check_secrets(file, "shop", ["connection"])
     assert found.statement == f"chmod 600 {file}"
-    assert list(machine.check_secrets(file, "shop", password=False)) == []
-    file.chmod(0o600)
-    assert list(machine.check_secrets(file, "shop", password=True)) == []
+    assert list(machine.check_secrets(file, "shop", [])) == []
+    for mode, count in [(0o640, 1), (0o604, 1), (0o600, 0), (0o611, 0)]:
+        file.chmod(mode)
+        assert len(list(machine.check_secrets(file, "shop", ["connection"]))) == count, oct(mode)
+
+
+def test_the_command_against_it_is_quoted(tmp_path):
+    file = tmp_path / "it's mine.toml"
+    file.write_text("")
+    file.chmod(0o644)
+    (found,) = machine.check_secrets(file, "shop", ["connection", "filter_connection"])
+    assert shlex.split(found.statement) == ["chmod", "600", str(file)]
+    assert 'in connection and filter_connection of subscription "shop"' in found.message
+
+
+def test_no_file(tmp_path):
+    assert list(machine.check_secrets(tmp_path / "none", "shop", ["connection"])) == []
 
 
 def test_a_state_directory_that_everybody_can_enter(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from bridge import config
@@ -37,7 +39,7 @@ def test_init_comments_are_true(pgbridge, tmp_path):
     assert sum(line.startswith("# ") and " = " in line for line in lines) >= 4
     (tmp_path / "all.toml").write_text("\n".join(uncommented))
     assert config.load(tmp_path / "all.toml") == config.load(path)
-    assert len(lines) < 25
+    assert len(lines) < 27
 
 
 @pytest.mark.parametrize("name", ["orders", 'Büro "x", y', "back\\slash", "it's", "a.b", "ключ", "tab\there", "[x]"])
@@ -62,6 +64,19 @@ def test_init_with_a_connection_that_needs_quoting(pgbridge, tmp_path):
     assert pgbridge(*init("p", connection=connection)).code == 0
     (made,) = config.load(tmp_path / "pgbridge.toml").subscription.values()
     assert made.connection == connection
+
+
+@pytest.mark.parametrize(
+    ("connection", "mode"),
+    [("host=db user=me", 0o644), ("host=db password=x", 0o600), ("postgresql://me:x@db/d", 0o600)],
+)
+def test_init_with_a_password_writes_a_private_file(pgbridge, tmp_path, connection, mode):
+    umask = os.umask(0o022)
+    try:
+        assert pgbridge(*init("p", connection=connection)).code == 0
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "pgbridge.toml").stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize(

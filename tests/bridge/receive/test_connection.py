@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import ConfigError, PublisherError
 from bridge.receive import connection as module
-from bridge.receive.connection import SESSION_SETTINGS, Login, connect, dictionaries, login, translated
+from bridge.receive.connection import SESSION_SETTINGS, Login, connect, dictionaries, has_password, login, translated
 
 CONTRARY = {
     "datestyle": "German",
@@ -335,9 +335,25 @@ def test_dictionaries(publisher):
 def test_login_by_the_string_or_the_environment(monkeypatch):
     monkeypatch.setenv("PGUSER", "env_user")
     monkeypatch.delenv("PGDATABASE", raising=False)
-    assert login("user=repl dbname=shop password=x") == Login("repl", "shop", password=True)
-    assert login("host=x") == Login("env_user", "env_user", password=False)
-    assert login("postgresql://repl@host/shop") == Login("repl", "shop", password=False)
+    assert login("user=repl dbname=shop password=x") == Login("repl", "shop")
+    assert login("host=x") == Login("env_user", "env_user")
+    assert login("postgresql://repl@host/shop") == Login("repl", "shop")
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    ["postgresql://u:p%20w@h/d", "postgresql://u@h/d?password=p", "host=h sslkey=k sslpassword='p w'", "password=p"],
+)
+def test_a_password_in_the_string_is_seen(conninfo):
+    assert has_password(conninfo)
+
+
+@pytest.mark.parametrize(
+    "conninfo", ["", "host=h user=u", "postgresql://u@h/d", "service=shop", "password", "p4ss w0rd"]
+)
+def test_no_password_in_the_string(conninfo):
+    """Where it cannot be read, another error says so."""
+    assert not has_password(conninfo)
 
 
 @pytest.mark.parametrize("conninfo", ["password=p4ss w0rd host=x", "postgresql://u:p4ss w0rd@h:port/d", "p4ss"])
