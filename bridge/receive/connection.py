@@ -70,6 +70,31 @@ _CONNECTING = (
     (re.compile("permission denied to start WAL sender|replication role to start walsender"), "42501"),
     (re.compile("too many (clients|connections)|connection slots are reserved|max_wal_senders"), "53300"),
 )
+_REFUSED_HERE = (
+    # what libpq refuses by itself, which no later try changes; it gives no SQLSTATE for it
+    (
+        re.compile("certificate verify failed"),
+        "sslrootcert must have the certificate of the authority that signed the server's, which must not have expired",
+    ),
+    (
+        re.compile("does not match host name|host name must be specified for a verified"),
+        "set host to a name in the server's certificate; with hostaddr=ADDRESS beside it, the name need not resolve",
+    ),
+    (
+        re.compile("root certificate file|weak sslmode"),
+        "set sslrootcert to the certificate of the authority that signed the server's, or to system with verify-full",
+    ),
+    (
+        re.compile("server does not support SSL"),
+        "turn on ssl on the server: ALTER SYSTEM SET ssl = on; with ssl_cert_file and ssl_key_file",
+    ),
+    (
+        re.compile("private key|certificate file|client certificate"),
+        "check sslcert and sslkey in the connection string, and that nobody else can read the key's file",
+    ),
+    (re.compile(r"invalid \w+ value: "), "correct the connection string"),
+)
+
 _SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 """The parameters of libpq that nobody else may know."""
 
@@ -158,6 +183,9 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
     hint, retry = _BY_SQLSTATE.get(sqlstate or "", ("", False))
     if "wal_level" in str(error):
         hint = _WAL_LEVEL_HINT
+    refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]
+    if refused_here:
+        return PublisherError(f"{doing}: {str(error).strip()}", hint=refused_here[0])
     if sqlstate is None or sqlstate[:2] in {"08", "57"}:
         retry = True  # the connection failed or was lost, or the server is stopping or starting
     if error.diag.message_hint and not hint:
