@@ -80,7 +80,7 @@ class Subscription(BaseModel):
     model_config = _STRICT
 
     name: str
-    connection: str
+    connection: str = Field(repr=False)
     publications: tuple[str, ...]
     warehouse: str
     slot_name: str = ""
@@ -99,7 +99,7 @@ class Subscription(BaseModel):
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
-    filter_connection: str | None = None
+    filter_connection: str | None = Field(default=None, repr=False)
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)

@@ -48,10 +48,28 @@ def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[s
         case "value_error":
             fault = error["msg"].removeprefix("Value error, ")
         case name if name in _TYPES:
-            fault = f"must be {_TYPES[name]}, not {toml(error['input'])}"
+            fault = f"must be {_TYPES[name]}, not {_harmless(error['input'], table=_TYPES[name] == 'a table')}"
         case _:
             fault = f"{error['msg'].replace('Input should', 'must')}, not {toml(error['input'])}"
     return f"{key}: {fault}"
+
+
+def _harmless(value: object, *, table: bool) -> str:
+    """Return a value of a wrong type; only what it is if it may be a connection string, or be around one.
+
+    Args:
+        value: The value.
+        table: Whether it should have been a table: then a string is that of a key whose table's name is missing.
+    """
+    match value:
+        case dict():
+            return "a table"
+        case list() if value:
+            return "an array"
+        case str() if table:
+            return "a string"
+        case _:
+            return toml(value)
 
 
 def toml(value: object) -> str:

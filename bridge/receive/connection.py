@@ -98,7 +98,10 @@ _REFUSED_HERE = (
 _SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 """The parameters of libpq that nobody else may know."""
 
-_QUOTED = re.compile('"[^"]*"')
+_QUOTED = re.compile('".*"', re.DOTALL)
+_ENCODED = "in a URI, write %40 for @, %2F for /, %3A for :, %3F for ? and %25 for % in the user and the password"
+_URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
+_LAST_PORT = 65535
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
@@ -170,11 +173,25 @@ def conninfo_parameters(conninfo: str) -> dict[str, Any]:
         ConfigError: It cannot be read.
     """
     try:
-        return dict(libpq.conninfo_to_dict(conninfo))
+        parameters = dict(libpq.conninfo_to_dict(conninfo))
     except psycopg.ProgrammingError as error:
         # what it quotes may be a part of the password
         reason = _QUOTED.sub('"…"', str(error).strip())
         raise ConfigError(f"connection: not a libpq connection string or URI ({reason})") from None
+    if _URI.match(conninfo) and _is_cut(conninfo):
+        raise ConfigError("connection: the URI has an @ or a / that would end the password", hint=_ENCODED)
+    if not all(port == "" or _is_port(port) for port in str(parameters.get("port", "")).split(",")):
+        raise ConfigError("connection: a port is not a number from 1 to 65535", hint=_ENCODED)
+    return parameters
+
+
+def _is_cut(uri: str) -> bool:
+    """Whether libpq would take a part of the password for the host, the port or the database, and show it in errors."""
+    return "@" in _URI.sub("", uri, count=1).partition("?")[0]
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.strip().isdigit() and 1 <= int(text) <= _LAST_PORT
 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:

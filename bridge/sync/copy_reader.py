@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -66,7 +66,7 @@ class CopySpec:
         key: Key columns; `unrepresentable` does not apply to them.
     """
 
-    connection_secret: str
+    connection_secret: str = field(repr=False)
     application_name: str
     snapshot: str
     relation: str
@@ -201,9 +201,9 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows in the target's types."""
-    for i, field in enumerate(schema):
-        if not rows.field(i).type.equals(field.type):
-            rows = rows.set_column(i, field.name, widened(rows.column(i), field.type))
+    for i, target in enumerate(schema):
+        if not rows.field(i).type.equals(target.type):
+            rows = rows.set_column(i, target.name, widened(rows.column(i), target.type))
     return rows
 
 

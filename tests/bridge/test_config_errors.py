@@ -8,6 +8,8 @@ from bridge.config import load
 from bridge.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
+SECRET = "s3cr3t"
+
 
 @pytest.fixture
 def refused(tmp_path):
@@ -168,6 +170,26 @@ def test_wrong_type_or_range(refused, key, value, wanted):
 )
 def test_wrong_shape(refused, text, line):
     assert refused(text) == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f'[subscription]\nconnection = "password={SECRET}"', "subscription.connection: must be a table, not a string"),
+        (SHOP.replace('"host=db dbname=shop"', f'["password={SECRET}"]'), "must be a string, not an array"),
+        (SHOP.replace('"host=db dbname=shop"', f'{{ password = "{SECRET}" }}'), "must be a string, not a table"),
+        (SHOP.replace('"host=db dbname=shop"', f'"host=db" password = "{SECRET}"'), "is not valid TOML"),
+        (SHOP.replace('"host=db dbname=shop"', f"'host=db password='{SECRET}''"), "is not valid TOML"),
+        (with_key(f'password = "{SECRET}"'), "subscription.shop.password: unknown key"),
+    ],
+)
+def test_no_error_shows_a_password(tmp_path, text, line):
+    path = tmp_path / "pgbridge.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    assert line in str(error.value)
+    assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("value", ['"shop_pub"', "[]", "[1]", '["a", ""]', "{}"])

@@ -356,10 +356,44 @@ def test_no_password_in_the_string(conninfo):
     assert not has_password(conninfo)
 
 
-@pytest.mark.parametrize("conninfo", ["password=p4ss w0rd host=x", "postgresql://u:p4ss w0rd@h:port/d", "p4ss"])
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "password=p4ss w0rd host=x",
+        "postgresql://u:p4ss w0rd@h:port/d",
+        "p4ss",
+        'postgresql://u:%zz"p4ss"w0rd@h',
+        "postgresql://u:x@p4ssw0rd@h/d",
+        "postgresql://u:x@p4ss/w0rd@h/d",
+        "postgresql://u:p4ss/w0rd@h/d",
+        "postgresql://u:123/p4ssw0rd@h/d",
+        "postgresql://u:x?p4ss@w0rd@h/d",
+        "postgresql://u:p4ssw0rd",
+        "host=h port=p4ssw0rd",
+        "host=h port=5432,99999",
+    ],
+)
 def test_a_wrong_connection_string_is_not_shown(conninfo):
-    """Libpq's message quotes the place where it stops, which may be within a password."""
+    """Libpq's message quotes the place where it stops, which may be within a password.
+
+    What it takes for a host, a port or a database may be a part of one, too, and later errors would show it.
+    """
     with pytest.raises(ConfigError) as caught:
         login(conninfo)
     assert "p4ss" not in str(caught.value)
     assert "w0rd" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "postgresql://u%40corp:p%40%2F%3F@h/d",
+        "postgresql://u:p@h1:5432,h2:/d?application_name=a@b",
+        "postgres://%2Fvar%2Frun/d%40x",
+        "host=@abstract port=5432,5433 dbname=a@b/c@d",
+        "postgresql://u@[::1]:5432/d",
+        "postgresql://u:p?w=x@h/d",
+    ],
+)
+def test_what_only_looks_like_a_cut_password(conninfo):
+    login(conninfo)
