@@ -103,6 +103,7 @@ class DaemonProcess:
         self.name = name
         self.log = folder / "daemon.log"
         self.config = folder / "pgbridge.toml"
+        self.program = (sys.executable, "-m", "bridge")
         self._process: subprocess.Popen[bytes] | None = None
         options = {"connection": publisher.conninfo, "publications": ["pub"], "warehouse": "./lake", **options}
         lines = [
@@ -124,7 +125,7 @@ class DaemonProcess:
         environment.pop("PGBRIDGE_FAULT", None)
         if fault:
             environment["PGBRIDGE_FAULT"] = fault
-        command = [sys.executable, "-m", "bridge", "run", "--config", str(self.config), *arguments]
+        command = [*self.program, "run", "--config", str(self.config), *arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment)
 
