@@ -21,6 +21,7 @@ from bridge.commands.init import write
 from bridge.commands.skip import set_skip
 from bridge.commands.state import opened
 from bridge.errors import BridgeError, ConfigError, SparkLost
+from bridge.printable import one_line, printable, printable_document
 from bridge.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
 
     outcome = command.reload(config.load(config_file))
     for line in outcome.lines:
-        typer.echo(line)
+        typer.echo(one_line(line))
     raise typer.Exit(outcome.code)
 
 
@@ -127,7 +128,7 @@ def check(
     chosen = settings.choose(name)
     if print_sql:
         for subscription in chosen:
-            typer.echo(report.role_script(subscription), nl=False)
+            _echo_script(report.role_script(subscription))
         return
     document = report.collect(settings, chosen, config_file, os.environ)
     _print(document, command.render, as_json=as_json, soft_wrap=True)
@@ -162,7 +163,7 @@ def publications(
 
     chosen = config.load(config_file).choose(name)
     if dump:
-        typer.echo(command.dump(chosen), nl=False)
+        _echo_script(command.dump(chosen))
         return
     document = command.collect(chosen)
     _print(document, command.render, as_json=as_json)
@@ -201,7 +202,7 @@ def skip(
     """
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        typer.echo(set_skip(subscription, state, lsn))
+        typer.echo(one_line(set_skip(subscription, state, lsn)))
 
 
 @app.command()
@@ -231,7 +232,7 @@ def refresh(
         (subscription,) = state.config.choose(name)
         lines = command.ask(subscription, state.catalog, resync=resync or [], copy_data=copy_data, when=state.when)
     for line in lines:
-        typer.echo(line)
+        typer.echo(one_line(line))
 
 
 @app.command()
@@ -246,7 +247,7 @@ def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.resync(subscription, state):
-            typer.echo(line)
+            typer.echo(one_line(line))
 
 
 @app.command()
@@ -270,7 +271,7 @@ def drop(
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
-            typer.echo(line)
+            typer.echo(one_line(line))
 
 
 @app.command()
@@ -294,7 +295,7 @@ def origin(
         if advance:
             if name is None:
                 raise ConfigError("--advance needs the name of a subscription")
-            typer.echo(command.advance(state.config, state.catalog, chosen[0], advance))
+            typer.echo(one_line(command.advance(state.config, state.catalog, chosen[0], advance)))
         else:
             _print(command.collect(chosen, state.catalog), command.render, as_json=as_json)
 
@@ -314,7 +315,7 @@ def demo(
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        typer.echo(set_enabled(subscription, state, enabled=enabled))
+        typer.echo(one_line(set_enabled(subscription, state, enabled=enabled)))
 
 
 def _print(
@@ -327,7 +328,12 @@ def _print(
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:
-        Console().print(render(document), soft_wrap=soft_wrap)
+        Console().print(render(printable_document(document)), soft_wrap=soft_wrap)
+
+
+def _echo_script(text: str) -> None:
+    """Print SQL: as it is for a file or a program, and without orders for a terminal."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)  # typer.echo leaves out what looks like a color
 
 
 def main() -> None:
@@ -335,5 +341,5 @@ def main() -> None:
     try:
         app()
     except BridgeError as error:
-        typer.echo(f"pgbridge: {error}", err=True)
+        typer.echo(printable(f"pgbridge: {error}"), err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 3 if isinstance(error, SparkLost) else 1)

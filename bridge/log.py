@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import structlog
 
+from bridge.printable import one_line, printable
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict
+
+_QUOTED: Final = frozenset(" \t\r\n=\"'")
+"""A value with one of these has quotes on a terminal, and there its control characters are escaped."""
 
 
 def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
@@ -26,7 +30,7 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
     if stream.isatty():
         # The default formatter shows local variables, among them connection strings with passwords.
         renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        tail: list[structlog.typing.Processor] = [renderer]
+        tail: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, _printable, renderer]
     else:
         renderer = structlog.processors.JSONRenderer(default=str)
         tail = [structlog.processors.format_exc_info, renderer]
@@ -77,6 +81,16 @@ def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogge
     """Return a logger, bound to the subscription's name if one is given."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger.bind(subscription=subscription) if subscription else logger
+
+
+def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Show what a terminal would obey, where the renderer writes texts as they are."""
+    for key, value in event.items():
+        if key in {"exception", "stack"}:
+            event[key] = printable(str(value))
+        elif isinstance(value, str) and (key == "event" or _QUOTED.isdisjoint(value)):
+            event[key] = one_line(value)
+    return event
 
 
 def _lsns_as_text(_logger: object, _method: str, event: EventDict) -> EventDict:

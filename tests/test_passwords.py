@@ -158,9 +158,10 @@ def watched(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Watched
     server = private_server
     secrets = tmp_path / "secrets"
     secrets.mkdir()
-    (secrets / "service.conf").write_text(
-        f"[pg]\nhost={server.host}\nport={server.port}\ndbname=postgres\nuser=service\npassword={PASSWORDS['service']}\n"
-    )
+    service = {"host": server.host, "port": server.port, "dbname": "postgres", "user": "service"}
+    service["password"] = PASSWORDS["service"]
+    lines = [f"{key}={value}" for key, value in service.items()]
+    (secrets / "service.conf").write_text("\n".join(["[pg]", *lines, ""]))
     escaped = PASSWORDS["environment"].replace("\\", "\\\\").replace(":", "\\:")
     (secrets / "pgpass").write_text(f"*:*:*:environment:{escaped}\n")
     (secrets / "pgpass").chmod(0o600)
@@ -184,8 +185,8 @@ def watched(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Watched
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.local.dir": str(folder / "local"),
     }
-    lines = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in for_spark.items())
-    text = daemon.config.read_text().replace("[spark.conf]\n", f"[spark.conf]\n{lines}")
+    settings = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in for_spark.items())
+    text = daemon.config.read_text().replace("[spark.conf]\n", f"[spark.conf]\n{settings}")
     text += "".join(
         MORE.format(name=name, connection=json.dumps(connections[name], ensure_ascii=False))
         for name in PASSWORDS

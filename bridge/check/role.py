@@ -40,6 +40,8 @@ def filled_in(script: str, names: RoleNames) -> str:
     values = {':"role"': quoted_name(names.role), ':"database"': quoted_name(names.database)}
     lines: list[str] = []
     for line in script.splitlines():
+        if line.startswith("--") and ("psql -v" in line or "pgbridge check --sql" in line):
+            continue
         text = line
         if names.role_exists:
             text = text.replace("CREATE ROLE", "ALTER ROLE")
@@ -58,5 +60,4 @@ def filled_in(script: str, names: RoleNames) -> str:
             lines += [text.replace(':"schema"', schema) for schema in schemas]
         else:
             lines.append(text)
-    usage = [number for number, line in enumerate(lines) if "psql -v" in line or "pgbridge check --sql" in line]
-    return "\n".join(line for number, line in enumerate(lines) if number not in usage) + "\n"
+    return "\n".join(lines) + "\n"

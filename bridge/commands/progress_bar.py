@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bridge.commands.status import copy_text
+from bridge.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ class CopyProgressBars:
 
     def show(self, copies: Mapping[str, Sequence[CopyRow]]) -> None:
         """Draw the copies under way, given by subscription."""
-        rows = {f"{name}: {row.qualified_name}": row for name, some in copies.items() for row in some}
+        rows = {one_line(f"{name}: {row.qualified_name}"): row for name, some in copies.items() for row in some}
         if not rows:
             self.close()
             return

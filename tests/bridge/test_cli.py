@@ -208,3 +208,8 @@ def test_light_commands_start_without_spark(tmp_path):
         item["name"] for item in json.loads(done.stdout)["subscriptions"]
     }
     assert done.stderr == "[]\n"
+
+
+def test_an_error_does_not_order_the_terminal_about(pgbridge):
+    code, _, err = pgbridge("status", "--config", "\x1b[31m.toml")
+    assert (code, err.splitlines()[0]) == (2, r"pgbridge: configuration file \x1B[31m.toml does not exist")

@@ -14,6 +14,7 @@ import pytest
 
 from bridge import log
 from protocol.lsn import Lsn
+from tests.hostile import NAMES
 
 
 class Terminal(io.StringIO):
@@ -119,6 +120,21 @@ def test_terminal_is_for_people():
     assert "batch applied" in line
     assert "0/14C0378" in line
     assert not line.startswith("{")
+
+
+def test_terminal_is_not_ordered_about():
+    """A server's names and messages are shown; an event is a line, but for a trace."""
+    stream = Terminal()
+    log.configure(stream)
+    for name in (*NAMES, "\x1b[31mred\x07"):
+        log.get("shop").warning(f"table {name}", relation=name, names=[name], error=f"first {name}\nHINT: second")
+    assert len(stream.getvalue().splitlines()) == len(NAMES) + 1
+    failure = ValueError("\x1b[31mred\x07")
+    log.get().error("subscription failed", exc_info=failure)
+    shown = stream.getvalue()
+    assert r"table new\nline\x0D\ttab \x1B[31mred\x07" in shown
+    assert r"ValueError: \x1B[31mred\x07" in shown
+    assert [order for order in ("\x1b[31mred", "\x07", "\r") if order in shown] == []
 
 
 def test_terminal_shows_no_passwords():

@@ -115,8 +115,9 @@ def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list
             raise TargetError(
                 f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
                 f"committed version {commit.version} ({commit.operation}) since",
-                hint=f"see DESCRIBE HISTORY delta.`{intent.path}`, then run: RESTORE TABLE delta.`{intent.path}` TO "
-                f"VERSION AS OF {intent.version}; repeat the other writer's changes afterwards",
+                hint=f"see DESCRIBE HISTORY delta.{quoted(intent.path)}, then run: "
+                f"RESTORE TABLE delta.{quoted(intent.path)} TO VERSION AS OF {intent.version}; "
+                "repeat the other writer's changes afterwards",
             )
         version = version - 1 if commit.restored is None else commit.restored
     if version < intent.version:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -61,6 +62,14 @@ def test_the_script_without_a_server(pgbridge, tmp_path):
     assert 'CREATE ROLE "repl" LOGIN REPLICATION;' in done.out
     assert 'GRANT CONNECT ON DATABASE "shop" TO "repl";' in done.out
     assert SECRET not in done.out
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, r"\x1B[31m"), (False, "\x1b[31m")])
+def test_a_terminal_is_not_ordered_about_by_the_script(pgbridge, tmp_path, monkeypatch, terminal, shown):
+    """A file gets the name as it is."""
+    configure(tmp_path, "host=/nonexistent dbname=shop user='\x1b[31m'")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert f'CREATE ROLE "{shown}" LOGIN' in pgbridge("check", "--sql").out
 
 
 def test_with_a_server(pgbridge, tmp_path, publisher):

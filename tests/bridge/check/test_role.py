@@ -13,6 +13,7 @@ from bridge.check.finding import Level
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
 from bridge.config import Subscription
+from tests.hostile import NAMES
 
 SCRIPT = sql.load_script("role")
 
@@ -33,6 +34,16 @@ def test_names_are_filled_in():
         'GRANT SELECT ON "hr"."x""y" TO "repl";',
         'CREATE PUBLICATION "p" FOR TABLE "public"."a", "public"."b", "hr"."x""y";',
     ]
+
+
+def test_hostile_names_are_filled_in():
+    """None is taken for a variable, or for the usage that is left out."""
+    names = (*NAMES, ':"role"', ':"schema".:"table"', "psql -v", "pgbridge check --sql")
+    text = filled_in(SCRIPT, RoleNames("repl", "shop", missing_publications=names, tables=[(n, n) for n in names]))
+    for name in names:
+        quoted = '"' + name.replace('"', '""') + '"'
+        assert f'\nGRANT SELECT ON {quoted}.{quoted} TO "repl";\n' in text
+        assert f"\nCREATE PUBLICATION {quoted} FOR TABLE " in text
 
 
 def test_what_exists_is_not_created():

@@ -10,6 +10,7 @@ from rich.console import Console
 from bridge import log
 from bridge.commands.progress_bar import CopyProgressBars
 from bridge.track.catalog_rows import CopyRow
+from tests.hostile import NAMES
 
 T = CopyRow("public", "[red]t", 1000, 50_000, 200_000, 100.0, 30.0)
 
@@ -47,3 +48,14 @@ def test_bars_come_and_go(monkeypatch):
     bars.show({})
     assert sys.stderr is screen
     bars.close()
+
+
+def test_a_name_does_not_order_the_terminal_about():
+    screen = Terminal()
+    bars = CopyProgressBars(Console(file=screen, force_terminal=True, width=200))
+    bars.show({"shop": [CopyRow("public", f"a{name}", 1, 1, 1, None, None) for name in NAMES]})
+    shown = last_frame(bars, screen)
+    bars.close()
+    assert r"new\nline\x0D\ttab \x1B[31mred\x07" in shown
+    assert "\x1b[31mred" not in screen.getvalue()
+    assert "\x07" not in screen.getvalue()

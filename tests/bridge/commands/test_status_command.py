@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+from bridge.track.catalog_rows import RelRow
 from bridge.track.lock import locked
+from protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
+from tests.hostile import NAMES
 
 
 def test_status_json(two, tmp_path):
@@ -25,6 +28,25 @@ def test_status_for_people(two):
     code, out, err = two("status")
     assert (code, err) == (0, "")
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["shop", "stopped"], ["hr", "stopped"]]
+
+
+def test_hostile_names_are_shown_in_a_line(two, tmp_path):
+    """No order for the terminal, no markup, and no line that looks like another table's."""
+    path = "/srv/lake/\x1b]0;title\x07"
+    with catalog_of(tmp_path) as catalog:
+        catalog.register("shop", enabled=True)
+        rels = [RelRow(name, name, "r", Lsn(1), path) for name in NAMES]
+        catalog.create_origin("shop", Lsn(1), "abc", rels)
+        message = "".join(f'relation "{name}"\n' for name in NAMES)
+        catalog.record_error("shop", message, counter="apply", finish_lsn=Lsn(2), relation=NAMES[0])
+    code, out, err = two("status")
+    assert (code, err) == (0, "")
+    assert {char for char in out if char < " " or "\x7f" <= char <= "\x9f"} == {"\n"}
+    assert out.count("r (ready)") == len(NAMES)
+    assert r"\x1B[31mred\x07" in out
+    assert "[/bold]" in out
+    tables = json.loads(two("status", "--json").out)["subscriptions"][0]["tables"]
+    assert {table["name"] for table in tables} == {f"{name}.{name}" for name in NAMES}
 
 
 def test_status_knows_whether_the_daemon_runs(two, tmp_path):
