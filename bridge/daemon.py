@@ -14,6 +14,7 @@ from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
 from bridge.check.finding import Level
 from bridge.check.java import check_java
+from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
@@ -47,6 +48,9 @@ _SIGNAL_S = 0.1
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
 """The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
+_SERVERS_PATIENCE_S = 3.0
+"""How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
+
 _JVM_PATIENCE_S = 5.0
 """How long to wait for a JVM that is being launched, to kill it. A slower one ends by itself: its standard input is
 closed."""
@@ -91,6 +95,7 @@ class Daemon:
         self._restarts = 0
         self._watch = SlotWatch(self._with_slots)
         self._catalog: Catalog | None = None
+        self._servers = ServerPositions(_SERVERS_PATIENCE_S)
         self._socket = StatusSocket(config.state_dir, self._status)
         self._monitor = Monitor(
             config.http,
@@ -151,7 +156,7 @@ class Daemon:
     def _status(self) -> dict[str, Any]:
         if (catalog := self._catalog) is None:
             raise StateError("the catalog is not open yet", retry=True)
-        return collect(self._config, catalog, running=True)
+        return collect(self._config, catalog, running=True, servers=self._servers)
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge import remedies
-from bridge.errors import BridgeError
-from bridge.receive.publisher import Publisher
+from bridge.commands.printable import printable
+from bridge.commands.server_positions import ServerPositions
 from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
 from bridge.track.left_out import left_out
@@ -21,6 +20,8 @@ from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from bridge.config import Config, Subscription
@@ -28,22 +29,28 @@ if TYPE_CHECKING:
     from bridge.track.catalog_rows import ErrorRow, RelRow
     from bridge.track.maintenance import MaintainedRow
 
-_STATES = {
+STATES = {
     "i": "to be copied",
     "d": "being copied",
     "f": "copied",
     "s": "following",
     "r": "ready",
 }
+"""A word for each of a table's states."""
+
+_TWO_LINES = {"confirmed_flush_lsn": "confirmed_\nflush_lsn"}
 
 
-def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any]:
+def collect(
+    config: Config, catalog: Catalog, *, running: bool, servers: ServerPositions | None = None
+) -> dict[str, Any]:
     """Return the document of `--json`.
 
     Args:
         config: The configuration with the subscriptions to show.
         catalog: Its catalog; a subscription that never ran is shown with the configuration's values.
         running: Whether a daemon holds the state directory.
+        servers: Asks the servers; None to wait for each as long as connecting takes.
 
     Returns:
         `{"subscriptions": [...]}`. LSNs are text, or null if unknown. `confirmed_flush_lsn` and `lag_bytes` (WAL
@@ -54,24 +61,13 @@ def collect(config: Config, catalog: Catalog, *, running: bool) -> dict[str, Any
         `files` then, when it was last `optimized` and `vacuumed`, and the last attempt's `error`, each null for none.
     """
     subscriptions = list(config.subscription.values())
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        servers = list(pool.map(_ask_server, subscriptions))
+    positions = (servers or ServerPositions()).of(subscriptions)
     return {
         "subscriptions": [
-            entry(subscription, catalog, *server, running=running)
-            for subscription, server in zip(subscriptions, servers, strict=True)
+            entry(subscription, catalog, *position, running=running)
+            for subscription, position in zip(subscriptions, positions, strict=True)
         ]
     }
-
-
-def _ask_server(subscription: Subscription) -> tuple[Lsn | None, Lsn | None]:
-    """The slot's confirmed_flush_lsn and the server's flush position; None for each that is unknown."""
-    try:
-        with Publisher(subscription.connection, application_name=f"{subscription.name}_status") as publisher:
-            slot = publisher.slot(subscription.slot_name)
-            return (slot.confirmed_flush_lsn if slot else None), publisher.flush_lsn()
-    except BridgeError:
-        return None, None
 
 
 def entry(
@@ -184,48 +180,81 @@ def _text(lsn: Lsn | None) -> str | None:
 
 def render(document: dict[str, Any]) -> RenderableType:
     """Render the document: a table of subscriptions, a table of their Delta tables, then problems."""
-    overview = Table(box=None, pad_edge=False)
-    # On a narrow screen names wrap, LSNs do not; 80 columns hold usual ones.
-    overview.add_column("\nsubscription", min_width=8, overflow="fold")
-    for heading in ("\nstate", "\nremote_lsn", "\nreceived_lsn", "confirmed_\nflush_lsn"):
-        overview.add_column(heading, no_wrap=True)
-    for heading in ("\nlag", "\nerrors"):
-        overview.add_column(heading, no_wrap=True, justify="right")
     tables = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "Delta table"):
         tables.add_column(heading, overflow="fold")
-    problems = Text()
     for entry in document["subscriptions"]:
-        errors = entry["apply_error_count"] + entry["sync_error_count"]
-        lsns = [entry[key] or "-" for key in ("remote_lsn", "received_lsn", "confirmed_flush_lsn")]
-        cells = (entry["name"], entry["state"], *lsns, size_text(entry["lag_bytes"]), str(errors))
-        overview.add_row(*map(Text, cells))  # Text: rich would read markup in plain strings
         for table in entry["tables"]:
-            state = f"{table['state']} ({_STATES[table['state']]})"
-            if copy := table.get("copy"):
-                state += f"\n{copy_text(CopyRow(table['name'], '', **copy))}"
+            state = f"{table['state']} ({STATES[table['state']]})"
+            if "copy" in table:
+                state += f"\n{copy_text(copy_of(table))}"
             if kept := table.get("maintenance"):
                 state += f"\n{kept['files']} files"
                 state += f", optimized {kept['optimized']}" if kept["optimized"] else ""
-            tables.add_row(Text(f"{entry['name']}: {table['name']}"), state, Text(table["path"]))
-        _append_problems(problems, entry)
-    return Group(overview, Text(), tables, problems)
+            tables.add_row(cell(f"{entry['name']}: {table['name']}"), state, cell(table["path"]))
+    return Group(
+        overview(document, ("remote_lsn", "received_lsn", "confirmed_flush_lsn")), Text(), tables, problems(document)
+    )
+
+
+def overview(document: dict[str, Any], lsns: Sequence[str], *, rates: bool = False) -> Table:
+    """Render the subscriptions with some of their LSNs; with `rates`, also how much WAL each applies in a second."""
+    table = Table(box=None, pad_edge=False)
+    # On a narrow screen names wrap, LSNs do not; 80 columns hold usual ones.
+    table.add_column("\nsubscription", min_width=8, overflow="fold")
+    for heading in ("state", *lsns):
+        table.add_column(_TWO_LINES.get(heading, f"\n{heading}"), no_wrap=True)
+    for heading in ("lag", *(["applied"] if rates else []), "errors"):
+        table.add_column(f"\n{heading}", no_wrap=True, justify="right")
+    for entry in document["subscriptions"]:
+        rate = entry.get("applied_bytes_per_s")
+        applied = ["-" if rate is None else f"{size_text(rate)}/s"] if rates else []
+        errors = str(entry["apply_error_count"] + entry["sync_error_count"])
+        positions = [entry[key] or "-" for key in lsns]
+        cells = (entry["name"], entry["state"], *positions, size_text(entry["lag_bytes"]), *applied, errors)
+        table.add_row(*map(cell, cells))
+    return table
+
+
+def problems(document: dict[str, Any]) -> Text:
+    """Render what an operator should know of the subscriptions: tables left out, conflicts, and the last error."""
+    found = Text()
+    for entry in document["subscriptions"]:
+        _append_problems(found, entry)
+    return found
+
+
+def cell(text: str) -> Text:
+    """A name for a table's cell: rich would read markup in a plain string, and a terminal what rich leaves in it."""
+    return Text(printable(text))
 
 
 def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
+    name = printable(entry["name"])
     for table in entry.get("left_out", ()):
-        problems.append(f"\n{entry['name']}, left out: {table['reason']}\n")
+        problems.append(f"\n{name}, left out: {_lines(table['reason'])}\n")
     for table in entry["tables"]:
         if failed := table.get("maintenance", {}).get("error"):
-            problems.append(f"\n{entry['name']}, maintenance of {table['name']} failed, and is tried again: {failed}\n")
+            what = f"maintenance of {printable(table['name'])} failed, and is tried again"
+            problems.append(f"\n{name}, {what}: {_lines(failed)}\n")
     if entry.get("conflicts"):
         counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
-        problems.append(f"\n{entry['name']}, conflicts: {counts}\n")
+        problems.append(f"\n{name}, conflicts: {counts}\n")
     if error := entry["last_error"]:
-        problems.append(f"\n{entry['name']}, {error['time']}:\n", style="bold red")
-        problems.append(error["message"] + "\n")
+        problems.append(f"\n{name}, {error['time']}:\n", style="bold red")
+        problems.append(_lines(error["message"]) + "\n")
         if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
-            problems.append(f"To skip this transaction:  {remedies.skip(entry['name'], error['finish_lsn'])}\n")
+            command = printable(remedies.skip(entry["name"], error["finish_lsn"]))
+            problems.append(f"To skip this transaction:  {command}\n")
+
+
+def _lines(message: str) -> str:
+    return printable(message, keep="\n\t")
+
+
+def copy_of(table: dict[str, Any]) -> CopyRow:
+    """The copy under way of a table of the document."""
+    return CopyRow(table["name"], "", **table["copy"])
 
 
 def copy_text(copy: CopyRow) -> str:

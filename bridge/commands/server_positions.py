@@ -1,0 +1,88 @@
+"""The positions that `pgbridge status` asks of the servers; a server that is silent holds up no other one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from bridge.errors import BridgeError
+from bridge.receive.publisher import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bridge.config import Subscription
+    from protocol.lsn import Lsn
+
+
+class Position(NamedTuple):
+    """A subscription's, on its server; None for each that is not known."""
+
+    confirmed_flush_lsn: Lsn | None = None
+    flush_lsn: Lsn | None = None
+
+
+def ask(subscriptions: Sequence[Subscription]) -> dict[str, Position]:
+    """Ask a server for the positions of its subscriptions, by their names; nothing if it does not answer."""
+    first = subscriptions[0]
+    found = {}
+    with (
+        suppress(BridgeError),
+        Publisher(first.connection, application_name=f"{first.name}_status") as publisher,
+    ):
+        for one in subscriptions:
+            slot = publisher.slot(one.slot_name)
+            found[one.name] = Position(slot.confirmed_flush_lsn if slot else None, publisher.flush_lsn())
+    return found
+
+
+class ServerPositions:
+    """Asks each server in a thread of its own, which the end of the process does not wait for.
+
+    Args:
+        patience_s: How long to wait for all answers together; None for as long as connecting takes. A server that was
+            late is not waited for again before its answer has come, or its connection has timed out.
+        ask: Asks one server for some subscriptions.
+    """
+
+    def __init__(
+        self,
+        patience_s: float | None = None,
+        ask: Callable[[Sequence[Subscription]], dict[str, Position]] = ask,
+    ) -> None:
+        self._patience_s = patience_s
+        self._ask = ask
+        self._late: dict[str, Future[dict[str, Position]]] = {}
+
+    def of(self, subscriptions: Sequence[Subscription]) -> list[Position]:
+        """Return each subscription's position. Only one thread may call it at a time."""
+        by_server: dict[str, list[Subscription]] = defaultdict(list)
+        for subscription in subscriptions:
+            by_server[subscription.connection].append(subscription)
+        self._late = {server: answer for server, answer in self._late.items() if not answer.done()}
+        deadline_s = None if self._patience_s is None else time.monotonic() + self._patience_s
+        # at once; a late one's answer will be too old
+        asked = {server: self._asked(some) for server, some in by_server.items() if server not in self._late}
+        found: dict[str, Position] = {}
+        for server, answer in asked.items():
+            try:
+                found |= answer.result(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                self._late[server] = answer
+        return [found.get(one.name, Position()) for one in subscriptions]
+
+    def _asked(self, subscriptions: Sequence[Subscription]) -> Future[dict[str, Position]]:
+        answer: Future[dict[str, Position]] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(self._ask(subscriptions))
+            except BaseException as error:  # noqa: BLE001 - the thread that waits for the answer raises it
+                answer.set_exception(error)
+
+        threading.Thread(target=run, name="server positions", daemon=True).start()
+        return answer
