@@ -22,7 +22,7 @@ from bridge.commands.skip import set_skip
 from bridge.commands.state import opened
 from bridge.errors import BridgeError, ConfigError, SparkLost
 from bridge.printable import one_line, printable, printable_document
-from bridge.signals import StopSignals
+from bridge.signals import StopSignals, ViewSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,13 +136,46 @@ def check(
 
 
 @app.command()
-def status(*, as_json: AsJson = False, config_file: ConfigFile = DEFAULT_FILE) -> None:
+def status(
+    seconds: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", help="With --watch: between two looks; 2 without it.")
+    ] = None,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
     """Show each subscription's state, positions, tables and last error."""
+    if watch:
+        _watch(config_file, seconds, as_json=as_json)
+        return
+    if seconds is not None:
+        raise typer.BadParameter("seconds are for --watch")
     from bridge.commands import status as command  # noqa: PLC0415 - psycopg and rich's tables, for this command only
 
     with opened(config_file) as state:
         document = command.collect(state.config, state.catalog, running=state.running)
     _print(document, command.render, as_json=as_json)
+
+
+def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
+    from bridge.commands import watch as command  # noqa: PLC0415 - as above
+    from bridge.commands.look import Looker  # noqa: PLC0415 - as above
+    from bridge.commands.watch_view import Blocks, JsonLines, Screen  # noqa: PLC0415 - as above
+
+    interval_s = command.DEFAULT_S if seconds is None else seconds
+    if not command.LEAST_S <= interval_s <= command.MOST_S:
+        raise typer.BadParameter(f"the seconds of --watch are {command.LEAST_S:g} to {command.MOST_S:g}")
+    look = Looker(config_file).look
+    console = Console()
+    on_screen = sys.stdout.isatty() and not console.is_dumb_terminal and not as_json
+    signals = ViewSignals().install(screen=on_screen)
+    if on_screen:
+        with Screen(console) as screen:
+            command.Watch(look, screen, signals, interval_s).run()
+        return
+    view = JsonLines(sys.stdout) if as_json else Blocks(sys.stdout)
+    command.Watch(look, view, signals, interval_s).run()
 
 
 @app.command()

@@ -29,7 +29,7 @@ def answer(arguments: list[str]) -> bytes | None:
     if file is None:
         return None
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # the command itself says what is wrong
-        return _ask(_state_dir(Path(file)))
+        return ask(state_dir(Path(file)))
     return None
 
 
@@ -42,16 +42,26 @@ def _config_file(arguments: list[str]) -> str | None:
     return None
 
 
-def _state_dir(file: Path) -> Path:
+def state_dir(file: Path) -> Path:
+    """Return the state directory of a configuration file.
+
+    Raises:
+        OSError, ValueError, RuntimeError: The file cannot be read, or is not TOML, or names a home that is not known.
+    """
     import tomllib  # noqa: PLC0415 - for this command only
 
     name = tomllib.loads(file.read_text(encoding="utf-8")).get("state_dir", "state")
     return file.resolve().parent / Path(str(name)).expanduser()
 
 
-def _ask(state_dir: Path) -> bytes | None:
-    with socket.socket(socket.AF_UNIX) as client, short_path(state_dir) as path:
-        client.settimeout(_TIMEOUT_S)
+def ask(folder: Path, timeout_s: float = _TIMEOUT_S) -> bytes | None:
+    """Ask the daemon of a state directory for its status; None if its answer is cut off.
+
+    Raises:
+        OSError: None answers, or not in time.
+    """
+    with socket.socket(socket.AF_UNIX) as client, short_path(folder) as path:
+        client.settimeout(timeout_s)
         client.connect(path)
         parts = []
         while part := client.recv(65_536):
