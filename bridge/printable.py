@@ -9,6 +9,7 @@ _ORDERS: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # all of C0 and C1 but tab and newline: ESC and CSI among them
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they end lines, or turn the direction of writing
+    "\ud800-\udfff"  # no terminal's encoding has them
     "]"
 )
 _NAMES: Final = frozenset({"columns", "leaves", "name", "path", "publications", "relation", "root", "subject"})

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge import remedies
-from bridge.commands.printable import printable
 from bridge.commands.server_positions import ServerPositions
+from bridge.printable import one_line, printable
 from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
 from bridge.track.left_out import left_out
@@ -226,30 +226,26 @@ def problems(document: dict[str, Any]) -> Text:
 
 def cell(text: str) -> Text:
     """A name for a table's cell: rich would read markup in a plain string, and a terminal what rich leaves in it."""
-    return Text(printable(text))
+    return Text(one_line(text))
 
 
 def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
-    name = printable(entry["name"])
+    name = one_line(entry["name"])
     for table in entry.get("left_out", ()):
-        problems.append(f"\n{name}, left out: {_lines(table['reason'])}\n")
+        problems.append(f"\n{name}, left out: {printable(table['reason'])}\n")
     for table in entry["tables"]:
         if failed := table.get("maintenance", {}).get("error"):
-            what = f"maintenance of {printable(table['name'])} failed, and is tried again"
-            problems.append(f"\n{name}, {what}: {_lines(failed)}\n")
+            what = f"maintenance of {one_line(table['name'])} failed, and is tried again"
+            problems.append(f"\n{name}, {what}: {printable(failed)}\n")
     if entry.get("conflicts"):
         counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
         problems.append(f"\n{name}, conflicts: {counts}\n")
     if error := entry["last_error"]:
         problems.append(f"\n{name}, {error['time']}:\n", style="bold red")
-        problems.append(_lines(error["message"]) + "\n")
+        problems.append(printable(error["message"]) + "\n")
         if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
-            command = printable(remedies.skip(entry["name"], error["finish_lsn"]))
+            command = one_line(remedies.skip(entry["name"], error["finish_lsn"]))
             problems.append(f"To skip this transaction:  {command}\n")
-
-
-def _lines(message: str) -> str:
-    return printable(message, keep="\n\t")
 
 
 def copy_of(table: dict[str, Any]) -> CopyRow:

@@ -12,8 +12,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from bridge.closing import Closing
-from bridge.commands.printable import printable
 from bridge.commands.status import STATES, copy_of, copy_text, overview, problems
+from bridge.printable import one_line, printable
 
 if TYPE_CHECKING:
     from typing import Any, TextIO
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from bridge.commands.look import Look
 
 _TABLE_COLUMNS = 80
-_KEPT = "\n\t"
 """Of an error message: its lines stay lines."""
 
 
@@ -186,7 +185,7 @@ def frame(look: Look, before: Look | None = None, note: str = "") -> RenderableT
         head.append(f"  ({note})", style="dim")
     parts: list[RenderableType] = [head]
     if look.problem:
-        parts.append(Text(f"\n{printable(look.problem, keep=_KEPT)}", style="bold red"))
+        parts.append(Text(f"\n{printable(look.problem)}", style="bold red"))
     seen = look if look.document is not None else before
     if seen is not None and seen.document is not None:
         if seen is not look:
@@ -213,7 +212,7 @@ def _copies(document: dict[str, Any]) -> Text:
     """The tables that are not ready: each that is being copied, and how many are in every other state."""
     found = Text()
     for entry in document["subscriptions"]:
-        name, tables = printable(entry["name"]), entry["tables"]
+        name, tables = one_line(entry["name"]), entry["tables"]
         counts = Counter(table["state"] for table in tables)
         if counts.keys() <= {"r"}:
             continue
@@ -222,5 +221,5 @@ def _copies(document: dict[str, Any]) -> Text:
         for table in tables:
             if table["state"] == "d":
                 progress = f"  {copy_text(copy_of(table))}" if "copy" in table else ""
-                found.append(f"  {printable(table['name'])}{progress}\n")
+                found.append(f"  {one_line(table['name'])}{progress}\n")
     return found

@@ -19,6 +19,7 @@ from bridge.printable import one_line, printable, printable_document
         ("a\rb\x08\x7f", r"a\x0Db\x08\x7F"),
         ("user\u202etxt.exe", r"user\u202Etxt.exe"),
         ("line\u2028line", r"line\u2028line"),
+        ("\udc80", r"\uDC80"),
         ("two\nlines\tand a tab", "two\nlines\tand a tab"),
         ("ключ 漢 🐘 é ⚠ a'; drop table x; --", "ключ 漢 🐘 é ⚠ a'; drop table x; --"),
     ],

@@ -151,10 +151,10 @@ def test_nothing_of_a_server_reaches_the_terminal_raw():
     }
     text = block(look(entry(name=evil, **kept)))
     assert not set(text) & set("\x1b\x9b\u202e")
-    assert r"x\x1b[2J\x9b\n\u202e, tables: 1 being copied" in text
+    assert r"x\x1B[2J\x9B\n\u202E, tables: 1 being copied" in text
     failed = block(Look(NOON, None, problem=f"pgbridge.toml: {evil}"))
     assert "\x1b" not in failed
-    assert r"pgbridge.toml: x\x1b[2J\x9b" in failed
+    assert r"pgbridge.toml: x\x1B[2J\x9B" in failed
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------------------
