@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
+from bridge.receive.slot_health import shown_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """A subscription's, on its server; None for each that is not known."""
+    """A subscription's, on its server; None for each that is not known.
+
+    Attributes:
+        confirmed_flush_lsn: What the slot has confirmed.
+        flush_lsn: The end of the server's flushed WAL.
+        slot_wal_status: Whether the slot has its WAL (`slot_health.shown_status`).
+    """
 
     confirmed_flush_lsn: Lsn | None = None
     flush_lsn: Lsn | None = None
+    slot_wal_status: str | None = None
 
 
 def ask(subscriptions: Sequence[Subscription]) -> dict[str, Position]:
@@ -36,7 +44,8 @@ def ask(subscriptions: Sequence[Subscription]) -> dict[str, Position]:
     ):
         for one in subscriptions:
             slot = publisher.slot(one.slot_name)
-            found[one.name] = Position(slot.confirmed_flush_lsn if slot else None, publisher.flush_lsn())
+            wal_status = shown_status(slot.wal_status, slot.invalidation_reason) if slot else shown_status(None, None)
+            found[one.name] = Position(slot.confirmed_flush_lsn if slot else None, publisher.flush_lsn(), wal_status)
     return found
 
 

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge import remedies
-from bridge.commands.server_positions import ServerPositions
+from bridge.commands.server_positions import Position, ServerPositions
 from bridge.printable import one_line, printable
+from bridge.receive.slot_health import LOST
 from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
 from bridge.track.left_out import left_out
@@ -57,40 +58,39 @@ def collect(
         between `remote_lsn` and the server's flush position) are null if the server does not answer. A table that is
         being copied has `copy`, the progress (`CopyRow`). A subscription has `conflicts` once there were any: how
         often each kind of PostgreSQL's conflicts arose. It has `left_out` if Delta cannot hold some published tables:
-        the `name` of each, and the `reason`. A table has `maintenance` once it was looked at: the number of its data
-        `files` then, when it was last `optimized` and `vacuumed`, and the last attempt's `error`, each null for none.
+        the `name` of each, and the `reason`; and `slot_wal_status`, `lost` or `missing`, if changes are lost. A table
+        has `maintenance` once it was looked at: the number of its data `files` then, when it was last `optimized` and
+        `vacuumed`, and the last attempt's `error`, each null for none.
     """
     subscriptions = list(config.subscription.values())
     positions = (servers or ServerPositions()).of(subscriptions)
     return {
         "subscriptions": [
-            entry(subscription, catalog, *position, running=running)
+            entry(subscription, catalog, position, running=running)
             for subscription, position in zip(subscriptions, positions, strict=True)
         ]
     }
 
 
-def entry(
-    subscription: Subscription, catalog: Catalog, confirmed: Lsn | None, flush: Lsn | None, *, running: bool
-) -> dict[str, Any]:
+def entry(subscription: Subscription, catalog: Catalog, position: Position, *, running: bool) -> dict[str, Any]:
     """Return a subscription's part of the document.
 
     Args:
         subscription: The subscription.
         catalog: Its catalog.
-        confirmed: The slot's confirmed_flush_lsn; None if it is not known.
-        flush: The server's flush position; None if it is not known.
+        position: What its server says.
         running: As for `collect`.
     """
     name = subscription.name
     row = catalog.subscription(name)
-    remote = catalog.remote_lsn(name)
+    remote, flush = catalog.remote_lsn(name), position.flush_lsn
     error = catalog.last_error(name) or _sync_error(catalog, name)
     enabled = row.enabled if row else subscription.enabled
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
     conflicts = stats.conflicts(catalog, name)
     maintained = maintenance.rows(catalog, name)
+    slot_lost = remote is not None and position.slot_wal_status in LOST  # before the first start there need not be one
     without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
     return {
         "name": name,
@@ -99,7 +99,7 @@ def entry(
         "slot_name": subscription.slot_name,
         "received_lsn": str(max(row.received_lsn, remote or Lsn(0))) if row and (row.received_lsn or remote) else None,
         "remote_lsn": _text(remote),
-        "confirmed_flush_lsn": _text(confirmed),
+        "confirmed_flush_lsn": _text(position.confirmed_flush_lsn),
         "lag_bytes": max(0, flush - remote) if flush is not None and remote is not None else None,
         "skip_lsn": _text(row.skip_lsn) if row else None,
         "apply_error_count": row.apply_error_count if row else 0,
@@ -123,6 +123,7 @@ def entry(
         ],
         **({"left_out": without} if without else {}),
         **({"conflicts": conflicts} if conflicts else {}),
+        **({"slot_wal_status": position.slot_wal_status} if slot_lost else {}),
     }
 
 
@@ -240,7 +241,14 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
     if entry.get("conflicts"):
         counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
         problems.append(f"\n{name}, conflicts: {counts}\n")
-    if error := entry["last_error"]:
+    error = entry["last_error"]
+    again = remedies.start_afresh(entry["name"])
+    slot = entry.get("slot_wal_status")
+    if slot and not (error and again in error["message"]):
+        problems.append(f"\n{name}: ", style="bold red")
+        problems.append(f"replication slot {one_line(entry['slot_name'])} is {slot}; ")
+        problems.append(f"changes are lost\nTo copy all tables again:  {one_line(again)}\n")
+    if error:
         problems.append(f"\n{name}, {error['time']}:\n", style="bold red")
         problems.append(printable(error["message"]) + "\n")
         if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:

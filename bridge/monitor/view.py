@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bridge import __version__, remedies
+from bridge.commands.server_positions import Position
 from bridge.commands.status import entry
 from bridge.monitor.observations import Observations, epoch_s
 from protocol.lsn import Lsn
@@ -82,7 +83,8 @@ class View:
         for name, subscription in self.sources.config().subscription.items():
             health = slots.get(name)
             confirmed = health.confirmed_flush_lsn if health is not None else None
-            shown = entry(subscription, self.catalog, confirmed, None, running=True)
+            status = health.shown_status if health is not None else None
+            shown = entry(subscription, self.catalog, Position(confirmed, None, status), running=True)
             shown["lag_bytes"] = lag_bytes(shown, health)
             yield subscription, shown, self.observations(name), health
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from bridge.receive.publisher import SlotStatus
@@ -20,6 +20,17 @@ _WINDOW_S = 600.0
 _LEAST_S = 60.0
 _LEAST_BYTES = 64 << 20
 """Less than four segments of WAL say nothing of a rate."""
+
+
+LOST: Final = frozenset({"missing", "lost"})
+"""What `shown_status` returns of a slot that cannot be used any more."""
+
+
+def shown_status(wal_status: str | None, invalidation_reason: str | None) -> str:
+    """Return the wal_status for people and graphs: `missing` without a slot, `lost` whatever the reason."""
+    if wal_status is None:
+        return "missing"
+    return "lost" if invalidation_reason is not None else wal_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,12 @@ class SlotHealth:
     @property
     def lost(self) -> bool:
         """Whether the server does not have the slot, or WAL that it needs, any more."""
-        return self.wal_status in {None, "lost"} or self.invalidation_reason is not None
+        return self.shown_status in LOST
 
     @property
     def shown_status(self) -> str:
-        """The wal_status for people and graphs: `missing` without a slot, `lost` whatever the reason."""
-        return "missing" if self.wal_status is None else "lost" if self.lost else self.wal_status
+        """The wal_status for people and graphs (see `shown_status`)."""
+        return shown_status(self.wal_status, self.invalidation_reason)
 
 
 class SlotHistory:

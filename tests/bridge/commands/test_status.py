@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from bridge.commands.server_positions import Position
 from bridge.commands.status import collect, render, size_text
+from bridge.commands.status import entry as status_of
 from bridge.config import Config, Subscription
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import maintenance, refresh, stats
@@ -63,7 +65,7 @@ def entry(settings: Config, catalog: Catalog, *, running: bool = True) -> dict[s
     document = collect(settings, catalog, running=running)
     assert list(document) == ["subscriptions"]
     (only,) = document["subscriptions"]
-    assert list(only) == KEYS + ["conflicts"] * ("conflicts" in only)
+    assert list(only) == KEYS + [key for key in ("conflicts", "slot_wal_status") if key in only]
     assert isinstance(only, dict)
     return only
 
@@ -378,3 +380,19 @@ def test_maintenance_is_shown_with_its_last_error(shop):
     Console(file=shown, width=200).print(render(collect(settings, catalog, running=True)))
     assert "3 files, optimized 1970-01-01T00:00:00+00:00" in shown.getvalue()
     assert "shop, maintenance of public.a failed, and is tried again: no space left" in shown.getvalue()
+
+
+@pytest.mark.parametrize("status", ["lost", "missing"])
+def test_a_slot_that_is_lost_is_told_also_while_the_subscription_is_disabled(shop, status):
+    """Nothing has failed yet, because nobody streams."""
+    settings, catalog = shop
+    catalog.create_origin("shop", Lsn(0x100), "abc", [])
+    catalog.set_enabled("shop", enabled=False)
+    only = status_of(settings.subscription["shop"], catalog, Position(None, Lsn(0x200), status), running=True)
+    text = shown({"subscriptions": [only]})
+    assert f"shop: replication slot shop is {status}; changes are lost" in text
+    assert "To copy all tables again:  pgbridge resync shop" in text
+    told = {"message": "…\nHINT:  run: pgbridge resync shop", "finish_lsn": None, "relation": None, "time": "now"}
+    assert "To copy all tables again" not in shown({"subscriptions": [{**only, "last_error": told}]})
+    sound = status_of(settings.subscription["shop"], catalog, Position(None, Lsn(0x200), "reserved"), running=True)
+    assert "resync" not in shown({"subscriptions": [sound]})

@@ -78,6 +78,13 @@ class Terminal:
         written, self.text = STYLE.sub("", self.text), ""
         return written
 
+    def wait_until_stopped(self) -> None:
+        """Wait until the process is suspended."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
     def end(self) -> tuple[int, str]:
         """The exit code, and what was written before it."""
         while self.read():
@@ -116,6 +123,7 @@ def test_on_a_terminal(terminal, folder):
     terminal.wait_for("… 2 more lines")
     terminal.type(b"\x1a")  # Ctrl-Z
     terminal.wait_for("\x1b[?25h\x1b[?1049l")
+    terminal.wait_until_stopped()  # a SIGCONT that comes earlier does nothing
     terminal.process.send_signal(signal.SIGCONT)
     terminal.wait_for("\x1b[?1049h")
     terminal.type(b"\x03")
