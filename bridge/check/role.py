@@ -60,4 +60,6 @@ def filled_in(script: str, names: RoleNames) -> str:
             lines += [text.replace(':"schema"', schema) for schema in schemas]
         else:
             lines.append(text)
+    while lines[-1].startswith("--"):  # what it would be about is there already
+        lines.pop()
     return "\n".join(lines) + "\n"

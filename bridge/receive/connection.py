@@ -51,7 +51,11 @@ _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
         "check user in the connection string, and that the server's pg_hba.conf has an entry for it and the database",
         False,
     ),
-    "28P01": ("check the password in the connection string, ~/.pgpass or the service file", False),
+    "28P01": (
+        "check the password in the connection string, ~/.pgpass or the service file; "
+        "pgbridge check --sql prints what makes the role",
+        False,
+    ),
     "3D000": ("check dbname in the connection string", False),
     "42501": ("run on the server: ALTER ROLE … REPLICATION; and GRANT SELECT on the published tables", False),
     "53300": (
@@ -102,6 +106,8 @@ _QUOTED = re.compile('".*"', re.DOTALL)
 _ENCODED = "in a URI, write %40 for @, %2F for /, %3A for :, %3F for ? and %25 for % in the user and the password"
 _URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
 _LAST_PORT = 65535
+_NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
+_GRANT_HINT = "grant it on the server; pgbridge check prints the statement, pgbridge check --sql those for all tables"
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
@@ -200,6 +206,8 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
     hint, retry = _BY_SQLSTATE.get(sqlstate or "", ("", False))
     if "wal_level" in str(error):
         hint = _WAL_LEVEL_HINT
+    if sqlstate == "42501" and _NOT_GRANTED.search(str(error)):
+        hint = _GRANT_HINT
     refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]
     if refused_here:
         return PublisherError(f"{doing}: {str(error).strip()}", hint=refused_here[0])

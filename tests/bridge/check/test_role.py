@@ -62,6 +62,12 @@ def test_no_variable_is_left():
     assert "psql -v" not in text
 
 
+def test_no_comment_is_about_nothing():
+    """The publication exists, so nothing is said of it."""
+    text = filled_in(SCRIPT, RoleNames("r", "d", tables=[("s", "t")]))
+    assert text.endswith('GRANT SELECT ON "s"."t" TO "r";\n')
+
+
 def test_the_role_passes_the_check(publisher):
     """Made by the script, it streams and copies; without the script, it fails."""
     role = f"{publisher.name}_repl"
