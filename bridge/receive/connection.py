@@ -51,11 +51,7 @@ _BY_SQLSTATE: dict[str, tuple[str, bool]] = {
         "check user in the connection string, and that the server's pg_hba.conf has an entry for it and the database",
         False,
     ),
-    "28P01": (
-        "check the password in the connection string, ~/.pgpass or the service file; "
-        "pgbridge check --sql prints what makes the role",
-        False,
-    ),
+    "28P01": ("check role and password in the connection string, ~/.pgpass or the service file", False),
     "3D000": ("check dbname in the connection string", False),
     "42501": ("run on the server: ALTER ROLE … REPLICATION; and GRANT SELECT on the published tables", False),
     "53300": (

@@ -227,7 +227,7 @@ def test_the_password_is_refused(publisher, role):
     conninfo = f"host=127.0.0.1 port={server.port} dbname={publisher.name} user={role} password=wrong"
     error = refusal(conninfo)
     assert "password authentication failed" in str(error)
-    assert error.hint.startswith("check the password in the connection string")
+    assert error.hint.startswith("check role and password in the connection string")
     assert not error.retry
     connect(conninfo.replace("wrong", "right"), application_name="test").close()
 
