@@ -12,7 +12,15 @@ import pytest
 
 from bridge.signals import EXIT_AT_ONCE, StopSignals
 
-PROGRAM = """
+DEFAULTS = """
+import signal
+for number in (signal.SIGINT, signal.SIGHUP):  # the tests may have been started with them ignored, as by nohup
+    signal.signal(number, signal.SIG_DFL)
+"""
+
+PROGRAM = (
+    DEFAULTS
+    + """
 import time
 from bridge.signals import StopSignals
 signals = StopSignals().install()
@@ -22,6 +30,7 @@ while signals.name is None:
 print(signals.name, flush=True)
 time.sleep(60)
 """
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -42,7 +51,9 @@ def test_nothing_came():
     assert StopSignals().hangups == 0
 
 
-HANGUPS = """
+HANGUPS = (
+    DEFAULTS
+    + """
 import os, signal, sys, time
 from bridge.signals import StopSignals
 if len(sys.argv) > 1:
@@ -56,6 +67,7 @@ for count in range(2):
         time.sleep(0.01)
 print(signals.name, signals.hangups, file=sys.stderr, flush=True)
 """
+)
 
 
 def test_each_hangup_is_counted_and_none_ends_it():
@@ -83,7 +95,9 @@ def test_a_terminal_that_is_closed(argument, end):
         process.kill()
 
 
-VIEW = """
+VIEW = (
+    DEFAULTS
+    + """
 import signal, sys, time
 from bridge.signals import ViewSignals
 if "ignored" in sys.argv:
@@ -98,6 +112,7 @@ while not signals.ended:
     time.sleep(0.01)
 print("ended", flush=True)
 """
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -29,7 +29,9 @@ COMMAND = [sys.executable, "-m", "bridge", "status", "--watch", "0.5"]
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PATIENCE_S = 60.0
 ON_ITS_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+for number in (signal.SIGINT, signal.SIGHUP):  # the tests may have been started with them ignored, as by nohup
+    signal.signal(number, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C and Ctrl-Z are signals
 os.execv(sys.argv[1], sys.argv[1:])
 """
