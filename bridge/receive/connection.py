@@ -103,7 +103,7 @@ _ENCODED = "in a URI, write %40 for @, %2F for /, %3A for :, %3F for ? and %25 f
 _URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
 _LAST_PORT = 65535
 _NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
-_GRANT_HINT = "grant it on the server; pgbridge check prints the statement, pgbridge check --sql those for all tables"
+_GRANT_HINT = "run on the server: GRANT SELECT on the table, USAGE on its schema; pgbridge check prints the statement"
 _WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
