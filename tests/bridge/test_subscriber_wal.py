@@ -73,6 +73,8 @@ CASES = {
         options={"two_phase": True},
     ),
 }
+ALWAYS = ("another table", "rows that the filter removes")
+"""The others are left to `make soak`: they take as long again."""
 BUSY = (
     "CREATE TABLE busy (id int, wanted boolean NOT NULL, filler text);ALTER TABLE busy ALTER filler SET STORAGE PLAIN;"
 )
@@ -146,7 +148,9 @@ class Load(threading.Thread):
                 time.sleep(STEP_S * case.steps)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.soak) for name in CASES]
+)
 def test_an_idle_publication_never_pins_wal(private_server, spark, tmp_path, name):
     """The slot follows at any time of the load, and nothing is committed to the table for it."""
     case = CASES[name]
