@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 from bridge import faults, log, session
@@ -16,6 +16,7 @@ from bridge.check.finding import Level
 from bridge.check.java import check_java
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
+from bridge.detached import detached
 from bridge.errors import SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
@@ -202,15 +203,8 @@ class Daemon:
         self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
-        started: Future[SparkSession] = Future()
-
-        def start() -> None:
-            try:
-                started.set_result(session.start(self._config.spark.master, self._config.spark.conf, log=log))
-            except BaseException as error:  # noqa: BLE001 - the waiting thread gets every error
-                started.set_exception(error)
-
-        threading.Thread(target=start, name="start of Spark", daemon=True).start()
+        spark = self._config.spark
+        started = detached(lambda: session.start(spark.master, spark.conf, log=log), "start of Spark")
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
-from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from bridge.detached import detached
 from bridge.errors import BridgeError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot_health import shown_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from bridge.config import Subscription
     from protocol.lsn import Lsn
@@ -75,7 +76,11 @@ class ServerPositions:
         self._late = {server: answer for server, answer in self._late.items() if not answer.done()}
         deadline_s = None if self._patience_s is None else time.monotonic() + self._patience_s
         # at once; a late one's answer will be too old
-        asked = {server: self._asked(some) for server, some in by_server.items() if server not in self._late}
+        asked = {
+            server: detached(partial(self._ask, some), "server positions")
+            for server, some in by_server.items()
+            if server not in self._late
+        }
         found: dict[str, Position] = {}
         for server, answer in asked.items():
             try:
@@ -83,15 +88,3 @@ class ServerPositions:
             except TimeoutError:
                 self._late[server] = answer
         return [found.get(one.name, Position()) for one in subscriptions]
-
-    def _asked(self, subscriptions: Sequence[Subscription]) -> Future[dict[str, Position]]:
-        answer: Future[dict[str, Position]] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(self._ask(subscriptions))
-            except BaseException as error:  # noqa: BLE001 - the thread that waits for the answer raises it
-                answer.set_exception(error)
-
-        threading.Thread(target=run, name="server positions", daemon=True).start()
-        return answer

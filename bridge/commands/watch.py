@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.commands.look import Look, Rates
+from bridge.detached import detached
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from bridge.commands.look import Seen
 
@@ -46,7 +46,9 @@ class View(Protocol):
 class Signals(Protocol):
     """What has come from the terminal."""
 
-    ended: bool
+    @property
+    def ended(self) -> bool:
+        """Whether the command is to end."""
 
     def resized(self) -> bool:
         """Whether the screen's size has changed since the last call."""
@@ -96,14 +98,14 @@ class Watch:
             BridgeError: The first look has failed. A later one's error is shown.
         """
         begun_s, told_s = self._clock(), 0
-        under_way: Future[Seen] | None = self._begun()
+        under_way: Future[Seen] | None = detached(self._look, "look")
         while not self._signals.ended:
             now_s = self._clock()
             if under_way is not None and under_way.done():
                 self._show(under_way, now_s)
                 begun_s, told_s, under_way = now_s + self._interval_s, 0, None
             elif under_way is None and now_s >= begun_s:
-                under_way = self._begun()
+                under_way = detached(self._look, "look")
             waited_s = int(now_s - begun_s) if under_way is not None and now_s - begun_s >= _LATE_S else 0
             if self._signals.resized() or waited_s != told_s:
                 told_s = waited_s
@@ -126,19 +128,6 @@ class Watch:
         self._seen_once = True
         self._rates.add(seen.document, now_s)
         self._view.show(Look(moment, seen.document, seen.running, seen.answered))
-
-    def _begun(self) -> Future[Seen]:
-        """Begin to look, in a thread that the end of the process does not wait for."""
-        answer: Future[Seen] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(self._look())
-            except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
-                answer.set_exception(error)
-
-        threading.Thread(target=run, name="look", daemon=True).start()
-        return answer
 
 
 def _pause(under_way: Future[Seen] | None, seconds: float) -> None:

@@ -93,10 +93,6 @@ class Stage:
     def ended(self) -> bool:
         return self.now_s >= self.end_s
 
-    @ended.setter
-    def ended(self, _: bool) -> None:
-        raise NotImplementedError
-
     def resize(self) -> None:
         self._resized = True
 
