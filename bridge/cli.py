@@ -103,7 +103,7 @@ def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
 
     outcome = command.reload(config.load(config_file))
     for line in outcome.lines:
-        typer.echo(one_line(line))
+        _echo(line)
     raise typer.Exit(outcome.code)
 
 
@@ -235,7 +235,7 @@ def skip(
     """
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        typer.echo(one_line(set_skip(subscription, state, lsn)))
+        _echo(set_skip(subscription, state, lsn))
 
 
 @app.command()
@@ -265,7 +265,7 @@ def refresh(
         (subscription,) = state.config.choose(name)
         lines = command.ask(subscription, state.catalog, resync=resync or [], copy_data=copy_data, when=state.when)
     for line in lines:
-        typer.echo(one_line(line))
+        _echo(line)
 
 
 @app.command()
@@ -280,7 +280,7 @@ def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.resync(subscription, state):
-            typer.echo(one_line(line))
+            _echo(line)
 
 
 @app.command()
@@ -304,7 +304,7 @@ def drop(
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
-            typer.echo(one_line(line))
+            _echo(line)
 
 
 @app.command()
@@ -328,7 +328,7 @@ def origin(
         if advance:
             if name is None:
                 raise ConfigError("--advance needs the name of a subscription")
-            typer.echo(one_line(command.advance(state.config, state.catalog, chosen[0], advance)))
+            _echo(command.advance(state.config, state.catalog, chosen[0], advance))
         else:
             _print(command.collect(chosen, state.catalog), command.render, as_json=as_json)
 
@@ -348,7 +348,11 @@ def demo(
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        typer.echo(one_line(set_enabled(subscription, state, enabled=enabled)))
+        _echo(set_enabled(subscription, state, enabled=enabled))
+
+
+def _echo(line: str) -> None:
+    typer.echo(one_line(line))
 
 
 def _print(

@@ -12,7 +12,9 @@ _ORDERS: Final = re.compile(
     "\ud800-\udfff"  # no terminal's encoding has them
     "]"
 )
-_NAMES: Final = frozenset({"columns", "leaves", "name", "path", "publications", "relation", "root", "subject"})
+_NAMES: Final = frozenset(
+    {"columns", "leaves", "name", "path", "publications", "relation", "root", "slot_name", "subject"}
+)
 """Keys of the commands' documents that have names: one with a newline must not look like two lines."""
 
 

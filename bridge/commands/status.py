@@ -12,7 +12,6 @@ from rich.text import Text
 
 from bridge import remedies
 from bridge.commands.server_positions import Position, ServerPositions
-from bridge.printable import one_line, printable
 from bridge.receive.slot_health import LOST
 from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
@@ -180,7 +179,7 @@ def _text(lsn: Lsn | None) -> str | None:
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """Render the document: a table of subscriptions, a table of their Delta tables, then problems."""
+    """Render a printable document: a table of subscriptions, a table of their Delta tables, then problems."""
     tables = Table(box=None, pad_edge=False)
     for heading in ("table", "state", "Delta table"):
         tables.add_column(heading, overflow="fold")
@@ -226,18 +225,18 @@ def problems(document: dict[str, Any]) -> Text:
 
 
 def cell(text: str) -> Text:
-    """A name for a table's cell: rich would read markup in a plain string, and a terminal what rich leaves in it."""
-    return Text(one_line(text))
+    """A name for a table's cell: rich would read markup in a plain string."""
+    return Text(text)
 
 
 def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
-    name = one_line(entry["name"])
+    name = entry["name"]
     for table in entry.get("left_out", ()):
-        problems.append(f"\n{name}, left out: {printable(table['reason'])}\n")
+        problems.append(f"\n{name}, left out: {table['reason']}\n")
     for table in entry["tables"]:
         if failed := table.get("maintenance", {}).get("error"):
-            what = f"maintenance of {one_line(table['name'])} failed, and is tried again"
-            problems.append(f"\n{name}, {what}: {printable(failed)}\n")
+            what = f"maintenance of {table['name']} failed, and is tried again"
+            problems.append(f"\n{name}, {what}: {failed}\n")
     if entry.get("conflicts"):
         counts = ", ".join(f"{conflict} {count}" for conflict, count in entry["conflicts"].items())
         problems.append(f"\n{name}, conflicts: {counts}\n")
@@ -246,13 +245,13 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
     slot = entry.get("slot_wal_status")
     if slot and not (error and again in error["message"]):
         problems.append(f"\n{name}: ", style="bold red")
-        problems.append(f"replication slot {one_line(entry['slot_name'])} is {slot}; ")
-        problems.append(f"changes are lost\nTo copy all tables again:  {one_line(again)}\n")
+        problems.append(f"replication slot {entry['slot_name']} is {slot}; ")
+        problems.append(f"changes are lost\nTo copy all tables again:  {again}\n")
     if error:
         problems.append(f"\n{name}, {error['time']}:\n", style="bold red")
-        problems.append(printable(error["message"]) + "\n")
+        problems.append(error["message"] + "\n")
         if error["finish_lsn"] and entry["skip_lsn"] != error["finish_lsn"]:
-            command = one_line(remedies.skip(entry["name"], error["finish_lsn"]))
+            command = remedies.skip(entry["name"], error["finish_lsn"])
             problems.append(f"To skip this transaction:  {command}\n")
 
 

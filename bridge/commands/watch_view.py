@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bridge.closing import Closing
 from bridge.commands.status import STATES, copy_of, copy_text, overview, problems
-from bridge.printable import one_line, printable
+from bridge.printable import printable, printable_document
 
 if TYPE_CHECKING:
     from typing import Any, TextIO
@@ -27,7 +27,20 @@ _TABLE_COLUMNS = 80
 """Of an error message: its lines stay lines."""
 
 
-class JsonLines:
+class _NoTerminal:
+    """A file or pipe: whoever reads it waits for the next look."""
+
+    def wait(self, seconds: int) -> None:
+        """Leave it to the next look to say how late it was."""
+
+    def leave(self) -> None:
+        """There is no screen."""
+
+    def enter(self) -> None:
+        """There is none."""
+
+
+class JsonLines(_NoTerminal):
     """One compact document on each line, flushed.
 
     Args:
@@ -42,17 +55,8 @@ class JsonLines:
         self._stream.write(json.dumps(look.as_json(), separators=(",", ":")) + "\n")
         self._stream.flush()
 
-    def wait(self, seconds: int) -> None:
-        """Whoever reads lines waits for the next one."""
 
-    def leave(self) -> None:
-        """There is no terminal."""
-
-    def enter(self) -> None:
-        """There is none."""
-
-
-class Blocks:
+class Blocks(_NoTerminal):
     """One block of plain text for each look, an empty line between them.
 
     Args:
@@ -72,15 +76,6 @@ class Blocks:
         self._first = False
         self._console.print(frame(look))
         self._stream.flush()
-
-    def wait(self, seconds: int) -> None:
-        """A late look has its time in its own block."""
-
-    def leave(self) -> None:
-        """There is no terminal."""
-
-    def enter(self) -> None:
-        """There is none."""
 
 
 class Screen(Closing):
@@ -190,7 +185,7 @@ def frame(look: Look, before: Look | None = None, note: str = "") -> RenderableT
     if seen is not None and seen.document is not None:
         if seen is not look:
             parts.append(Text(f"\nas of {seen.time.isoformat(timespec='seconds')}:"))
-        document = seen.document
+        document = printable_document(seen.document)
         parts.append(CutAtTheRight(overview(document, ("remote_lsn", "confirmed_flush_lsn"), rates=True)))
         for text in (problems(document), _copies(document)):  # on a short screen a problem matters most
             text.rstrip()  # each begins with an empty line
@@ -212,7 +207,7 @@ def _copies(document: dict[str, Any]) -> Text:
     """The tables that are not ready: each that is being copied, and how many are in every other state."""
     found = Text()
     for entry in document["subscriptions"]:
-        name, tables = one_line(entry["name"]), entry["tables"]
+        name, tables = entry["name"], entry["tables"]
         counts = Counter(table["state"] for table in tables)
         if counts.keys() <= {"r"}:
             continue
@@ -221,5 +216,5 @@ def _copies(document: dict[str, Any]) -> Text:
         for table in tables:
             if table["state"] == "d":
                 progress = f"  {copy_text(copy_of(table))}" if "copy" in table else ""
-                found.append(f"  {one_line(table['name'])}{progress}\n")
+                found.append(f"  {table['name']}{progress}\n")
     return found

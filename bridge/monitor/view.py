@@ -82,9 +82,8 @@ class View:
         slots = self.sources.slots()
         for name, subscription in self.sources.config().subscription.items():
             health = slots.get(name)
-            confirmed = health.confirmed_flush_lsn if health is not None else None
-            status = health.shown_status if health is not None else None
-            shown = entry(subscription, self.catalog, Position(confirmed, None, status), running=True)
+            position = Position() if health is None else Position(health.confirmed_flush_lsn, None, health.shown_status)
+            shown = entry(subscription, self.catalog, position, running=True)
             shown["lag_bytes"] = lag_bytes(shown, health)
             yield subscription, shown, self.observations(name), health
 

@@ -26,7 +26,14 @@ from pyspark.errors import PySparkException
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import TableSize, create_table, read_target_schema, remember_size, schema_of
+from bridge.apply.delta.delta_table import (
+    WAYS_BACK,
+    TableSize,
+    create_table,
+    read_target_schema,
+    remember_size,
+    schema_of,
+)
 from bridge.apply.delta.durable import LocalTables, local_folder
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
@@ -339,8 +346,7 @@ class TableSync:
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
-                hint="restore it from a backup, mount its file system, or have the table copied afresh: "
-                + remedies.resync(self._subscription.name, rel.qualified_name),
+                hint=WAYS_BACK + remedies.resync(self._subscription.name, rel.qualified_name),
             )
         return Target(rel.namespace, rel.name, rel.path, schema)
 

@@ -81,7 +81,8 @@ class OnCall:
     def stop(self) -> None:
         """Stop the daemon as SIGTERM does."""
         if self._thread is not None:
-            self._signals._on_signal(signal.SIGTERM, None) if self._signals.name is None else None
+            if self._signals.name is None:
+                self._signals._on_signal(signal.SIGTERM, None)
             self._thread.join(60)
             assert not self._thread.is_alive()
 

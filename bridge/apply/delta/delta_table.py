@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
 
+WAYS_BACK: Final = "restore it from a backup, mount its file system, or have the table copied afresh: "
+"""For a table that is gone; the command that copies it afresh follows."""
+
 _VECTORS: Final = "delta.enableDeletionVectors"
 
 _PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
@@ -56,8 +59,7 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     if schema is None:
         raise TargetError(
             f"the Delta table at {path} does not exist any more",
-            hint="restore it from a backup, mount its file system, or have the table copied afresh: "
-            "pgbridge refresh … --resync …",
+            hint=f"{WAYS_BACK}pgbridge refresh … --resync …",
         )
     return schema
 
