@@ -13,6 +13,7 @@ from bridge.errors import BridgeError
 if TYPE_CHECKING:
     from pathlib import Path
 
+_PROGRAM = __name__.removesuffix(".demo.child")  # in a wheel the package has another name
 _STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
 _LOG_LINES = 15
 
@@ -33,7 +34,7 @@ class Child:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bridge", "run", "--config", config_file],
+                [sys.executable, "-m", _PROGRAM, "run", "--config", config_file],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

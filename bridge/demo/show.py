@@ -235,7 +235,7 @@ def query_command(table: Path) -> str:
     query = (
         f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{path}` GROUP BY status ORDER BY status"
     )
-    code = f"from bridge import session; session.start('local[2]', {{}}).sql({query!r}).show()"
+    code = f"from pgbridge import session; session.start('local[2]', {{}}).sql({query!r}).show()"
     return shlex.join([_short(Path(sys.executable)), "-c", code])
 
 

@@ -1,0 +1,8 @@
+"""`python -m pgbridge`, and what the console script calls."""
+
+from bridge.__main__ import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

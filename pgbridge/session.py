@@ -1,0 +1,5 @@
+"""Spark with Delta as the daemon starts it, to look at its tables."""
+
+from bridge.session import start
+
+__all__ = ["start"]
