@@ -34,7 +34,7 @@ _FROM = re.compile(rf"(?P<begin>\s*from )(?P<name>(?:{_TOP})[.\w]*)(?P<end> impo
 _IMPORT = re.compile(rf"(?P<begin>\s*)import (?P<name>{_TOP})(?P<end>(?: as \w+)?\s*(?:#.*)?)", re.DOTALL)
 _IN_TEXT = re.compile(
     rf"(?:{_TOP})(?:\.[a-z_]\w*)+(?::\w+)?"  # the whole text is a module's name, or an entry point
-    rf"|.*\b(?:from +(?:{_TOP})[.\w]* +import|import +(?:{_TOP})\b|-m +(?:{_TOP})\b).*",
+    rf"|.*(?:\bfrom +(?:{_TOP})[.\w]* +import\b|\bimport +(?:{_TOP})\b|-m +(?:{_TOP})\b).*",
     re.DOTALL,
 )
 _IMPORTING_CALLS = frozenset({"__import__", "import_module"})

@@ -1,0 +1,275 @@
+"""The wheel: one package at the top, which runs a pipeline where there is no checkout; hatch_build.py makes it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from configparser import ConfigParser
+from email import message_from_string
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import bridge
+from hatch_build import NotUnderstoodError, renamed
+from tests.oracle.delta import differences
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("bridge", "protocol", "sql")
+INFO = f"pgbridge-{bridge.__version__}.dist-info"
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+SCRIPTS = {"pgbridge": "pgbridge.__main__:main"}
+
+TABLE = """
+    CREATE TABLE t (id int PRIMARY KEY, price numeric(9, 2), note text, at timestamptz);
+    INSERT INTO t SELECT n, n / 7.0, 'note ' || n, '2026-01-01'::timestamptz + n * interval '1 min'
+        FROM generate_series(1, 3000) n;
+    CREATE PUBLICATION pub FOR TABLE t"""
+CHANGES = """
+    INSERT INTO t VALUES (4000, 1.5, NULL, now());
+    UPDATE t SET note = 'changed' WHERE id % 10 = 0;
+    DELETE FROM t WHERE id % 10 = 1"""
+
+# The command line, but with a table of any size copied by Spark's Python processes: they import the package, too.
+ON_EXECUTORS = """
+from pgbridge.bridge.sync import copy
+assert copy.MODEST_BYTES
+copy.MODEST_BYTES = -1
+from pgbridge.__main__ import main
+main()"""
+
+
+def built(source: Path, folder: Path) -> Path:
+    """The wheel that pip builds, with the Hatchling that is installed here."""
+    options = ("--no-deps", "--no-build-isolation", "--no-index")
+    subprocess.run([*PIP, "wheel", *options, "--wheel-dir", folder, source], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def contents(wheel):
+    """The wheel's files and their bytes."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A virtual environment's bin folder: the wheel is there, what it depends on is here, the checkout is not.
+
+    The lines of a .pth file are folders for sys.path. The .pth files in those folders are not read, so the one of an
+    editable install has no effect there.
+    """
+    root = tmp_path_factory.mktemp("environment")
+    venv.create(root, symlinks=True)
+    # before the .pth file: pip must not find the pgbridge that is installed here
+    subprocess.run([*PIP, "--python", root / "bin/python", "install", "--no-deps", "--no-index", wheel], check=True)
+    (packages,) = root.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join({sysconfig.get_path(name) for name in ("purelib", "platlib")}))
+    return root / "bin"
+
+
+def run(command, cwd, *, status=0):
+    """Run a command as a user's shell does, and return what it printed."""
+    ours = ("PYTHONPATH", "PYSPARK_PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout
+
+
+# --- what is in it ----------------------------------------------------------------------------------------------------
+
+
+def test_one_package_is_at_the_top(contents):
+    assert {name.partition("/")[0] for name in contents} == {"pgbridge", INFO}
+
+
+def test_every_file_of_the_folders_is_there(contents):
+    """Statements, the page, and the marks for type checkers as they are; of the rest each module."""
+    sources = {path for top in (*FOLDERS, "pgbridge") for path in (ROOT / top).rglob("*.*") if path.suffix != ".pyc"}
+    places = {path.relative_to(ROOT).as_posix(): path for path in sources if path.is_file()}
+    expected = {name if name.startswith("pgbridge/") else f"pgbridge/{name}": path for name, path in places.items()}
+    assert {name for name in contents if not name.startswith(INFO)} == expected.keys()
+    for name, path in expected.items():
+        assert contents[name] == path.read_bytes() or name.endswith(".py"), name
+        assert contents[name].count(b"\n") == path.read_bytes().count(b"\n"), name  # a traceback's lines are right
+    assert "pgbridge/py.typed" in contents
+
+
+def test_every_import_is_of_the_wheel_or_of_another_distribution(contents):
+    """Read by itself: neither the hook's patterns nor its functions have a part in this."""
+    files = [PurePosixPath(name) for name in contents if name.endswith(".py")]
+    modules = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files}
+    seen = 0
+    for name, source in contents.items():
+        for node in ast.walk(ast.parse(source)) if name.endswith(".py") else ():
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [str(node.module)]
+                # a module out of a package, or a name out of a module
+                if node.module == "pgbridge":
+                    imported += [f"pgbridge.{alias.name}" for alias in node.names]
+            else:
+                continue
+            assert not {module.partition(".")[0] for module in imported} & set(FOLDERS), (name, ast.unparse(node))
+            ours = {module for module in imported if module.partition(".")[0] == "pgbridge"}
+            assert ours <= modules, (name, ast.unparse(node))
+            seen += len(ours)
+    assert seen > 500
+
+
+def test_metadata(contents):
+    metadata = message_from_string(contents[f"{INFO}/METADATA"].decode())
+    assert (metadata["Name"], metadata["Version"]) == ("pgbridge", bridge.__version__)
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert contents[f"{INFO}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    assert "demo" in metadata.get_all("Provides-Extra", [])
+    assert scripts(contents) == SCRIPTS
+
+
+def scripts(files):
+    """A wheel's console scripts."""
+    parser = ConfigParser()
+    parser.read_string(files[f"{INFO}/entry_points.txt"].decode())
+    assert parser.sections() == ["console_scripts"]
+    return dict(parser["console_scripts"])
+
+
+# --- other ways to build ----------------------------------------------------------------------------------------------
+
+
+def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    assert built(sdist, tmp_path / "dist").read_bytes() == wheel.read_bytes()
+
+
+def test_an_editable_install_has_the_folders_as_they_are(tmp_path):
+    """`import bridge` and `python -m bridge` work there: the checkout is on sys.path, and nothing is renamed."""
+    code = "import sys, hatchling.build; hatchling.build.build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    (made,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(made) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    (path_file,) = (name for name in files if not name.startswith(INFO))
+    assert path_file.endswith(".pth")
+    assert Path(files[path_file].decode().strip()) == ROOT
+    assert scripts(files) == SCRIPTS
+
+
+# --- the renaming -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from protocol.lsn import Lsn\n", "from pgbridge.protocol.lsn import Lsn\n"),
+        ("from bridge import cli  # why\n", "from pgbridge.bridge import cli  # why\n"),
+        ("from bridge.config import (\n    Config,\n)", "from pgbridge.bridge.config import (\n    Config,\n)"),
+        ("def f():\n    from sql import load\n", "def f():\n    from pgbridge.sql import load\n"),
+        ("import sql\nsql.load('room')", "from pgbridge import sql\nsql.load('room')"),
+        ("import sql as statements  # why", "from pgbridge import sql as statements  # why"),
+    ],
+)
+def test_imports_are_renamed(source, expected):
+    assert renamed(source, "x.py") == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from psycopg import sql\n",
+        "import psycopg.sql\n",
+        "from . import bridge\nfrom .protocol import Lsn\n",
+        "import bridges\nfrom sqlite3 import connect\n",
+        '"""`from protocol.lsn import Lsn` in a docstring, and `python -m bridge`."""\n',
+        "# from bridge import cli\nprotocol = sql = 'sql'\nprotocol.lsn = bridge\n",
+        "x = '''\nfrom bridge\nimport that'''\n",
+        "name = f'{sql}.protocol'\r\n",
+    ],
+)
+def test_everything_else_stays(source):
+    assert renamed(source, "x.py") == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import bridge.config",
+        "import os, sql",
+        "import os; from sql import load",
+        "from bridge . config import Config",
+        "if x: import sql",
+        "import bridge.config as config",
+        "from importlib import import_module\nimport_module(name)",
+        "import importlib\nimportlib.import_module('bridge.config')",
+        "__import__('sql')",
+        "name = 'bridge.sync.copy'",
+        "entry = 'bridge.__main__:main'",
+        "command = [python, '-m', 'bridge', 'run']",
+        "command = 'python -m bridge run'",
+        "code = f'from bridge import session; {rest}'",
+        "code = 'import os; import sql'",
+    ],
+)
+def test_what_is_not_understood_fails_the_build(source):
+    with pytest.raises(NotUnderstoodError, match=r"^x\.py:\d: cannot be renamed: "):
+        renamed(source, "x.py")
+
+
+# --- installed --------------------------------------------------------------------------------------------------------
+
+
+def test_the_checkout_is_not_there(installed, tmp_path):
+    """Else an import that was not renamed would find it, and the tests of this file would prove nothing."""
+    code = f"from importlib.util import find_spec; print([find_spec(name) for name in {FOLDERS}])"
+    assert run([installed / "python", "-c", code], tmp_path) == "[None, None, None]\n"
+
+
+@pytest.mark.parametrize("command", [["pgbridge"], ["python", "-m", "pgbridge"], ["python", "-m", "pgbridge.bridge"]])
+def test_version(installed, tmp_path, command):
+    program, *arguments = command
+    assert run([installed / program, *arguments, "--version"], tmp_path) == f"pgbridge {bridge.__version__}\n"
+
+
+def test_every_module_can_be_imported(installed, tmp_path):
+    """Each one: what a command imports at the last moment, too."""
+    code = (
+        "import importlib, pkgutil, pgbridge.session\n"
+        "for module in pkgutil.walk_packages(pgbridge.__path__, 'pgbridge.'): importlib.import_module(module.name)\n"
+        "from pgbridge.bridge.demo.child import _PROGRAM\n"
+        "print(_PROGRAM, pgbridge.session.start.__module__)"
+    )
+    assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge pgbridge.bridge.session\n"
+
+
+def test_a_first_pipeline(installed, spark, publisher, daemon):
+    """A table is copied by Spark's own Python processes, and followed; the Delta table has the publisher's rows."""
+    publisher.execute(TABLE)
+    files = daemon()
+    script = [installed / "pgbridge"]
+    checked = run([*script, "check", "--config", files.config], files.folder, status=1)  # warns: a superuser
+    assert ", 0 failed" in checked
+    copying = [installed / "python", "-P", "-c", ON_EXECUTORS]
+    run([*copying, "run", "--until-caught-up", "--config", files.config], files.folder)
+    assert differences(spark, files.path("t"), publisher, "t") == []
+    publisher.execute(CHANGES)
+    run([*script, "run", "--until-caught-up", "--config", files.config], files.folder)
+    assert differences(spark, files.path("t"), publisher, "t") == []
+    assert spark.read.format("delta").load(files.path("t")).count() == 2701
+    assert "public.t" in run([*script, "status", "--config", files.config], files.folder)
