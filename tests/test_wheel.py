@@ -38,8 +38,9 @@ CHANGES = """
 # The command line, but with a table of any size copied by Spark's Python processes: they import the package, too.
 ON_EXECUTORS = """
 from pgbridge.bridge.sync import copy
-assert copy.MODEST_BYTES
+read = copy.read_on_executors
 copy.MODEST_BYTES = -1
+copy.read_on_executors = lambda *arguments: print("on executors") or read(*arguments)
 from pgbridge.__main__ import main
 main()"""
 
@@ -271,9 +272,10 @@ def test_a_first_pipeline(installed, spark, publisher, daemon):
     checked = run([*script, "check", "--config", files.config], files.folder, status=1)  # warns: a superuser
     assert ", 0 failed" in checked
     copying = [installed / "python", "-P", "-c", ON_EXECUTORS]
-    run([*copying, "run", "--until-caught-up", "--config", files.config], files.folder)
+    copied = run([*copying, "run", "--until-caught-up", "--config", files.config], files.folder)
+    assert copied == "on executors\n"
     publisher.execute(CHANGES)
     run([*script, "run", "--until-caught-up", "--config", files.config], files.folder)
     assert differences(spark, files.path("t"), publisher, "t") == []
-    assert spark.read.format("delta").load(files.path("t")).count() == 2701
+    assert publisher.query("SELECT count(*) FROM t") == [(2701,)]
     assert "public.t" in run([*script, "status", "--config", files.config], files.folder)
