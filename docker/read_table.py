@@ -14,20 +14,22 @@ from pathlib import Path
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-EXTENSIONS = {
+Setting = bool | float | int | str | None
+
+SETTINGS: dict[str, Setting] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
 }
 
 
-def count(conf: dict[str, str | bool], table: str, condition: str) -> int:
+def count(conf: dict[str, Setting], table: str, condition: str) -> int:
     """Return how many rows of a table meet a condition."""
-    given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in conf.items()}
-    packages = [name for name in given.pop("spark.jars.packages", "").split(",") if name]
+    packages = [name for name in str(conf.get("spark.jars.packages", "")).split(",") if name]
     # In this process alone: the cluster's executors are pgbridge's.
-    given |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | EXTENSIONS
-    builder = SparkSession.builder.master("local[1]").config(map=given)
+    builder = SparkSession.builder.master("local[1]").config(map={**conf, **SETTINGS})
     spark = configure_spark_with_delta_pip(builder, packages).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark.read.format("delta").load(table).where(condition).count()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -14,6 +13,9 @@ from bridge import config
 from bridge.check.java import LOWEST_VERSION
 from tests.test_docs import complaint
 from tests.test_project import ENTRIES, POSTGRES, PYTHONS, ROOT, WORKFLOW
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 INSTRUCTIONS = [
