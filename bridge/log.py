@@ -52,7 +52,8 @@ class _StandardError(io.TextIOBase):
     """Writes to sys.stderr, looked up for each event: progress bars replace it while they are shown.
 
     An event that cannot be written, because the log's disk is full, is dropped: a worker must not fail by it. The next
-    event then begins a new line, because part of the dropped one may be written.
+    event then begins a new line, because part of the dropped one may be written. Python flushes this at its end, too,
+    from version 3.13 on, when `sys` is gone.
     """
 
     def __init__(self) -> None:
@@ -68,6 +69,8 @@ class _StandardError(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
+        if sys is None:
+            return
         try:
             sys.stderr.flush()
         except OSError:

@@ -181,3 +181,10 @@ def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch):
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
+
+
+def test_the_end_of_the_process_is_quiet(monkeypatch):
+    """From Python 3.13 on the stream is flushed once more, when its module's names are gone."""
+    stream = log._StandardError()
+    monkeypatch.setattr(log, "sys", None)
+    stream.flush()

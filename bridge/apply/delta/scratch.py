@@ -48,11 +48,14 @@ def _existing() -> Path:
 
 @cache
 def _folder() -> Path:
-    """This process's folder; those of processes that were killed are removed."""
+    """This process's folder; those of processes that were killed are removed.
+
+    In a container the process before this one had the same number.
+    """
     base = Path(tempfile.gettempdir())
     for left in base.glob(f"{_PREFIX}*"):
         number = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and not _is_alive(int(number)):
+        if number.isdigit() and (int(number) == os.getpid() or not _is_alive(int(number))):
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 

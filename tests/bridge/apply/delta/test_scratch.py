@@ -12,8 +12,9 @@ from bridge.apply.delta import scratch
 def test_what_a_killed_process_left_is_removed(scratch_base):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    left, running = (scratch_base / f"pgbridge-scratch-{pid}-x" for pid in (ended.pid, os.getpid()))
-    for one in (left, running):
+    numbers = (ended.pid, os.getpid(), os.getppid())  # in a container the process before had this one's number
+    left, same, running = (scratch_base / f"pgbridge-scratch-{pid}-x" for pid in numbers)
+    for one in (left, same, running):
         one.mkdir()
         (one / "rows-1.parquet").write_bytes(b"x")
     own = scratch._folder()
