@@ -36,10 +36,8 @@ class Pipeline:
     def __init__(self, spark: SparkSession, publisher: Publisher, folder: Path, **options: Any) -> None:
         self.spark = spark
         self.folder = folder
-        options = {"batch_max_age_s": 0.0, "publications": ("pub",), **options}
-        self.subscription = Subscription(
-            name=publisher.name, connection=publisher.conninfo, warehouse=str(folder / "lake"), **options
-        )
+        given = {"batch_max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}
+        self.subscription = Subscription(name=publisher.name, connection=publisher.conninfo, **given)
         self.catalog = Catalog(catalog_path(folder / "state"))
         self.catalog.register(self.subscription.name, enabled=True)
 
