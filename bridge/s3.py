@@ -29,6 +29,8 @@ DEFAULTS: Final = {
     # endpoint that does not answer; the subscription tries again by itself, and says why.
     "spark.hadoop.fs.s3a.attempts.maximum": "3",
     "spark.hadoop.fs.s3a.retry.limit": "4",
+    # Each pause is twice the one before: with Hadoop's 20, a store that always answers 503 would hold a batch for days.
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "7",
     "spark.hadoop.fs.s3a.connection.establish.timeout": "10s",
     # Hadoop's own list lacks the profiles of ~/.aws, and the roles of EKS and ECS.
     "spark.hadoop.fs.s3a.aws.credentials.provider": (

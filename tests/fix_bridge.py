@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from bridge.track.catalog import Catalog, catalog_path
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -96,7 +97,15 @@ class Pipeline:
 class DaemonProcess:
     """`python -m bridge run` in a folder with a pgbridge.toml; its log is `daemon.log` there."""
 
-    def __init__(self, folder: Path, publisher: Publisher, name: str = "sub", **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        publisher: Publisher,
+        name: str = "sub",
+        *,
+        spark_conf: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
         self.folder = folder
         self.name = name
         self.log = folder / "daemon.log"
@@ -110,7 +119,7 @@ class DaemonProcess:
             'master = "local[2]"',
             "[spark.conf]",
             '"spark.driver.memory" = "1g"',
-            *(f'"{key}" = "{value}"' for key, value in YOUNG_JVM.items()),
+            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **spark_conf}.items()),
             '"spark.driver.host" = "127.0.0.1"',
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),

@@ -39,8 +39,8 @@ from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.delta.stamp import CommitStamp
+from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TableAltered, TargetBusy, TargetError
