@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ACCESS_KEY: Final = "pgbridge"
-SECRET_KEY: Final = "not-a-secret"  # noqa: S105 - of a server on this machine that lives for one run
+SECRET_KEY: Final = "not-a-secret"
 _STARTS_WITHIN_S: Final = 60.0
 _GRPC: Final = ("master", "volume", "filer", "s3")
 
@@ -53,7 +53,7 @@ class S3Server(Closing):
         (folder / "data").mkdir()
         ports = _free_ports(2 * len(_GRPC))
         named = dict(zip(_GRPC, ports, strict=False))
-        options = {f"{name}.port": port for name, port in named.items()}
+        options: dict[str, object] = {f"{name}.port": port for name, port in named.items()}
         options |= {f"{name}.port.grpc": port for name, port in zip(_GRPC, ports[len(_GRPC) :], strict=True)}
         self.port: int = named["s3"]
         self._filer: int = named["filer"]
@@ -69,7 +69,7 @@ class S3Server(Closing):
     def make_bucket(self, name: str) -> None:
         """Make a bucket."""
         url = f"http://127.0.0.1:{self._filer}/buckets/{name}/"
-        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10):  # noqa: S310 - http
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10):
             pass
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class S3Server(Closing):
         end_s = time.monotonic() + _STARTS_WITHIN_S
         while time.monotonic() < end_s and self._process.poll() is None:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()  # noqa: S310 - http
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()
             except urllib.error.HTTPError:  # it asks for a signature
                 return
             except OSError:
@@ -99,7 +99,12 @@ class Bucket:
     """
 
     def __init__(self, name: str, proxy: S3Proxy) -> None:
-        self.name, self.proxy = name, proxy
+        self.proxy = proxy
+        self.rename(name)
+
+    def rename(self, name: str) -> None:
+        """Name another bucket, which need not exist."""
+        self.name = name
         self.warehouse = f"s3a://{name}/lake"
 
     def settings(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An HTTP proxy before an S3 server: it is slow, answers 503, and cuts connections before or after a request arrives."""
+"""An HTTP proxy before an S3 server: it is slow, answers 503, and cuts before or after a request arrives."""
 
 from __future__ import annotations
 
