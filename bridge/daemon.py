@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from concurrent.futures import wait
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridge import faults, log, session
@@ -24,15 +26,16 @@ from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
+from bridge.s3 import is_s3
 from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.lock import locked
+from bridge.track.lock import locked, spark_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -121,8 +124,11 @@ class Daemon:
         """
         self._check_memory()
         _install_fault()
-        with locked(self._config.state_dir), self._monitor, self._watch, self._socket:
-            catalog = self._catalog = Catalog(catalog_path(self._config.state_dir))
+        state_dir = self._config.state_dir
+        warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
+        earlier = spark_lock(state_dir) if any(map(is_s3, warehouses)) else nullcontext()
+        with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
+            catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
@@ -131,7 +137,7 @@ class Daemon:
                 self._monitor.start(catalog)
                 self._socket.start()
                 self._watch.start()
-                while (spark := self._start_spark()) is not None:
+                while (spark := self._start_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
                     try:
@@ -197,14 +203,15 @@ class Daemon:
     def _stopping(self) -> bool:
         return self._signals.name is not None
 
-    def _start_spark(self) -> SparkSession | None:
+    def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
         self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
         spark = self._config.spark
-        started = detached(lambda: session.start(spark.master, spark.conf, log=log), "start of Spark")
+        start = partial(session.start, spark.master, spark.conf, warehouses=warehouses, log=log, keep_open=keep_open)
+        started = detached(start, "start of Spark")
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()

@@ -53,13 +53,21 @@ _LOG_BYTES: Final = 10 << 20
 """A log of this size is set aside at the next start, as `<name>.1`."""
 
 
-def start_local(master: str, settings: Mapping[str, str], *, log: Path | None = None) -> SparkSession:
+def is_own_spark() -> bool:
+    """Whether PySpark starts the Spark that it brings."""
+    return not any(name in os.environ for name in _OTHER_STARTS)
+
+
+def start_local(
+    master: str, settings: Mapping[str, str], *, log: Path | None = None, keep_open: int | None = None
+) -> SparkSession:
     """Start Spark in a JVM on this machine, or return the session if it runs.
 
     Args:
         master: Where its tasks run.
         settings: Spark's settings.
         log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
+        keep_open: A file descriptor that the JVM inherits.
     """
     builder = SparkSession.builder.master(master)
     own = dict(settings)
@@ -70,9 +78,9 @@ def start_local(master: str, settings: Mapping[str, str], *, log: Path | None = 
     if known is not None:
         own.pop(_PACKAGES, None)
         with _class_path(known):
-            session = started(_configured(builder, own), log=log)
+            session = started(_configured(builder, own), log=log, keep_open=keep_open)
     else:
-        session = started(with_packages(_configured(builder, own), own), log=log)
+        session = started(with_packages(_configured(builder, own), own), log=log, keep_open=keep_open)
         if jars is not None:
             resolved = session.sparkContext.getConf().get("spark.jars") or ""
             jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
@@ -82,7 +90,7 @@ def start_local(master: str, settings: Mapping[str, str], *, log: Path | None = 
     return session
 
 
-def started(builder: SparkSession.Builder, *, log: Path | None) -> SparkSession:
+def started(builder: SparkSession.Builder, *, log: Path | None, keep_open: int | None = None) -> SparkSession:
     """Start Spark as a builder says, its JVM's output in a log, or return the session if it runs."""
     settings = builder._options  # noqa: SLF001 - PySpark launches the JVM by them, and offers no way to redirect it
     if log is not None and SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
@@ -90,7 +98,9 @@ def started(builder: SparkSession.Builder, *, log: Path | None) -> SparkSession:
         for key, value in settings.items():
             conf.set(key, value)
         with _opened(log) as output:
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+            inherited = () if keep_open is None else (keep_open,)
+            options = {"stdout": output, "stderr": subprocess.STDOUT, "pass_fds": inherited}
+            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext(gateway=…) does
     return builder.getOrCreate()
 
@@ -127,7 +137,7 @@ def _class_path(jars: Sequence[str]) -> Iterator[None]:
 
 def _delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
     """Return the jars that Ivy finds for Delta and the user's packages; None if they are not ours to give."""
-    if "spark.jars" in settings or any(name in os.environ for name in _OTHER_STARTS):
+    if "spark.jars" in settings or not is_own_spark():
         return None
     asked = {key: value for key, value in settings.items() if key.startswith("spark.jars.")}
     asked |= {"pyspark": pyspark.__version__, "delta-spark": importlib.metadata.version("delta-spark")}

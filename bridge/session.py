@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from bridge import launch
 from bridge.errors import PublisherError
+from bridge.s3 import with_s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,18 +72,28 @@ DEFAULTS = {
 """Settings that suit the bridge. The configuration's `[spark.conf]` overrides them."""
 
 
-def start(master: str, conf: Mapping[str, str | float | bool], *, log: Path | None = None) -> SparkSession:
+def start(
+    master: str,
+    conf: Mapping[str, str | float | bool],
+    *,
+    warehouses: Iterable[str] = (),
+    log: Path | None = None,
+    keep_open: int | None = None,
+) -> SparkSession:
     """Start Spark with Delta, or connect to a Spark Connect server (`master = "sc://…"`).
 
-    At the first start on a machine Spark fetches Delta's jars from Maven Central.
+    At the first start on a machine Spark fetches Delta's jars from Maven Central, and those that the warehouses need.
 
     Args:
         master: Where Spark's tasks run.
         conf: Settings over `DEFAULTS`.
+        warehouses: Paths and URIs of Delta tables.
         log: Gets what Spark's processes print; None for this process's standard error.
+        keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
     """
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
+    settings = with_s3(settings, warehouses, own_spark=launch.is_own_spark())
     if master.startswith("sc://"):
         remote = SparkSession.builder.remote(master)
         session = remote.create()
@@ -98,12 +109,12 @@ def start(master: str, conf: Mapping[str, str | float | bool], *, log: Path | No
         # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
         # the environment only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        session = launch.start_local(master, settings, log=log)
+        session = launch.start_local(master, settings, log=log, keep_open=keep_open)
     else:
         builder = SparkSession.builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        session = launch.started(launch.with_packages(builder, settings), log=log)
+        session = launch.started(launch.with_packages(builder, settings), log=log, keep_open=keep_open)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 

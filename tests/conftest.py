@@ -7,6 +7,7 @@ pytest_plugins = (
     "tests.fix_log",
     "tests.fix_postgres",
     "tests.fix_spark",
+    "tests.fix_s3",
     "tests.fix_bridge",
     "tests.fix_cli",
 )

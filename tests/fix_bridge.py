@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from bridge.track.catalog import Catalog, catalog_path
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -36,10 +37,8 @@ class Pipeline:
     def __init__(self, spark: SparkSession, publisher: Publisher, folder: Path, **options: Any) -> None:
         self.spark = spark
         self.folder = folder
-        options = {"batch_max_age_s": 0.0, "publications": ("pub",), **options}
-        self.subscription = Subscription(
-            name=publisher.name, connection=publisher.conninfo, warehouse=str(folder / "lake"), **options
-        )
+        given = {"batch_max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}
+        self.subscription = Subscription(name=publisher.name, connection=publisher.conninfo, **given)
         self.catalog = Catalog(catalog_path(folder / "state"))
         self.catalog.register(self.subscription.name, enabled=True)
 
@@ -98,7 +97,15 @@ class Pipeline:
 class DaemonProcess:
     """`python -m bridge run` in a folder with a pgbridge.toml; its log is `daemon.log` there."""
 
-    def __init__(self, folder: Path, publisher: Publisher, name: str = "sub", **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        publisher: Publisher,
+        name: str = "sub",
+        *,
+        spark_conf: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
         self.folder = folder
         self.name = name
         self.log = folder / "daemon.log"
@@ -112,7 +119,7 @@ class DaemonProcess:
             'master = "local[2]"',
             "[spark.conf]",
             '"spark.driver.memory" = "1g"',
-            *(f'"{key}" = "{value}"' for key, value in YOUNG_JVM.items()),
+            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **spark_conf}.items()),
             '"spark.driver.host" = "127.0.0.1"',
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),

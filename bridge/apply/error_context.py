@@ -10,6 +10,7 @@ from py4j.protocol import Py4JNetworkError
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 
@@ -38,7 +39,7 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     except BridgeError as error:
         raise ApplyError(error.message, context, hint=error.hint) from error
     except Exception as error:
-        raise ApplyError(summary(error), context) from error
+        raise ApplyError(summary(error), context, hint=store_hint(error)) from error
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

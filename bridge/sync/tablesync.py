@@ -40,6 +40,7 @@ from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
+from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
 from bridge.errors import PublisherError, SyncError, TableAltered, TargetBusy, TargetError
@@ -259,7 +260,9 @@ class TableSync:
                     )
                     retry_commit(replaced, rel.path, self._log)
                 except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
-                    raise SyncError(f'cannot copy table "{rel.qualified_name}": {summary(error)}') from error
+                    raise SyncError(
+                        f'cannot copy table "{rel.qualified_name}": {summary(error)}', hint=store_hint(error)
+                    ) from error
                 lock.check()
         self._local.flush([rel.path])
         if not existed:
@@ -301,7 +304,8 @@ class TableSync:
             try:
                 create_table(self._spark, rel.path, spark_schema(fields))
             except (PySparkException, Py4JJavaError) as error:
-                raise SyncError(f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}') from error
+                message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
+                raise SyncError(message, hint=store_hint(error)) from error
             self._local.flush([rel.path])
         target = Target(rel.namespace, rel.name, rel.path, schema)
         return target, target.check(columns)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 """How long to wait for the lock: a command that calls `is_running` holds it for microseconds."""
 
+_SPARKS_PATIENCE_S = 60.0
+"""Hadoop gives the hooks of a JVM that ends 30 s."""
+
 
 @contextmanager
 def locked(state_dir: Path) -> Iterator[None]:
@@ -44,6 +47,37 @@ def locked(state_dir: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Iterator[int]:
+    """Hold a lock that Spark's JVM inherits, after waiting for the JVM of an earlier daemon that was killed.
+
+    Such a JVM ends by itself, but may still be committing. On S3 it would not see the commits of another one.
+
+    Args:
+        state_dir: The state directory; its own lock is held.
+        patience_s: How long to wait.
+
+    Yields:
+        The descriptor to inherit: the lock is held until all processes that have it are gone.
+
+    Raises:
+        StateError: That JVM does not end, or the file cannot be written.
+    """
+    path = state_dir / "spark.lock"
+    try:
+        file = path.open("a", encoding="ascii")
+    except OSError as error:
+        raise StateError(f"state_dir {state_dir} cannot be written: {error}") from error
+    with file:
+        if not _acquired(file, patience_s):
+            raise StateError(
+                f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may write to S3",
+                hint=f"find its process and kill it: fuser {path}",
+                retry=True,
+            )
+        yield file.fileno()
+
+
 def is_running(state_dir: Path) -> bool:
     """Whether a daemon holds the lock. Any number of processes may ask at once, also while a daemon starts."""
     try:
@@ -60,8 +94,8 @@ def _path(state_dir: Path) -> Path:
     return state_dir / "daemon.lock"
 
 
-def _acquired(file: TextIO) -> bool:
-    deadline = time.monotonic() + _PATIENCE_S
+def _acquired(file: TextIO, patience_s: float = _PATIENCE_S) -> bool:
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -123,7 +123,7 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
 def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, code):
     """0, whatever state a subscription was in; but `--until-caught-up` has not come to where it should."""
     daemon, _ = supervised
-    monkeypatch.setattr(session, "start", lambda *_, log: object())
+    monkeypatch.setattr(session, "start", lambda *_, **__: object())
     monkeypatch.setattr(session, "stop", lambda _: None)
     monkeypatch.setattr(module, "keep_freed", lambda: None)
     daemon._until_caught_up = until_caught_up
@@ -139,7 +139,7 @@ def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
     """It is started anew a few times; then the process ends, and says why."""
     daemon, _ = supervised
     started = [object() for _ in range(10)]
-    monkeypatch.setattr(session, "start", lambda *_, log: started.pop())
+    monkeypatch.setattr(session, "start", lambda *_, **__: started.pop())
     monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL")
     monkeypatch.setattr(session, "forget", lambda: None)
     monkeypatch.setattr(module, "keep_freed", lambda: None)

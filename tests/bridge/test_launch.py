@@ -15,7 +15,7 @@ import os, sys
 from pathlib import Path
 from bridge import session
 
-spark = session.start("local[1]", {"spark.driver.memory": "512m"}, log=Path(sys.argv[2]))
+spark = session.start("local[1]", {"spark.driver.memory": "512m"}, warehouses=["s3a://lake"], log=Path(sys.argv[2]))
 spark.range(3).write.format("delta").save(sys.argv[1])
 print(spark.read.format("delta").load(sys.argv[1]).count(), spark.sparkContext.getConf().get("spark.jars.packages"))
 threads = list(Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/task").glob("*"))

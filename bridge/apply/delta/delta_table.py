@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.schema import table_properties, target_schema_of
+from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.target.target import quoted
-from bridge.errors import TargetError
+from bridge.errors import StoreError, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +37,7 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
 
     Raises:
         TargetError: There is something else than a Delta table.
+        StoreError: The object store does not answer, or refuses.
     """
     try:
         return spark.read.format("delta").load(path).schema
@@ -47,6 +51,10 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
                 hint="move it away, or configure another warehouse",
             ) from error
         raise
+    except Py4JJavaError as error:  # of Hadoop's client
+        if not (hint := store_hint(error)):
+            raise
+        raise StoreError(f"{path} cannot be read: {summary(error)}", hint=hint) from error
 
 
 def existing_schema(spark: SparkSession, path: str) -> StructType:

@@ -18,7 +18,7 @@ import pytest
 from bridge.errors import StateError
 from bridge.track import lock
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.lock import is_running, locked
+from bridge.track.lock import is_running, locked, spark_lock
 from bridge.track.spool import SpoolFolder
 
 if TYPE_CHECKING:
@@ -155,3 +155,22 @@ def test_what_it_makes_is_private(tmp_path):
         assert modes.pop("state") == 0o700
         assert set(modes.values()) == {0o600}
         assert stat.S_IMODE((state_dir / "spool" / "shop").stat().st_mode) == 0o700
+
+
+def test_the_spark_of_a_killed_daemon_is_waited_for(tmp_path):
+    """It has inherited the lock, and keeps it until it ends."""
+    with spark_lock(tmp_path) as descriptor:
+        spark = subprocess.Popen(["sleep", "60"], pass_fds=(descriptor,))
+    try:
+        with pytest.raises(StateError, match="an earlier daemon still runs"), spark_lock(tmp_path, 0.1):
+            pass
+    finally:
+        spark.kill()
+        spark.wait()
+    with spark_lock(tmp_path, 0.1):
+        pass
+
+
+def test_the_lock_of_spark_cannot_be_written(tmp_path):
+    with pytest.raises(StateError, match="cannot be written"), spark_lock(tmp_path / "missing"):
+        pass
