@@ -222,7 +222,7 @@ def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, mo
     daemon, _ = supervised
     shown = []
 
-    def start(*_, log):
+    def start(*_, **__):
         shown.append(daemon._catalog.subscription("sub").state)
         raise RuntimeError("no Java")
 
