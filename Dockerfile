@@ -1,6 +1,5 @@
 # pgbridge with its Python, its Java and Delta's jars: a container needs no registry at its start.
 #   docker build --tag pgbridge .
-#   docker build --tag pgbridge --build-arg SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0 .     for s3a://
 # docs/containers.md says how to run it.
 ARG PYTHON_VERSION=3.13
 ARG JAVA_VERSION=21
@@ -38,9 +37,9 @@ USER 10001:10001
 ENV HOME=/home/pgbridge
 WORKDIR /var/lib/pgbridge
 
-# Further jars beside Delta's, as `spark.jars.packages` in [spark.conf] names them.
+# Further jars, as `spark.jars.packages` in [spark.conf] names them.
 ARG SPARK_PACKAGES=""
-RUN pgbridge-fetch-jars && pgbridge-fetch-jars "$SPARK_PACKAGES"
+RUN pgbridge-fetch-jars lake "$SPARK_PACKAGES" && pgbridge-fetch-jars s3a://lake "$SPARK_PACKAGES"
 
 # state_dir, and warehouses on a local disk.
 VOLUME /var/lib/pgbridge

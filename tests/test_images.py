@@ -160,11 +160,13 @@ def test_cluster_runs_the_image_of_the_driver():
     assert "PYSPARK_PYTHON=/opt/pgbridge/bin/python" in DOCKERFILE
 
 
-def test_image_of_the_stack_has_the_jars_of_its_configuration():
-    packages = CONFIG.spark.conf["spark.jars.packages"]
-    assert STACK["pgbridge"]["build"]["args"]["SPARK_PACKAGES"] == packages
-    assert f"SPARK_PACKAGES={packages}" in DOCKERFILE
-    assert f"SPARK_PACKAGES={packages}" in CONTAINERS
+def test_image_has_the_jars_that_pgbridge_asks_for_by_itself():
+    """For a local warehouse and for the stack's on S3, which needs no package that the image was built without."""
+    (fetching,) = (line for line in values("RUN") if "fetch-jars" in line)
+    assert "pgbridge-fetch-jars lake " in fetching
+    assert "pgbridge-fetch-jars s3a://lake " in fetching
+    assert not [key for key in CONFIG.spark.conf if key.startswith("spark.jars")]
+    assert STACK["pgbridge"]["build"] == "."
 
 
 def test_configuration_finds_the_services():
