@@ -11,7 +11,7 @@
       SkipError             an LSN for `skip` or `origin --advance` is not possible
       PublicationError      publications contradict each other or the tables
       TargetError           a Delta table is not as it must be
-        StoreError          the object store of a Delta table does not answer, or refuses
+      StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
         TableAltered        the table was altered just before
@@ -101,7 +101,7 @@ class TargetError(BridgeError):
     """A Delta table does not exist, belongs to others, or does not have the columns that it needs."""
 
 
-class StoreError(TargetError):
+class StoreError(BridgeError):
     """The object store of a Delta table does not answer, has no such bucket, or refuses the credentials."""
 
     retry = True

@@ -23,6 +23,7 @@ from bridge.errors import (
     PublisherError,
     SparkLost,
     StateError,
+    StoreError,
     SyncError,
     TableAltered,
     TargetBusy,
@@ -194,7 +195,9 @@ class SubscriptionWorker:
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
         if self._stop.is_set():
             return False
-        not_its_own = isinstance(error, PublisherError | ConfigError | StateError | TargetBusy | TableAltered)
+        not_its_own = isinstance(
+            error, PublisherError | ConfigError | StateError | StoreError | TargetBusy | TableAltered
+        )
         if self.subscription.disable_on_error and not not_its_own:
             return not self._disable()
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER

@@ -43,7 +43,7 @@ from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
-from bridge.errors import PublisherError, SyncError, TableAltered, TargetBusy, TargetError
+from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported
 from bridge.sync.copy import copied_rows
@@ -191,7 +191,7 @@ class TableSync:
         for key, copy in copies.items():
             try:
                 copy.result()
-            except (PublisherError, SyncError, TargetBusy, TargetError) as error:
+            except (PublisherError, StoreError, SyncError, TargetBusy, TargetError) as error:
                 errors[key] = error
                 if not self._stopping():
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))

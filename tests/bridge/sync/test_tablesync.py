@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from bridge import log
+from bridge.apply.delta import delta_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.config import Subscription
-from bridge.errors import BridgeError, TargetError
+from bridge.errors import BridgeError, StoreError, TargetError
 from bridge.receive.slot import Snapshot
 from bridge.sync import block_ranges, copy, tablesync
 from bridge.sync.copy_limit import CopyLimit
@@ -178,6 +179,32 @@ def test_a_wider_target_made_beforehand_is_used(spark, publisher, pipeline, copi
         native.wait_caught_up()
         assert differences(spark, path, native, "w") == []
     assert spark.read.format("delta").load(path).dtypes == [tuple(c.split()) for c in WIDE.split(", ")]
+
+
+def test_a_store_that_is_away_is_no_reason_to_replace_columns(spark, publisher, pipeline, monkeypatch):
+    """In state d the copy may replace a target that does not fit. Whether it fits is not known here."""
+    publisher.execute(
+        "CREATE TABLE w (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE w; INSERT INTO w VALUES (1)"
+    )
+    bridge = pipeline(adopt=True)
+    path = f"{bridge.subscription.warehouse}/public/w"
+    spark.createDataFrame([], "id bigint, own string").write.format("delta").save(path)
+    away = iter([True])
+
+    def read_target_schema(session, of):
+        rels = bridge.catalog.rels(bridge.subscription.name)
+        if [rel.state for rel in rels] == ["d"] and next(away, False):
+            raise StoreError(f"{of} cannot be read")
+        return delta_table.read_target_schema(session, of)
+
+    monkeypatch.setattr(tablesync, "read_target_schema", read_target_schema)
+    bridge.catch_up()
+    (rel,) = bridge.catalog.rels(bridge.subscription.name)
+    bridge.catalog.put_rel(bridge.subscription.name, replace(rel, state="d", lsn=Lsn(0)))
+    bridge.catch_up()  # tries again
+    assert next(away, "asked") == "asked"
+    assert bridge.rows("w") == [{"id": 1, "own": None}]
+    assert spark.read.format("delta").load(path).dtypes == [("id", "bigint"), ("own", "string")]
 
 
 def test_a_target_with_another_type_is_refused(spark, publisher, pipeline):
