@@ -115,7 +115,11 @@ def test_random_filters(table, seed, binary):
     assert {one: computed[one] for one in wrong} == wrong
 
 
-@pytest.mark.parametrize(("expression", "message"), test_row_filter.RAISING)
+# of an empty text, repeat() has the server copy nothing a billion times, for most of a minute
+RAISING = [one for one in test_row_filter.RAISING if not one[0].startswith("repeat")]
+
+
+@pytest.mark.parametrize(("expression", "message"), RAISING)
 def test_an_error_is_the_first_rows_that_has_it(table, expression, message):
     assert message in table.expected(expression)
     alone = []
