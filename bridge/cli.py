@@ -239,6 +239,26 @@ def skip(
 
 
 @app.command()
+def replay(
+    name: Name,
+    *,
+    lsn: Annotated[str, typer.Option(metavar="LSN", help="Finish LSN of a transaction that was skipped.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would overwrite.")] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Apply a transaction that was skipped; stop the daemon first.
+
+    It shows what the transaction overwrites in the tables as they are now, then applies it.
+    """
+    from bridge.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
+
+    settings = config.load(config_file)
+    (subscription,) = settings.choose(name)
+    for line in command(settings, subscription, lsn, dry_run=dry_run):
+        _echo(line)
+
+
+@app.command()
 def refresh(
     name: Name,
     *,

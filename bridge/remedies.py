@@ -47,3 +47,8 @@ def start_afresh(subscription: str) -> str:
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:
     """Skip the transaction that finished at an LSN."""
     return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"
+
+
+def replay(subscription: str, finish_lsn: Lsn | str) -> str:
+    """Apply a transaction that was skipped."""
+    return f"pgbridge replay {shlex.quote(subscription)} --lsn {finish_lsn}"

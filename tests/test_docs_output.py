@@ -13,6 +13,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from bridge import remedies
+from bridge.apply.delta.preview import Preview, RowPreview
+from bridge.apply.replay import TablePreview, lines_of
 from bridge.cli import app
 from bridge.commands import origin, publications, status
 from bridge.demo.proof import Verdict
@@ -199,6 +202,18 @@ def test_answers(page, command):
     lines = block_with(page, f"$ pgbridge {command}")
     assert lines
     assert [line for line in lines if not told(line, templates("bridge/commands") | templates("bridge/cli.py"))] == []
+
+
+def test_replay():
+    """`tests/oracle/test_skip.py` compares the lines with what a real replay then does."""
+    updated = RowPreview("updated", {"id": 2}, {"total": "99.99"}, {"total": "120.00"})
+    before, after = {"customer": "customer 7", "total": "1.75"}, {"customer": "customer 8", "total": "2.50"}
+    rows = Preview(
+        {"updated": 1, "overwritten": 1, "inserted": 1}, [updated, RowPreview("overwritten", {"id": 7}, before, after)]
+    )
+    lines = lines_of(TablePreview("public.orders", "/lake/public/orders", {"INSERT": 2, "UPDATE": 1}, None, rows))
+    nothing = f"nothing is changed; to apply it, run: {remedies.replay('shop_pub', '0/2F52788')}"
+    assert block_with(OPERATIONS, "$ pgbridge replay shop_pub --lsn 0/2F52788 --dry-run") == [*lines, nothing]
 
 
 # --- errors and remedies --------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
-from bridge.apply import skipped_transactions
+from bridge.apply import replayable, skipped_transactions
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
@@ -243,6 +243,7 @@ class Applier:
             StateError: The files cannot be written; the transaction is not skipped.
         """
         path = skipped_transactions.write(batch, folder, self._subscription)
+        replayable.write(batch, path, self._spark)
         faults.reach("skipped_written")
         self._finish(batch, skip_lsn)
         return path

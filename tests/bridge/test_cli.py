@@ -44,6 +44,7 @@ def test_commands_of_the_contract():
         "enable",
         "disable",
         "skip",
+        "replay",
         "refresh",
         "resync",
         "drop",
@@ -140,7 +141,16 @@ def test_state_of_a_later_version(two, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [["enable"], ["disable"], ["skip", "--lsn", "0/1"], ["refresh"], ["origin"], ["publications"]]
+    "command",
+    [
+        ["enable"],
+        ["disable"],
+        ["skip", "--lsn", "0/1"],
+        ["replay", "--lsn", "0/1"],
+        ["refresh"],
+        ["origin"],
+        ["publications"],
+    ],
 )
 def test_unknown_subscription(two, command):
     code, out, err = two(*command, "shopp")

@@ -7,12 +7,15 @@ whatever cannot be applied.
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import pyarrow.parquet as pq
 import pytest
 
 from bridge import cli, config, remedies
-from bridge.errors import ApplyError
+from bridge.errors import ApplyError, SkipError
+from bridge.replay import replay
+from bridge.session import fork
 from bridge.track import stats
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
@@ -58,6 +61,12 @@ class Both:
         assert config.load(config_file).state_dir == self.bridge.folder / "state"
         cli.app([*command[1:], "--config", str(config_file)], standalone_mode=False)
         self.native.execute(f"ALTER SUBSCRIPTION {self.name}_native SKIP (lsn = '{lsn}')")
+
+    def replay(self, lsn: str, **options) -> list[str]:
+        """Replay it on the shared Spark session; the printed lines."""
+        settings = config.load(self.bridge.folder / "pgbridge.toml")
+        (subscription,) = settings.choose(self.name)
+        return list(replay(settings, subscription, lsn, started=lambda *_: nullcontext(fork(self.spark)), **options))
 
     def catch_up_and_compare(self) -> None:
         """Both at the end, and equal."""
@@ -208,3 +217,47 @@ def test_it_is_cleared_where_it_does_not_match(both, publisher):
     assert pair.native.query("SELECT subskiplsn::text FROM pg_subscription WHERE subname = current_database()") == [
         ("0/0",)
     ]
+
+
+def test_a_skipped_transaction_is_replayed(both, publisher, spark):
+    """Once the constraint is gone: what it would overwrite is shown, and then the tables are the publisher's."""
+    pair = both()
+    publisher.execute("INSERT INTO test VALUES (1, 1, 'one'), (2, 2, 'two'); INSERT INTO other VALUES (1, 1), (2, 2)")
+    publisher.execute(
+        "BEGIN; UPDATE test SET n = 100 WHERE c = 0; UPDATE test SET c = -1, n = 7 WHERE c = 1; DELETE FROM test WHERE"
+        " c = 2; INSERT INTO test VALUES (3, 3, 'three'); INSERT INTO other VALUES (3, 3); DELETE FROM other WHERE"
+        " c = 1; UPDATE other SET n = 9 WHERE c = 2; COMMIT"
+    )
+    lsn = pair.stopped_at()
+    pair.skip(lsn)
+    pair.bridge.catalog.set_enabled(pair.name, enabled=True)
+    pair.catch_up_and_compare()
+    spark.sql(f"ALTER TABLE delta.`{pair.bridge.path('test')}` DROP CONSTRAINT small").collect()
+    pair.bridge.catalog.close()
+
+    shown = pair.replay(lsn, dry_run=True)
+    assert shown == [
+        "public.test: 2 UPDATE, 1 DELETE, 1 INSERT",
+        "  rows: 2 deleted, 2 inserted, 1 updated",
+        "  updated: (c=0) n: 0 -> 100",
+        "  deleted: (c=1) n: 1, body: one",
+        "  deleted: (c=2) n: 2, body: two",
+        "public.other: 1 INSERT, 1 DELETE, 1 UPDATE",
+        "  rows: 1 deleted, 1 inserted, 1 updated",
+        "  deleted: (c=1) n: 1",
+        "  updated: (c=2) n: 2 -> 9",
+        f"nothing is changed; to apply it, run: {remedies.replay(pair.name, lsn)}",
+    ]
+    done = pair.replay(lsn)
+    assert done[:-3] == shown[:-1]
+    assert done[-3:] == [
+        "public.test: replayed",
+        "public.other: replayed",
+        f"the transaction that finished at {lsn} is applied and durable",
+    ]
+    for table, columns in (("test", "c, n, md5(body)"), ("other", "c, n")):
+        expected = sorted(publisher.query(f"SELECT {columns} FROM {table}"))
+        found = spark.read.format("delta").load(f"{pair.bridge.folder}/lake/public/{table}")
+        assert sorted(map(tuple, found.selectExpr(*columns.split(", ")).collect())) == expected
+    with pytest.raises(SkipError, match="was replayed at"):
+        pair.replay(lsn)

@@ -1,0 +1,227 @@
+"""Applies a transaction that was skipped to the tables as they are now, long after its turn.
+
+Rows that the transaction inserts overwrite rows with their keys, and what it updates or deletes may have changed since:
+so `preview` tells first what would happen. Each table gets a commit for each part of its changes, as in a batch, with a
+stamp of the transaction, so that a replay that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.keyed_target import KeyedTarget
+from bridge.apply.delta.merge_by_key import any_missing
+from bridge.apply.delta.preview import Preview, preview
+from bridge.apply.delta.schema import target_schema_of
+from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.net_effect import net_effect
+from bridge.apply.effects.operations import COMMANDS
+from bridge.apply.error_context import error_context
+from bridge.apply.target.target import Target
+from bridge.errors import ApplyContext, SkipError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.effects.conflicts import Conflicts
+    from bridge.apply.effects.net_effect import NetEffect
+    from bridge.apply.replayable import ReplayFile
+    from bridge.config import Subscription
+    from bridge.track.catalog_rows import RelRow
+    from protocol.lsn import Lsn
+
+_READY: Final = frozenset("sr")
+"""The states of a table that follows the stream, or is about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreview:
+    """What the replay would do to a table.
+
+    Attributes:
+        relation: `namespace.name`.
+        path: Its Delta table.
+        changes: The transaction's changes of it, by command.
+        truncated: How many rows it would lose first, by TRUNCATE; None without one.
+        rows: What happens to rows; None if that is not known before, because the table has no key, or because the
+            result depends on each change in turn.
+    """
+
+    relation: str
+    path: str
+    changes: dict[str, int]
+    truncated: int | None
+    rows: Preview | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableReplayed:
+    """What the replay did to a table.
+
+    Attributes:
+        relation: `namespace.name`.
+        conflicts: Changes that met a row, or did not find one, by the conflict's name.
+    """
+
+    relation: str
+    conflicts: dict[str, int] = field(default_factory=dict)
+
+
+class Replay:
+    """The replay of one transaction.
+
+    Args:
+        spark: A session of its own.
+        subscription: The subscription that skipped it.
+        app_id: Delta's application id of the subscription's commits.
+        finish_lsn: The transaction's.
+        files: What was kept of it.
+        rels: The subscription's tables, by (namespace, name).
+
+    Attributes:
+        copied_since: The tables that have it already, because they were copied after it.
+
+    Raises:
+        SkipError: A table is not subscribed any more, or is being copied.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        subscription: Subscription,
+        *,
+        app_id: str,
+        finish_lsn: Lsn,
+        files: Sequence[ReplayFile],
+        rels: Mapping[tuple[str, str], RelRow],
+    ) -> None:
+        self._spark = spark
+        self._subscription = subscription
+        self._app_id = f"{app_id}/replay-{str(finish_lsn).replace('/', '-')}"
+        self._finish_lsn = finish_lsn
+        self.copied_since: list[str] = []
+        self._paths: dict[tuple[str, str], str] = {}
+        for relation in dict.fromkeys(file.relation for file in files):
+            name, rel = ".".join(relation), rels.get(relation)
+            if rel is None:
+                raise SkipError(
+                    f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
+                    hint="apply the changes in the transaction's Parquet files by hand",
+                )
+            if rel.state not in _READY:
+                raise SkipError(
+                    f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
+                    hint="run the daemon until its state is r (pgbridge status), then repeat the command",
+                )
+            if rel.lsn > finish_lsn:
+                self.copied_since.append(name)
+            else:
+                self._paths[relation] = rel.path
+        self._files = [file for file in files if file.relation in self._paths]
+
+    def preview(self) -> Iterator[TablePreview]:
+        """Tell what the replay would do, table by table; nothing is changed.
+
+        If a table has several parts of changes, later ones are compared with the table before all of them.
+
+        Raises:
+            TargetError: A Delta table does not exist any more, or does not hold the changes.
+        """
+        for file in self._files:
+            changes = self._changes(file)
+            lost = self._count(changes) if changes.truncated else None
+            yield TablePreview(file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes))
+
+    def apply(self) -> Iterator[TableReplayed]:
+        """Apply the changes; what an earlier attempt has committed is left out.
+
+        Yields:
+            Each part once it is committed. They are durable when the iterator ends.
+
+        Raises:
+            ApplyError: A commit failed. Those before it remain; another attempt goes on with it.
+            OutcomeUnknown: The connection to Spark was lost; another attempt finds out.
+            StateError: A local table cannot be flushed.
+        """
+        parts: dict[str, int] = {}
+        for file in self._files:
+            part = parts[file.qualified_name] = parts.get(file.qualified_name, 0) + 1
+            replayed = TableReplayed(file.qualified_name)
+            stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
+            context = ApplyContext(self._subscription.origin_name, self._finish_lsn, None, file.qualified_name)
+            with error_context(context), stamped(self._spark, stamp):
+                changes = self._changes(file)
+                retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
+            yield replayed
+        LocalTables().flush(self._paths.values())
+
+    def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
+        def count(conflicts: Conflicts) -> None:
+            replayed.conflicts.update(conflicts.counts)
+
+        unrepresentable = self._subscription.unrepresentable
+        apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
+
+    def _changes(self, file: ReplayFile) -> TableChanges:
+        path = self._paths[file.relation]
+        schema = target_schema_of(existing_schema(self._spark, path))
+        return file.changes(Target(*file.relation, path, schema), SparkStage(self._spark))
+
+    def _count(self, changes: TableChanges) -> int:
+        return self._spark.read.format("delta").load(changes.target.path).count()
+
+    def _rows(self, changes: TableChanges) -> Preview | None:
+        if changes.truncated or not changes.foldable or changes.needs_fold or isinstance(changes.changes, Staged):
+            return None
+        effect = net_effect(changes.changes, changes.key)
+        target = changes.target
+        keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
+        if not effect.clear or (effect.shape.leaves and self._leaves_nothing(effect, keyed)):
+            return None
+        return preview(self._spark, effect, keyed)
+
+    def _leaves_nothing(self, effect: NetEffect, keyed: KeyedTarget) -> bool:
+        """Whether a row that would move to another key is not there: then it does not come to be there either."""
+        leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
+        return any_missing(self._spark, as_frame(self._spark, leaving), keyed)
+
+
+def _commands(changes: TableChanges) -> dict[str, int]:
+    """Count the changes by command."""
+    if isinstance(changes.changes, Staged):
+        counted: list[Any] = changes.changes.frame.groupBy("op").count().collect()
+        return {COMMANDS[row.op]: int(row["count"]) for row in counted}
+    found = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
+    return {COMMANDS[one["values"]]: one["counts"] for one in found}
+
+
+def lines_of(shown: TablePreview) -> Iterator[str]:
+    """Write a preview for people: a line for the table, and one for each example."""
+    said = ", ".join(f"{number:,} {command}" for command, number in shown.changes.items()) or "no changes"
+    if shown.truncated is not None:
+        said = f"TRUNCATE of {shown.truncated:,} rows, then {said}"
+    yield f"{shown.relation}: {said}"
+    if shown.rows is None:
+        return
+    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(shown.rows.counts.items()))
+    yield f"  rows: {counts or 'none'}"
+    for row in shown.rows.examples:
+        key = ", ".join(f"{name}={value}" for name, value in row.key.items())
+        if row.after:
+            changed = ", ".join(f"{name}: {row.before[name]} -> {after}" for name, after in row.after.items())
+            yield f"  {row.outcome}: ({key}) {changed}"
+        else:
+            lost = ", ".join(f"{name}: {value}" for name, value in row.before.items())
+            yield f"  {row.outcome}: ({key}) {lost}"

@@ -1,0 +1,139 @@
+"""`pgbridge replay`: applies a transaction that was skipped, after showing what it would overwrite.
+
+It works on the state directory alone: a daemon must not commit to the same tables meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+from bridge import remedies, session
+from bridge.apply import replayable
+from bridge.apply.replay import Replay, lines_of
+from bridge.apply.skipped_transactions import folder_of
+from bridge.errors import SkipError, StateError
+from bridge.s3 import is_s3
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.fsync import fsync
+from bridge.track.lock import locked, spark_lock
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config import Config, Subscription
+
+DONE: Final = "replayed.json"
+"""The file, beside what was kept, that says when the transaction was replayed."""
+
+
+def replay(
+    config: Config,
+    subscription: Subscription,
+    text: str,
+    *,
+    dry_run: bool = False,
+    started: Callable[[Config, Subscription], AbstractContextManager[SparkSession]] | None = None,
+) -> Iterator[str]:
+    """Replay a skipped transaction; yields the lines to print.
+
+    Args:
+        config: The configuration.
+        subscription: The subscription that skipped it.
+        text: The transaction's finish LSN.
+        dry_run: Only show what it would do.
+        started: Starts Spark, and stops it; None for the session that the configuration describes.
+
+    Raises:
+        SkipError: No such transaction was kept, it cannot be replayed, or it was replayed already.
+        StateError: A daemon is running, or the subscription has a batch that is not finished.
+        ApplyError: A commit failed; what was committed before remains, and another attempt goes on from there.
+    """
+    finish_lsn, skipped = _lsn(text), config.state_dir / "skipped"
+    folder = folder_of(skipped, subscription.name, str(finish_lsn))
+    files = replayable.read(_existing(folder, skipped, subscription.name, finish_lsn))
+    done = folder / replayable.FOLDER / DONE
+    if done.exists():
+        when = json.loads(done.read_text(encoding="utf-8"))["time"]
+        raise SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
+    if not files:
+        yield f"the transaction that finished at {finish_lsn} has no changes that are published"
+        return
+    with locked(config.state_dir), closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        row = catalog.subscription(subscription.name)
+        if row is None or row.incarnation is None:
+            raise SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
+        if catalog.batch(subscription.name) is not None:
+            raise StateError(
+                f'subscription "{subscription.name}" has a batch that was begun and not finished',
+                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+            )
+        rels = {(rel.namespace, rel.name): rel for rel in catalog.rels(subscription.name)}
+        with (started or _started)(config, subscription) as spark:
+            replaying = Replay(
+                spark, subscription, app_id=row.txn_app_id, finish_lsn=finish_lsn, files=files, rels=rels
+            )
+            yield from _replayed(replaying, subscription.name, finish_lsn, done, dry_run=dry_run)
+
+
+def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_run: bool) -> Iterator[str]:
+    yield from (f"{relation}: left out: it was copied after the transaction" for relation in replaying.copied_since)
+    for shown in replaying.preview():
+        yield from lines_of(shown)
+    if dry_run:
+        yield f"nothing is changed; to apply it, run: {remedies.replay(name, finish_lsn)}"
+        return
+    for replayed in replaying.apply():
+        conflicts = ", ".join(f"{number:,} {conflict}" for conflict, number in replayed.conflicts.items())
+        yield f"{replayed.relation}: replayed{f' ({conflicts})' if conflicts else ''}"
+    _record(done)
+    yield f"the transaction that finished at {finish_lsn} is applied and durable"
+
+
+@contextmanager
+def _started(config: Config, subscription: Subscription) -> Iterator[SparkSession]:
+    state_dir, warehouses = config.state_dir, [subscription.warehouse]
+    with spark_lock(state_dir) if is_s3(subscription.warehouse) else nullcontext() as keep_open:
+        spark = session.start(
+            config.spark.master,
+            config.spark.conf,
+            warehouses=warehouses,
+            log=state_dir / "spark.log",
+            keep_open=keep_open,
+        )
+        try:
+            yield spark
+        finally:
+            session.stop(spark)
+
+
+def _lsn(text: str) -> Lsn:
+    try:
+        return Lsn.parse(text)
+    except ValueError as error:
+        raise SkipError(str(error)) from error
+
+
+def _existing(folder: Path, skipped: Path, name: str, finish_lsn: Lsn) -> Path:
+    if folder.is_dir():
+        return folder
+    kept = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
+    known = f"kept are: {', '.join(kept)}" if kept else "none is kept"
+    raise SkipError(
+        f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})',
+        hint=f"skip one first: {remedies.skip(name, str(finish_lsn))}",
+    )
+
+
+def _record(done: Path) -> None:
+    document = {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")}
+    done.write_text(json.dumps(document), encoding="utf-8")
+    for path in (done, done.parent):
+        fsync(path)

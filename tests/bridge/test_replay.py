@@ -1,0 +1,82 @@
+"""`pgbridge replay` refuses what it cannot do before it starts Spark. `tests/oracle/test_skip.py` replays."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from bridge.apply import replayable
+from bridge.config import Config, Subscription
+from bridge.errors import SkipError, StateError
+from bridge.replay import replay
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import BatchIntent
+from bridge.track.lock import locked
+from protocol.lsn import Lsn
+from tests.bridge.apply.test_skipped_transactions import CHANGES, of
+
+NO_SPARK: Any = None
+SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+
+
+@contextmanager
+def no_spark(*_):
+    raise AssertionError("Spark was started")
+    yield
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A state directory with a subscription, and the transaction that finished at 0/18."""
+    folder = tmp_path / "skipped" / "0-18" / "shop"
+    folder.mkdir(parents=True)
+    replayable.write(of(CHANGES), folder, NO_SPARK)
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("shop", enabled=True)
+        catalog.create_origin("shop", Lsn(0x20), "abc", [])
+    return Config(state_dir=tmp_path, subscription={"shop": SHOP})
+
+
+def refused(shop, text="0/18", kind=SkipError):
+    with pytest.raises(kind) as caught:
+        list(replay(shop, SHOP, text, started=no_spark))
+    return str(caught.value)
+
+
+def test_no_lsn(shop):
+    assert "0/18x" in refused(shop, "0/18x")
+
+
+def test_no_such_transaction(shop):
+    found = refused(shop, "0/19")
+    assert 'no transaction that finished at 0/19 was skipped by subscription "shop" (kept are: 0/18)' in found
+    assert "pgbridge skip shop --lsn 0/19" in found
+
+
+def test_replayed_before(shop):
+    done = shop.state_dir / "skipped" / "0-18" / "shop" / "replay" / "replayed.json"
+    done.write_text(json.dumps({"time": "yesterday"}))
+    assert refused(shop) == "the transaction that finished at 0/18 was replayed at yesterday"
+
+
+def test_a_daemon_is_running(shop):
+    with locked(shop.state_dir):
+        assert "another pgbridge daemon" in refused(shop, kind=StateError)
+
+
+def test_a_batch_is_unfinished(shop):
+    with closing(Catalog(catalog_path(shop.state_dir))) as catalog:
+        catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
+    assert "a batch that was begun and not finished" in refused(shop, kind=StateError)
+
+
+def test_nothing_published(shop, tmp_path):
+    folder = tmp_path / "skipped" / "0-28" / "shop"
+    folder.mkdir(parents=True)
+    replayable.write(of(None), folder, NO_SPARK)
+    assert list(replay(shop, SHOP, "0/28", started=no_spark)) == [
+        "the transaction that finished at 0/28 has no changes that are published"
+    ]
