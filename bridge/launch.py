@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
 from bridge.delta_jars import DeltaJars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
@@ -48,6 +50,10 @@ _SERIAL: Final = "-XX:+UseSerialGC"
 _NICE: Final = 10
 """A nice thread still gets a tenth of a core that is always busy."""
 
+
+_DOWNLOADS: Final = 3
+_DOWNLOADS_WITHIN_S: Final = 60.0
+"""A machine without access to Maven Central is told soon."""
 
 _LOG_BYTES: Final = 10 << 20
 """A log of this size is set aside at the next start, as `<name>.1`."""
@@ -80,7 +86,9 @@ def start_local(
         with _class_path(known):
             session = started(_configured(builder, own), log=log, keep_open=keep_open)
     else:
-        session = started(with_packages(_configured(builder, own), own), log=log, keep_open=keep_open)
+        session = _downloading(
+            lambda: started(with_packages(_configured(builder, own), own), log=log, keep_open=keep_open)
+        )
         if jars is not None:
             resolved = session.sparkContext.getConf().get("spark.jars") or ""
             jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
@@ -88,6 +96,22 @@ def start_local(
     if process is not None:
         _yield_to_work(process.pid)
     return session
+
+
+def _downloading(start: Callable[[], SparkSession]) -> SparkSession:
+    """Start Spark, and again if the JVM ends at once: Ivy gives up at the first download that is cut off."""
+    for attempt in Retrying(
+        retry=retry_if_exception(_has_not_begun),
+        stop=stop_after_attempt(_DOWNLOADS) | stop_after_delay(_DOWNLOADS_WITHIN_S),
+        reraise=True,
+    ):
+        with attempt:
+            return start()
+    raise AssertionError("a last attempt returns or raises")
+
+
+def _has_not_begun(error: BaseException) -> bool:
+    return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
 
 
 def started(builder: SparkSession.Builder, *, log: Path | None, keep_open: int | None = None) -> SparkSession:

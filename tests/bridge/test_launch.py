@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from bridge import launch, session
@@ -71,6 +73,34 @@ def test_a_users_packages_are_another_resolution(monkeypatch):
     assert none is not None
     assert one is not None
     assert one.record != none.record
+
+
+def gateway_exited():
+    return PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+
+def test_a_download_that_is_cut_off_is_tried_again():
+    errors, session_ = [gateway_exited(), gateway_exited()], MagicMock(SparkSession)
+
+    def start():
+        if errors:
+            raise errors.pop()
+        return session_
+
+    assert launch._downloading(start) is session_
+
+
+@pytest.mark.parametrize(("error", "times"), [(gateway_exited(), 3), (ValueError("no"), 1)])
+def test_what_fails_each_time_is_told(error, times):
+    tried = []
+
+    def start():
+        tried.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        launch._downloading(start)
+    assert len(tried) == times
 
 
 def test_the_class_path_is_for_one_launch():
