@@ -43,7 +43,7 @@ from bridge.apply.error_context import context_of, error_context
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.track import stats
-from bridge.track.catalog_rows import BatchIntent, PreparedRow
+from bridge.track.catalog_rows import AppliedBatch, BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Applier:
             append = partial(messages.append, self._spark, self._subscription, batch.messages, messages_path)
             parts[messages_path] = partial(self._messages, batch, append)
         if parts:
-            stamp = CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn)
+            stamp = CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn, commit_time_us=batch.commit_time_us)
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts, fence=again)
             for number, some in enumerate(earlier):
@@ -278,6 +278,14 @@ class Applier:
             clear_skip_lsn=clear_skip_lsn,
             columns=columns,
             relids=relids,
+            applied=AppliedBatch(
+                self._app_id(),
+                batch.start_lsn,
+                batch.first_commit_time_us,
+                batch.commit_time_us,
+                batch.transactions,
+                tuple({(t.target.namespace, t.target.name, t.target.path): None for t in batch.tables}),
+            ),
         )
         for spool in batch.spools:
             spool.discard()

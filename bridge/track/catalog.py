@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
+from bridge.track import commits
 from bridge.track.catalog_rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.database import Database
 from bridge.track.schema import migrate
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
+
+    from bridge.track.catalog_rows import AppliedBatch
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -257,6 +260,7 @@ class Catalog:
         clear_skip_lsn: Lsn | None = None,
         columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
         relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
+        applied: AppliedBatch | None = None,
     ) -> None:
         """The whole batch is durable: move the origin, drop the intent, delete the last error. One transaction.
 
@@ -268,8 +272,11 @@ class Catalog:
             clear_skip_lsn: The skip LSN to clear; another one that was set meanwhile stays.
             columns: The columns of published tables that changed in the batch, by relid.
             relids: The tables of the subscription whose relid changed, by their new relid.
+            applied: What is recorded of the batch (see `commits`); None for nothing.
         """
         with self._transaction() as db:
+            if applied is not None:
+                commits.put(db, name, applied, end_lsn)
             db.executemany(
                 "UPDATE subscription_rel SET relid = ? WHERE subscription = ? AND namespace = ? AND name = ?",
                 [(relid, name, *table) for relid, table in relids.items()],

@@ -120,6 +120,27 @@ class BatchIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedBatch:
+    """What is recorded of a batch once it is durable, for `<warehouse>/pgbridge/commits`.
+
+    Attributes:
+        origin: The application id of its commits.
+        start_lsn: The batch's start.
+        first_commit_us: When its first transaction was committed: microseconds since 2000-01-01 UTC; 0 if not known.
+        last_commit_us: When its last one was.
+        transactions: How many there are.
+        tables: (namespace, name, path) of each table that it may have committed to.
+    """
+
+    origin: str
+    start_lsn: Lsn
+    first_commit_us: int
+    last_commit_us: int
+    transactions: int
+    tables: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnRow:
     """A column of a published table, as last seen in the stream.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
-    "maintenance",
+    *("maintenance", "commit_record"),
 )
 """Tables whose rows end with a subscription's life. Others are looked at one by one. An OPTIMIZE under way stays: if it
 must be undone, that is before a table is copied afresh."""
@@ -30,9 +30,9 @@ def forget(catalog: Catalog, name: str) -> None:
     Enabled again, it is new: it creates a slot, and copies into tables that are empty or do not exist.
     """
     with catalog.transaction() as db:
-        _end_life(db, name)
         for table in ("subscription_rel", "conflict", "optimizing"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
+        _end_life(db, name)
         db.execute(
             "UPDATE subscription SET enabled = 0, epoch = 0, apply_error_count = 0, sync_error_count = 0 "
             "WHERE name = ?",
@@ -55,8 +55,8 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
     sync = sync_name(name)
     with catalog.transaction() as db:
         rels = {(rel.namespace, rel.name): rel for owner in (sync, name) for rel in catalog.rels(owner)}
-        _end_life(db, name)
         db.execute("DELETE FROM subscription_rel WHERE subscription = ?", (name,))
+        _end_life(db, name)
         kept = [rel for key, rel in sorted(rels.items()) if key in published]
         db.executemany(
             "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "

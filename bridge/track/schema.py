@@ -9,7 +9,47 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
+
+_NOW = "(julianday('now') - 2440587.5) * 86400.0"
+_ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
+_TABLES = "json_array(json_array({row}.namespace, {row}.name, {row}.path))"
+_FOLLOWED = (
+    "SELECT 1 FROM subscription_rel o WHERE o.subscription = NEW.subscription AND o.namespace = NEW.namespace "
+    "AND o.name = NEW.name AND o.state IN ('s','r')"
+)
+
+_REL_JOINED = f"""
+    CREATE TRIGGER rel_joined BEFORE INSERT ON subscription_rel
+    WHEN NEW.state IN ('s','r') AND instr(NEW.subscription, ':') = 0 AND NOT EXISTS ({_FOLLOWED})
+    BEGIN
+      INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
+      SELECT NEW.subscription, 'joined', {_ORIGIN.format(row="NEW")}, max({_ORIGIN.format(row="NEW")}, NEW.lsn),
+        {_TABLES.format(row="NEW")}, {_NOW};
+    END
+"""
+_LEAVES = f"""
+      INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
+      SELECT {{row}}.subscription, 'left', {_ORIGIN}, {_ORIGIN}, {_TABLES}, {_NOW};
+"""
+_REL_REPLACED = f"""
+    CREATE TRIGGER rel_replaced BEFORE INSERT ON subscription_rel
+    WHEN NEW.state NOT IN ('s','r') AND instr(NEW.subscription, ':') = 0 AND EXISTS ({_FOLLOWED})
+    BEGIN{_LEAVES.format(row="NEW")}END
+"""
+_REL_DELETED = f"""
+    CREATE TRIGGER rel_deleted BEFORE DELETE ON subscription_rel
+    WHEN OLD.state IN ('s','r') AND instr(OLD.subscription, ':') = 0
+    BEGIN{_LEAVES.format(row="OLD")}END
+"""
+
+JOIN_ALL = (
+    "INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded) "
+    f"SELECT r.subscription, 'joined', {_ORIGIN.format(row='r')}, max({_ORIGIN.format(row='r')}, r.lsn), "
+    f"{_TABLES.format(row='r')}, {_NOW} FROM subscription_rel r "
+    "WHERE r.state IN ('s','r') AND instr(r.subscription, ':') = 0"
+)
+"""Records each table that follows a stream as one that joins now."""
 
 _SINCE_1 = (
     """
@@ -191,10 +231,34 @@ _SINCE_13 = (
     """,
 )
 
+_SINCE_14 = (
+    """
+    CREATE TABLE commit_record (             -- what <warehouse>/pgbridge/commits does not have yet
+      number INTEGER PRIMARY KEY AUTOINCREMENT,
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      kind TEXT NOT NULL CHECK (kind IN ('batch','joined','left')),
+      origin TEXT,                           -- the application id of the batch's commits
+      start_lsn INTEGER NOT NULL,            -- of joined and left: the origin's LSN at that moment
+      end_lsn INTEGER NOT NULL,              -- of joined: the table has what ends at or before it
+      first_commit_us INTEGER,               -- microseconds since 2000-01-01 UTC
+      last_commit_us INTEGER,
+      transactions INTEGER NOT NULL DEFAULT 0,
+      tables TEXT NOT NULL,                  -- JSON: [[namespace, name, path], …]
+      recorded REAL NOT NULL                 -- in seconds since 1970
+    ) STRICT
+    """,
+    # A table joins a subscription's batches when it begins to follow the stream, and leaves them when it is removed, or
+    # is to be copied afresh. Triggers, because whatever moves a table does so in a transaction that fixes the LSN.
+    _REL_JOINED,
+    _REL_REPLACED,
+    _REL_DELETED,
+    JOIN_ALL,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
-    *(_SINCE_13,),
+    *(_SINCE_13, _SINCE_14),
 )
 
 

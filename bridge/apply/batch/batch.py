@@ -47,6 +47,7 @@ class Batch:
         relids: The names of tables that have another relid after it, by that relid.
         error: Why its changes could not be decoded; such a batch has no changes.
         commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock.
+        first_commit_time_us: The first transaction's.
     """
 
     start_lsn: Lsn
@@ -68,6 +69,7 @@ class Batch:
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     error: ApplyError | None = None
     commit_time_us: int = 0
+    first_commit_time_us: int = 0
 
     @property
     def divisible(self) -> bool:
@@ -85,13 +87,15 @@ class Batch:
         """
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
         number = count(transactions)
-        finish_lsn, xid, last_end_lsn, time_us = start_lsn, None, start_lsn, 0
+        finish_lsn, xid, last_end_lsn, time_us, first_us = start_lsn, None, start_lsn, 0, 0
         if transactions:
             last = transactions[-1]
             last_end_lsn = last.end_lsn
             finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
             xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
             time_us = int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
+            first = transactions[0]
+            first_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
         return cls(
             start_lsn,
             end_lsn or last_end_lsn,
@@ -105,6 +109,7 @@ class Batch:
             spools=[t.spooled for t in single if isinstance(t.spooled, SpoolFile) and t.ending is not Ending.PREPARE],
             items=transactions,
             commit_time_us=time_us,
+            first_commit_time_us=first_us,
         )
 
     @property

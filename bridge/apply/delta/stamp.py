@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from protocol.commit_time import utc
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,6 +39,8 @@ class CommitStamp:
         part: The number of a commit that further commits of the batch to the same table follow; None for the last one,
             which has the batch's end as its version. Versions rise from the batch's start to its end, so a table that
             has the last one leaves all of them out.
+        commit_time_us: When the batch's last transaction was committed: microseconds since 2000-01-01 UTC by the
+            server's clock; 0 if that is not known.
     """
 
     txn_app_id: str
@@ -44,6 +48,7 @@ class CommitStamp:
     end_lsn: Lsn
     alters: bool = False
     part: int | None = None
+    commit_time_us: int = 0
 
     @property
     def txn_version(self) -> int:
@@ -59,6 +64,8 @@ class CommitStamp:
     def user_metadata(self) -> str:
         """The batch as JSON, for DESCRIBE HISTORY's userMetadata; an undo finds a batch's commits by it."""
         origin = {"origin": self.txn_app_id, "start_lsn": str(self.start_lsn), "end_lsn": str(self.end_lsn)}
+        if self.commit_time_us:
+            origin["last_commit_time"] = utc(self.commit_time_us).isoformat()
         return json.dumps({"pgbridge": origin})
 
 
