@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.apply.target.target import quoted
 from bridge.errors import TargetError
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from protocol.lsn import Lsn
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _LOOKED_AT = 50
 """How many commits are read at first; the number doubles while that is not enough."""
@@ -35,6 +34,10 @@ class Commit:
         origin: The application id of its batch or copy; empty for other writers' commits.
         end_lsn: That batch's end, as text.
         restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
+        start_lsn: The batch's start, as text; empty for a copy.
+        last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
+        made_ms: When Delta made the commit, in milliseconds since 1970.
+        retention_ms: The retention of a VACUUM that begins here; None for other operations.
     """
 
     version: int
@@ -42,19 +45,50 @@ class Commit:
     origin: str = ""
     end_lsn: str = ""
     restored: int | None = None
+    start_lsn: str = ""
+    last_commit_time: str = ""
+    made_ms: int = 0
+    retention_ms: int | None = None
 
     @classmethod
     def of(cls, row: Any) -> Commit:
         """Make one of a row of DESCRIBE HISTORY."""
-        mark = _mark(row.userMetadata)
-        restored = (row.operationParameters or {}).get("version") if row.operation == "RESTORE" else None
+        made_ms = round(row.timestamp.timestamp() * 1000) if row.timestamp is not None else 0
+        return cls._of(int(row.version), row.operation, row.operationParameters, row.userMetadata, made_ms)
+
+    @classmethod
+    def of_log(cls, version: int, info: Mapping[str, Any]) -> Commit:
+        """Make one of the `commitInfo` of a table's log."""
+        operation, parameters = info.get("operation", ""), info.get("operationParameters")
+        return cls._of(version, operation, parameters, info.get("userMetadata"), int(info.get("timestamp", 0)))
+
+    @classmethod
+    def _of(
+        cls, version: int, operation: str, given: Mapping[str, Any] | None, user_metadata: str | None, made_ms: int
+    ) -> Commit:
+        mark, parameters = _mark(user_metadata), given or {}
+        restored = str(parameters.get("version")) if operation == "RESTORE" else ""
+        retention = str(parameters.get("specifiedRetentionMillis", parameters.get("defaultRetentionMillis")))
         return cls(
-            int(row.version),
-            row.operation,
+            version,
+            operation,
             mark.get("origin", ""),
             mark.get("end_lsn", ""),
-            int(restored) if restored and restored.isdigit() else None,
+            int(restored) if restored.isdigit() else None,
+            mark.get("start_lsn", ""),
+            mark.get("last_commit_time", ""),
+            made_ms,
+            int(retention) if operation == "VACUUM START" and retention.isdigit() else None,
         )
+
+    @property
+    def position(self) -> int | None:
+        """The LSN up to which the table has all transactions; None if the commit is of no batch or copy.
+
+        A transaction that is replayed by hand has an LSN of its own, which says nothing of the others.
+        """
+        mark = self.origin.rpartition("/")[2]
+        return int(Lsn.parse(self.end_lsn)) if self.end_lsn and (mark.isdigit() or mark == "copy") else None
 
 
 @dataclass
@@ -93,6 +127,68 @@ class History:
         if first is not None and later is not None:
             raise self._would_be_lost(first.version, later)
         return None if first is None else first.version
+
+    def as_of(self, position: int) -> int | None:
+        """The latest version whose rows are those of an LSN: the one before the first commit of a later batch.
+
+        So it has what other writers committed until then, and an OPTIMIZE of these rows. None if the history does not
+        go back so far, or the table did not exist.
+        """
+        found: int | None = None
+        version = self._latest()
+        while (commit := self._find(version)) is not None:
+            if commit.restored is not None and commit.restored < version:
+                found = version if found is None else found
+                version = commit.restored
+                continue
+            own = commit.position
+            if own is not None and own > position:
+                found = None
+            elif found is None:
+                found = commit.version
+            if own is not None and own <= position:
+                return found
+            version -= 1
+        return found if self._begins_here else None
+
+    def next_after(self, version: int) -> Commit | None:
+        """The commit after a version; None if it is the latest."""
+        return self._commits.get(version + 1)
+
+    def vacuumed(self, version: int) -> Commit | None:
+        """A VACUUM that has removed files of a version, if there was one."""
+        later = self.next_after(version)
+        vacuums = [commit for commit in self._commits.values() if commit.retention_ms is not None]
+        if later is None:
+            return None
+        for vacuum in vacuums:
+            gone = later.made_ms < vacuum.made_ms - (vacuum.retention_ms or 0)
+            if vacuum.version > later.version and gone:
+                return vacuum
+        return None
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version that was read; None if there is no table."""
+        return min(self._commits, default=None)
+
+    @property
+    def latest(self) -> int | None:
+        """The latest version."""
+        return max(self._commits, default=None)
+
+    def has_after(self, position: int) -> bool:
+        """Whether a batch that ends after a position is among the commits that were read."""
+        return any(commit.position is not None and commit.position > position for commit in self._commits.values())
+
+    def commits(self) -> list[Commit]:
+        """All commits that the latest version contains, the latest first."""
+        return list(self._walk(self._latest()))
+
+    @property
+    def _begins_here(self) -> bool:
+        """Whether the history that was read begins with the table."""
+        return self._complete and min(self._commits, default=1) == 0
 
     def doubtful_of(self, app_id: str, end_lsn: Lsn) -> list[int]:
         """The versions to restore, one after the other, that undo a batch whose log entries may not be on disk.

@@ -171,7 +171,9 @@ def test_commits_are_read_from_rows():
 
     def row(metadata, operation="WRITE", parameters=None):
         return Commit.of(
-            SimpleNamespace(version=7, operation=operation, operationParameters=parameters, userMetadata=metadata)
+            SimpleNamespace(
+                version=7, operation=operation, operationParameters=parameters, userMetadata=metadata, timestamp=None
+            )
         )
 
     assert row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20"}})) == Commit(7, "WRITE", ME, "0/20")
@@ -180,3 +182,71 @@ def test_commits_are_read_from_rows():
     assert row(None, "RESTORE", {"version": "3", "timestamp": None}).restored == 3
     assert row(None, "RESTORE", {"version": None, "timestamp": "2026-01-01"}).restored is None
     assert row(None, "WRITE", {"version": "3"}).restored is None
+
+
+# --- as of an LSN -----------------------------------------------------------------------------------------------------
+
+COPY = mine(0x10, "pgbridge/1/sub/inc/copy")
+
+
+@pytest.mark.parametrize(
+    ("commits", "versions"),
+    [
+        # the versions as of 0/10, 0/20, 0/25, 0/30
+        ((COPY, mine(0x20), mine(0x30)), (0, 1, 1, 2)),
+        ((COPY, mine(0x20), UPKEEP, mine(0x30), UPKEEP), (0, 2, 2, 4)),  # the same rows, in files that are kept longer
+        ((COPY, mine(0x20), mine(0x20), mine(0x30)), (0, 2, 2, 3)),  # columns changed first, or several parts
+        ((COPY, mine(0x20), theirs(), mine(0x30)), (0, 2, 2, 3)),  # somebody else's rows were to be seen then
+        ((COPY, mine(0x30)), (0, 0, 0, 1)),  # no change of this table
+        # a batch that was undone, and applied again in parts
+        ((COPY, mine(0x30), back_to(0, ME), mine(0x20, ME[:-1] + "4"), mine(0x30, ME[:-1] + "4")), (2, 3, 3, 4)),
+        ((COPY, mine(0x30), back_to(0, ME)), (2, 2, 2, 2)),
+        # a replayed transaction's own LSN says nothing of the others
+        ((COPY, mine(0x20), mine(0x15, "pgbridge/1/sub/inc/replay-0-15.0"), mine(0x30)), (0, 2, 2, 3)),
+        # copied afresh: before the second copy the first one counts
+        ((COPY, mine(0x20), mine(0x25, "pgbridge/1/sub:sync/inc/copy"), mine(0x30)), (0, 1, 2, 3)),
+        ((theirs("CREATE TABLE"), mine(0x20)), (0, 1, 1, 1)),  # without a copy
+    ],
+)
+def test_the_version_as_of_an_lsn(commits, versions):
+    assert tuple(history(*commits)[0].as_of(lsn) for lsn in (0x10, 0x20, 0x25, 0x30)) == versions
+
+
+def test_a_history_that_does_not_go_back_so_far():
+    commits = [Commit(i, "MERGE", ME, f"0/{i:X}") for i in range(500, 600)]
+    found = History("/lake/t", lambda latest: commits[::-1][:latest])
+    assert found.as_of(550) == 550
+    assert found.as_of(499) is None
+    assert (found.oldest, found.latest, found.has_after(598), found.has_after(599)) == (500, 599, True, False)
+    assert History("/lake/t", lambda _: ()).as_of(1) is None
+
+
+def test_vacuum_removes_what_ended_before_its_retention():
+    hour_ms = 3_600_000
+    commits = [
+        Commit(0, "WRITE", made_ms=0),
+        Commit(1, "MERGE", made_ms=hour_ms),
+        Commit(2, "MERGE", made_ms=9 * hour_ms),
+        Commit(3, "VACUUM START", made_ms=10 * hour_ms, retention_ms=5 * hour_ms),
+        Commit(4, "VACUUM END", made_ms=10 * hour_ms),
+        Commit(5, "MERGE", made_ms=10 * hour_ms),
+    ]
+    found = History("/lake/t", lambda latest: commits[::-1][:latest])
+    found.commits()
+    gone = [found.vacuumed(version) for version in range(6)]
+    assert [commit and commit.version for commit in gone] == [3, None, None, None, None, None]
+
+
+def test_commits_are_read_from_the_log():
+    mark = {"origin": ME, "start_lsn": "0/10", "end_lsn": "0/20", "last_commit_time": "2026-01-01T00:00:00+00:00"}
+    info = {"timestamp": 5, "operation": "MERGE", "operationParameters": {"predicate": "[]"}}
+    found = Commit.of_log(7, info | {"userMetadata": json.dumps({"pgbridge": mark})})
+    assert found == Commit(7, "MERGE", ME, "0/20", None, "0/10", mark["last_commit_time"], 5)
+    assert found.position == 0x20
+    assert Commit.of_log(7, {"operation": "RESTORE", "operationParameters": {"version": 3}}).restored == 3
+    given = {"defaultRetentionMillis": 604800000}
+    vacuum = {"operation": "VACUUM START", "operationParameters": given}
+    assert Commit.of_log(7, vacuum).retention_ms == 604800000
+    given["specifiedRetentionMillis"] = 0
+    assert Commit.of_log(7, vacuum).retention_ms == 0
+    assert Commit.of_log(7, {}) == Commit(7, "")
