@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import log, remedies, session
+from bridge.apply.commit_log import CommitLog
+from bridge.apply.delta.commit_rows import CommitRows
+from bridge.apply.delta.commits_table import path_in
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.maintenance import Maintenance, Policy
@@ -125,6 +128,12 @@ class SubscriptionWorker:
             stopping=self._stop.is_set,
             now_s=time.time,
         )
+        self._commit_log = CommitLog(
+            catalog,
+            subscription.name,
+            CommitRows(spark, path_in(subscription.warehouse), LocalTables()),
+            self._log,
+        )
         self._history = StreamHistory(
             maintenance=self._maintenance, heartbeat=self.heartbeat, observer=observer or Observer()
         )
@@ -148,6 +157,7 @@ class SubscriptionWorker:
 
     def _run(self) -> None:
         try:
+            self._commit_log.start()
             self._retrying()(self._run_streams)
             if (error := self._added.error) is not None:
                 self.error, self.gave_up = error, True
@@ -156,6 +166,7 @@ class SubscriptionWorker:
                 self.error = error
         finally:
             self._added.stop()
+            self._commit_log.stop(caught_up=self.error is None and not self._stop.is_set())
             if session.died() is None:
                 self._status.set_state("stopped" if self._status.enabled() else "disabled")
 

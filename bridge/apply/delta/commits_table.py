@@ -1,0 +1,158 @@
+"""The Delta table `<warehouse>/pgbridge/commits`: which version of which table has which LSN.
+
+A row is a batch that is durable, or tables that join a subscription's batches or leave them (`CommitRecord`). Rows of a
+subscription are appended in the order of their numbers, several at a time, stamped with the last one's number, so that
+Delta refuses a late commit of a daemon that was killed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.delta_table import CREATED, schema_of
+from bridge.apply.delta.schema import spark_schema
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.target.target import quoted, table_path
+from bridge.errors import TargetError
+from protocol.commit_time import utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.track.commits import CommitRecord
+
+_TABLE: Final = "STRUCT<namespace: STRING, name: STRING, path: STRING, version: BIGINT>"
+_FLAT: Final = pa.schema(
+    [
+        ("subscription", pa.string()),
+        ("origin", pa.string()),  # the application id of the subscription's commits, without the epoch
+        ("number", pa.int64()),  # grows with each row of an origin
+        ("kind", pa.string()),  # batch, joined, left
+        ("start_lsn", pa.string()),
+        ("end_lsn", pa.string()),
+        ("position", pa.int64()),  # end_lsn as a number, to compare and to sort by
+        ("first_commit_time", pa.timestamp("us", "UTC")),  # NULL if it is not known
+        ("last_commit_time", pa.timestamp("us", "UTC")),
+        ("transactions", pa.int64()),
+        ("recorded_at", pa.timestamp("us", "UTC")),  # by this machine's clock
+        ("tables", pa.string()),  # JSON here, an array in the table
+    ]
+)
+_PROPERTIES: Final = {CREATED: "true", "delta.autoOptimize.autoCompact": "true"}
+
+
+def path_in(warehouse: str) -> str:
+    """The path of a warehouse's table of commits."""
+    return table_path(warehouse, "pgbridge", "commits")
+
+
+def ensure(spark: SparkSession, path: str) -> None:
+    """Create the table if it does not exist.
+
+    Raises:
+        TargetError: The table at the path has other columns.
+    """
+    fields = [(field.name, field.type) for field in _FLAT if field.name != "tables"]
+    names = [*(name for name, _ in fields), "tables"]
+
+    def found_or_made() -> None:  # two subscriptions may begin at once
+        found = schema_of(spark, path)
+        if found is None:
+            columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema(fields))
+            properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+            spark.sql(
+                f"CREATE TABLE delta.{quoted(path)} ({columns}, tables ARRAY<{_TABLE}>) USING delta "
+                f"TBLPROPERTIES ({properties})"
+            ).collect()
+        elif found.fieldNames() != names:
+            raise TargetError(
+                f"the Delta table at {path} is not a table of commits: its columns are {found.simpleString()}",
+                hint="move it away; it is made again from the tables' histories",
+            )
+
+    retry_commit(found_or_made, path)
+
+
+def last_number(spark: SparkSession, path: str, origin: str) -> int:
+    """The number of the last row of an origin; 0 if there is none."""
+    rows = spark.read.format("delta").load(path).filter(F.col("origin") == origin)
+    return int(rows.agg(F.max("number")).collect()[0][0] or 0)
+
+
+def row_of(
+    subscription: str | None, origin: str, record: CommitRecord, versions: Mapping[str, int | None]
+) -> dict[str, Any]:
+    """A record as a row for `frame_of`; a table without a version has had no commit, or is gone."""
+    return {
+        "subscription": subscription,
+        "origin": origin,
+        "number": record.number,
+        "kind": record.kind,
+        "start_lsn": str(record.start_lsn),
+        "end_lsn": str(record.end_lsn),
+        "position": int(record.end_lsn),
+        "first_commit_time": None if record.first_commit_us is None else utc(record.first_commit_us),
+        "last_commit_time": None if record.last_commit_us is None else utc(record.last_commit_us),
+        "transactions": record.transactions,
+        "recorded_at": dt.datetime.fromtimestamp(record.recorded_s, dt.UTC),
+        "tables": json_of(
+            {"namespace": namespace, "name": name, "path": path, "version": versions.get(path)}
+            for namespace, name, path in record.tables
+        ),
+    }
+
+
+def json_of(tables: Iterable[Mapping[str, Any]]) -> str:
+    """The tables of a row, as `frame_of` reads them."""
+    return json.dumps(list(tables))
+
+
+def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Rows as a DataFrame with the table's columns."""
+    flat = as_frame(spark, pa.Table.from_pylist(list(rows), schema=_FLAT))
+    return flat.withColumn("tables", F.from_json("tables", f"ARRAY<{_TABLE}>"))
+
+
+def append(spark: SparkSession, path: str, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
+    """Append rows by one commit, which is stamped with the number of the last one."""
+    frame = frame_of(spark, rows).coalesce(1)
+    writer = frame.write.format("delta").mode("append")
+    retry_commit(lambda: writer.options(txnAppId=f"{origin}/commits", txnVersion=number).save(path), path)
+
+
+def tables_at(rows: DataFrame, position: int) -> list[Any]:
+    """The tables that follow the stream as of a position, ordered by name.
+
+    Args:
+        rows: Rows of one origin.
+        position: An LSN where a batch ends.
+
+    Returns:
+        Rows of `namespace`, `name`, `path`, `version` (None if it is not recorded yet), and `later`: whether a later
+        batch may have committed to the table.
+    """
+    each = rows.select("kind", "position", "number", F.explode("tables").alias("t"))
+    here = F.col("position") <= F.lit(position)
+    latest = F.max_by(F.when(here, F.struct("kind", "t")), F.when(here, F.struct("position", "number")))
+    found = each.groupBy("t.path").agg(latest.alias("last"), F.max("position").alias("end"))
+    return (
+        found.filter("last.kind <> 'left'")
+        .select("last.t.*", (F.col("end") > position).alias("later"))
+        .orderBy("namespace", "name")
+        .collect()
+    )
+
+
+def prune(spark: SparkSession, path: str, origin: str, before: int) -> None:
+    """Delete the rows of an origin that end before a position, and files that readers had a week to leave."""
+    condition = f"origin = '{origin}' AND position < {before}"
+    retry_commit(lambda: spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {condition}").collect(), path)
+    spark.sql(f"VACUUM delta.{quoted(path)}").collect()
