@@ -354,6 +354,32 @@ def origin(
 
 
 @app.command()
+def snapshot(
+    name: OptionalName = None,
+    *,
+    at: Annotated[
+        str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC, if it has no zone), or "now".')
+    ] = "now",
+    views: Annotated[
+        str, typer.Option(metavar="NAMESPACE", help="Make a view of each table's version in this namespace.")
+    ] = "",
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show each table's Delta version as of one LSN, so that readers see whole transactions.
+
+    It is the LSN of the last batch that ends at or before the position. The exit code is 1 if a version is gone.
+    """
+    from bridge import snapshot as command  # noqa: PLC0415 - Spark, for this command only
+
+    settings = config.load(config_file)
+    document = command.collect(settings, settings.choose(name), at, views=views)
+    _print(document, command.render, as_json=as_json)
+    if command.is_incomplete(document):
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     *,
     directory: Annotated[Path, typer.Option(help="Folder for the demo's Delta tables.")] = Path("demo"),

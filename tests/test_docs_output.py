@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bridge import remedies
+from bridge import remedies, snapshot
 from bridge.apply.delta.preview import Preview, RowPreview
 from bridge.apply.replay import TablePreview, lines_of
 from bridge.cli import app
@@ -26,6 +26,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PUBLICATIONS = (ROOT / "docs" / "publications.md").read_text(encoding="utf-8")
 SCHEMA_CHANGES = (ROOT / "docs" / "schema-changes.md").read_text(encoding="utf-8")
+SNAPSHOTS = (ROOT / "docs" / "snapshots.md").read_text(encoding="utf-8")
 HOLE = "\0"
 
 
@@ -214,6 +215,25 @@ def test_replay():
     lines = lines_of(TablePreview("public.orders", "/lake/public/orders", {"INSERT": 2, "UPDATE": 1}, None, rows))
     nothing = f"nothing is changed; to apply it, run: {remedies.replay('shop_pub', '0/2F52788')}"
     assert block_with(OPERATIONS, "$ pgbridge replay shop_pub --lsn 0/2F52788 --dry-run") == [*lines, nothing]
+
+
+def test_snapshot():
+    """tests/bridge/test_snapshot.py runs the program of the same page."""
+    lines = block_with(SNAPSHOTS, '$ pgbridge snapshot --at "2026-05-01 12:00:01"')
+    tables = [
+        {
+            "table": line.split()[4],
+            "version": int(line.split()[5]),
+            "path": line.split()[6],
+            "error": None,
+            "view": None,
+        }
+        for line in lines[1:]
+    ]
+    one = {"subscription": "bank", "lsn": "0/1A2B3C8", "commit_time": "2026-05-01T12:00:00.123456+00:00"}
+    output = io.StringIO()
+    Console(file=output, width=120).print(snapshot.render({"snapshots": [one | {"tables": tables}]}))
+    assert lines == [line.rstrip() for line in output.getvalue().splitlines()]
 
 
 # --- errors and remedies --------------------------------------------------------------------------------------------

@@ -1,0 +1,22 @@
+"""The names that users import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pgbridge
+
+
+def test_every_public_name_is_there():
+    for name in pgbridge.__all__:
+        assert getattr(pgbridge, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = pgbridge.nothing
+
+
+def test_the_command_line_does_not_wait_for_spark():
+    code = "import sys, pgbridge; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
