@@ -77,7 +77,7 @@ class CommitRows:
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
-        found = {table: history_of(self._spark, table[2]).commits() for table in tables}
+        histories = {table: history_of(self._spark, table[2]) for table in tables}
         rows = [
             {
                 "subscription": subscription,
@@ -91,10 +91,11 @@ class CommitRows:
                 "recorded_at": _time(batch["last_commit_time"]) or dt.datetime.now(dt.UTC),
                 "tables": _tables(batch["tables"]),
             }
-            for batch in derived(found)
+            for batch in derived({table: history.commits() for table, history in histories.items()})
         ]
         if rows:
-            rows.insert(0, rows[0] | {"kind": "joined", "tables": _first_versions(found, rows[0]["position"])})
+            first = {table: history.as_of(rows[0]["position"]) for table, history in histories.items()}
+            rows.insert(0, rows[0] | {"kind": "joined", "tables": _tables(first)})
             commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", rows[-1]["position"])
         return len(rows)
 
@@ -111,7 +112,8 @@ class CommitRows:
         if not number:
             return 0
         tables = commits_table.tables_at(rows, last[0].position)
-        kept = last[0].asDict() | {
+        row = {name: _utc(value) for name, value in last[0].asDict().items()}
+        kept = row | {
             "kind": "joined",
             "start_lsn": last[0].end_lsn,
             "tables": commits_table.json_of(
@@ -130,17 +132,13 @@ def _time(text: str) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text) if text else None
 
 
-def _tables(versions: dict[tuple[str, str, str], int]) -> str:
+def _utc(value: Any) -> Any:
+    """A value as PySpark gives it; times are without a zone there, and by this machine's."""
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
+
+
+def _tables(versions: dict[tuple[str, str, str], int | None]) -> str:
     return commits_table.json_of(
         {"namespace": namespace, "name": name, "path": path, "version": version}
         for (namespace, name, path), version in versions.items()
     )
-
-
-def _first_versions(histories: dict[tuple[str, str, str], Any], position: int) -> str:
-    """The versions of tables as of the first batch that is known."""
-    versions = {}
-    for table, commits in histories.items():
-        older = (c.version for c in commits if c.position is None or c.position <= position)
-        versions[table] = next(older, 0)
-    return _tables(versions)

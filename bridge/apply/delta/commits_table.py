@@ -66,7 +66,9 @@ def ensure(spark: SparkSession, path: str) -> None:
     def found_or_made() -> None:  # two subscriptions may begin at once
         found = schema_of(spark, path)
         if found is None:
-            columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema(fields))
+            columns = ", ".join(
+                f"{quoted(field.name)} {field.dataType.simpleString()}" for field in spark_schema(fields)
+            )
             properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
             spark.sql(
                 f"CREATE TABLE delta.{quoted(path)} ({columns}, tables ARRAY<{_TABLE}>) USING delta "
@@ -142,10 +144,10 @@ def tables_at(rows: DataFrame, position: int) -> list[Any]:
     each = rows.select("kind", "position", "number", F.explode("tables").alias("t"))
     here = F.col("position") <= F.lit(position)
     latest = F.max_by(F.when(here, F.struct("kind", "t")), F.when(here, F.struct("position", "number")))
-    found = each.groupBy("t.path").agg(latest.alias("last"), F.max("position").alias("end"))
+    found = each.groupBy("t.path").agg(latest.alias("newest"), F.max("position").alias("until"))
     return (
-        found.filter("last.kind <> 'left'")
-        .select("last.t.*", (F.col("end") > position).alias("later"))
+        found.filter("newest.kind <> 'left'")
+        .select("newest.t.*", (F.col("until") > position).alias("later"))
         .orderBy("namespace", "name")
         .collect()
     )

@@ -113,9 +113,9 @@ def point_of(
     found = wanted.orderBy(F.desc("position"), F.desc("time")).limit(1).collect()
     if not found:
         oldest = ends.agg(F.min("position"), F.min("time")).collect()[0]
-        since = f"{Lsn(oldest[0])} ({_utc(oldest[1]):%F %T} UTC)"
+        since = "later" if oldest[0] is None else f"{Lsn(oldest[0])} ({_utc(oldest[1]):%F %T} UTC)"
         raise TargetError(
-            f'the recorded commits of subscription "{name}" begin at {since}, after {at}',
+            f'the recorded commits of subscription "{name}" begin at {since}, after the position {at}',
             hint="tables, and records of commits, keep their history for 30 days",
         )
     position = found[0].position
