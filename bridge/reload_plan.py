@@ -26,7 +26,7 @@ _BEGUN = {
     ),
     "warehouse": (
         "the subscription has tables in {old}, and they stay there",
-        "put it back, or restart the daemon: tables that come later then go to the other folder",
+        "put it back, or restart the daemon: tables that come later then go to the other warehouse",
     ),
 }
 """What a subscription keeps once it has begun: the reason and the remedy."""

@@ -137,6 +137,6 @@ def test_the_lines():
         f"state_dir not changed: the daemon works on /state; {start}",
         f"spark.master not changed: Spark has been started; {start}",
         f'spark.conf."spark.driver.memory" not changed: Spark has been started; {start}',
-        f"subscription.shop.warehouse not changed: {stay}tables that come later then go to the other folder",
+        f"subscription.shop.warehouse not changed: {stay}tables that come later then go to the other warehouse",
         f"subscription.shop.slot_name not changed: {slot}restart the daemon: its start checks the other slot",
     ]
