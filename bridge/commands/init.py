@@ -42,7 +42,7 @@ warehouse = {warehouse}      # public.t1 becomes the Delta table {example}
 # disable_on_error = false         # true: an error of a copy or of applying disables the subscription
 
 # pgbridge's own:
-# messages = "log"                 # pg_logical_emit_message: "off", "log", or "table" (a Delta table)
+# messages = "log"                 # pg_logical_emit_message: "off", "log", or "table" (<warehouse>/pgbridge/messages)
 """
 
 _ANOTHER_FILE = "remove it, or choose another file with --config"
