@@ -55,6 +55,7 @@ def check(bridge):
     return next(line for line in done.stdout.splitlines() if "warehouse:" in line)
 
 
+@pytest.mark.soak  # two JVMs; `tests/oracle/test_catalog.py` has a crash at this point in every run
 def test_a_metastore_keeps_the_tables(spark, publisher, in_metastore, tmp_path):
     """The daemon is killed between a table's commit and its record; the next one waits for its JVM, and goes on."""
     publisher.execute(SETUP)

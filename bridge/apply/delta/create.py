@@ -73,7 +73,8 @@ def _default_place(spark: SparkSession, location: str) -> str | None:
 
 
 def _is_left_over(spark: SparkSession, place: str, schema: StructType) -> bool:
-    if schema_of(spark, place) != schema or table_version(spark, place) != 0:
+    there = schema_of(spark, place)
+    if there is None or there.simpleString() != schema.simpleString() or table_version(spark, place) != 0:
         return False
     detail = spark.sql(f"DESCRIBE DETAIL {sql_name(place)}").select("numFiles", "properties").collect()[0]
     return bool(detail.numFiles == 0 and detail.properties.get(CREATED) == "true")

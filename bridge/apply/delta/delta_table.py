@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from bridge.apply.delta.location import find_schema
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import store_hint
-from bridge.apply.target.location import sql_name
+from bridge.apply.delta.store_errors import catalog_hint, store_hint
+from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
 
 if TYPE_CHECKING:
@@ -37,10 +38,14 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
 
     Raises:
         TargetError: There is something else than a Delta table, or Spark does not know the catalog.
-        StoreError: The object store does not answer, or refuses.
+        StoreError: The object store or the catalog does not answer, or refuses.
     """
     try:
         return find_schema(spark, path)
+    except PySparkException as error:
+        if catalog_parts(path) is None:
+            raise
+        raise StoreError(f"{path} cannot be looked up: {summary(error)}", hint=catalog_hint(error)) from error
     except Py4JJavaError as error:  # of Hadoop's client
         if not (hint := store_hint(error)):
             raise

@@ -107,8 +107,11 @@ def _look_up(spark: SparkSession, location: str) -> str:
     detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("format", "location").collect()[0]
     if detail.format != "delta":
         raise _not_delta(location, f"a table of the format {detail.format}")
-    found = _places[location] = str(detail.location)
-    return found
+    place = str(detail.location)
+    if place.startswith("file:"):  # not encoded as a URI would be
+        place = "/" + place.removeprefix("file:").lstrip("/")
+    _places[location] = place
+    return place
 
 
 def _not_delta(location: str, what: str) -> TargetError:

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from bridge.apply.delta.location import knows_catalog
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.store_errors import catalog_hint
 from bridge.apply.target.location import quoted
 from bridge.errors import StoreError, TargetError
 
@@ -39,7 +40,7 @@ def find_namespace(spark: SparkSession, catalog: str, namespace: str | None) -> 
     except Exception as error:  # a catalog's own, too, of any class
         if namespace is not None and isinstance(error, AnalysisException) and error.getCondition() == MISSING:
             return False
-        raise StoreError(f'catalog "{catalog}" cannot be used: {summary(error)}', hint=_hint(error)) from error
+        raise StoreError(f'catalog "{catalog}" cannot be used: {summary(error)}', hint=catalog_hint(error)) from error
     return True
 
 
@@ -61,9 +62,3 @@ def create_namespace(spark: SparkSession, catalog: str, namespace: str) -> None:
 
 def _name(catalog: str, namespace: str) -> str:
     return f"{quoted(catalog)}.{quoted(namespace)}"
-
-
-def _hint(error: Exception) -> str:
-    if "Derby" in str(error):
-        return "Derby's files belong to one JVM at a time: end the other one, or use a metastore that is a server"
-    return "see the settings of the catalog in [spark.conf], and what its user may do"
