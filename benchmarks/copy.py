@@ -135,7 +135,7 @@ class Bench:
         ):
             published = {(table.namespace, table.name): table for table in publisher.tables(["bench"])}
             snapshot = replication.create_slot("bench_copy", temporary=True)
-            catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values()))
+            catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values(), ()))
             for error in sync.copy(published, publisher, snapshot).values():
                 raise error
         (rel,) = catalog.rels("bench")

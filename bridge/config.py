@@ -27,6 +27,7 @@ from bridge.config_errors import explain, toml
 from bridge.errors import ConfigError
 from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
+from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, PREFIX, SPARK_CATALOG, CatalogWarehouse, catalogs
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -140,6 +141,7 @@ class Subscription(BaseModel):
     def _warehouse(cls, warehouse: str) -> str:
         if not warehouse:
             raise ValueError("must be a folder or a URI, not empty")
+        CatalogWarehouse.of(warehouse)
         return warehouse
 
     @field_validator("slot_name")
@@ -308,12 +310,20 @@ def load(path: Path) -> Config:
     folder = path.resolve().parent
     try:
         _fill(tree, folder)
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
+        _check_metastore(config)
     except ValidationError as error:
         lines = [_explained(fault) for fault in error.errors()]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+    return config
+
+
+def _check_metastore(config: Config) -> None:
+    warehouses = (subscription.warehouse for subscription in config.subscription.values())
+    if config.spark.conf.get(IMPLEMENTATION) == IN_MEMORY and SPARK_CATALOG in catalogs(warehouses):
+        raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{IN_MEMORY}": {FORGETS}; remove it, or write "hive"')
 
 
 def _fill(tree: dict[str, Any], folder: Path) -> None:
@@ -335,8 +345,12 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
                 key = f"subscription.{name}.publication_definitions"
                 table["publication_definitions"] = str(_resolved(key, definitions, folder))
             warehouse = table.get("warehouse")
-            if isinstance(warehouse, str) and warehouse and not _URI.match(warehouse):
+            if isinstance(warehouse, str) and warehouse and not _is_absolute(warehouse):
                 table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))
+
+
+def _is_absolute(warehouse: str) -> bool:
+    return warehouse.startswith(PREFIX) or _URI.match(warehouse) is not None
 
 
 def _resolved(key: str, text: str, folder: Path) -> Path:

@@ -19,7 +19,7 @@ from bridge.check.java import check_java
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.detached import detached
-from bridge.errors import SparkLost, StateError
+from bridge.errors import BridgeError, SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
@@ -33,6 +33,7 @@ from bridge.sync.copy_limit import CopyLimit
 from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked, spark_lock
+from bridge.warehouse import catalogs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +127,9 @@ class Daemon:
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
-        earlier = spark_lock(state_dir) if any(map(is_s3, warehouses)) else nullcontext()
+        # a catalog's tables may be on S3; and Derby's files belong to one JVM at a time
+        alone = any(map(is_s3, warehouses)) or catalogs(warehouses)
+        earlier = spark_lock(state_dir) if alone else nullcontext()
         with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:
@@ -222,6 +225,8 @@ class Daemon:
             return None
         try:
             return started.result()
+        except BridgeError:
+            raise
         except Exception as error:
             java = check_java(os.environ)
             if java.level is Level.FAILURE:

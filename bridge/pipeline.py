@@ -259,10 +259,10 @@ def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Cat
     if subscription.messages != "table":
         return None
     path = messages.path_in(subscription.warehouse)
-    if any(rel.path == path for rel in catalog.rels(subscription.name)):
+    if (rel := next((rel for rel in catalog.rels(subscription.name) if rel.path == path), None)) is not None:
         raise ConfigError(
             f'messages = "table" cannot write to {path}: this is the Delta table of the published table '
-            f'"{messages.NAME}"',
+            f'"{rel.qualified_name}"',
             hint='set messages = "log"',
         )
     messages.ensure(spark, path)

@@ -19,11 +19,12 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bridge import launch
-from bridge.errors import PublisherError
+from bridge.errors import ConfigError, PublisherError
 from bridge.s3 import with_s3
+from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 _ENDING_S = 1.0
@@ -87,13 +88,36 @@ def start(
     Args:
         master: Where Spark's tasks run.
         conf: Settings over `DEFAULTS`.
-        warehouses: Paths and URIs of Delta tables.
+        warehouses: Where Delta tables are, as configured.
         log: Gets what Spark's processes print; None for this process's standard error.
         keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
+
+    Raises:
+        ConfigError: A warehouse is in Spark's own catalog, and that is in memory only.
     """
+    warehouses = [*warehouses]
+    session = _started(master, conf, warehouses, log, keep_open)
+    if SPARK_CATALOG in catalogs(warehouses) and session.conf.get(IMPLEMENTATION) == IN_MEMORY:
+        stop(session)
+        raise ConfigError(
+            f"the Spark at {master} has no metastore: {FORGETS}", hint=f'start it with "{IMPLEMENTATION}" = "hive"'
+        )
+    return session
+
+
+def _started(
+    master: str,
+    conf: Mapping[str, str | float | bool],
+    warehouses: Sequence[str],
+    log: Path | None,
+    keep_open: int | None,
+) -> SparkSession:
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
-    settings = with_s3(settings, warehouses, own_spark=launch.is_own_spark())
+    settings = with_metastore(settings, warehouses)
+    # a catalog's tables are below this folder, unless their namespace says otherwise
+    places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
+    settings = with_s3(settings, places, own_spark=launch.is_own_spark())
     if master.startswith("sc://"):
         remote = SparkSession.builder.remote(master)
         session = remote.create()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
 
 from bridge import log, remedies, session
 from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
 from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
@@ -119,7 +121,7 @@ class SubscriptionWorker:
         self._maintenance = Maintenance(
             catalog,
             subscription.name,
-            DeltaTables(spark, LocalTables()),
+            DeltaTables(spark, LocalTables(partial(place_of, spark))),
             Policy(subscription.maintenance, subscription.vacuum_retention_h),
             self._log,
             stopping=self._stop.is_set,
@@ -303,7 +305,8 @@ class SubscriptionWorker:
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
         rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
-        found = delta_columns.unsupported_tables(published.tables, [(rel.namespace, rel.name) for rel in rels])
+        subscribed = [(rel.namespace, rel.name) for rel in rels]
+        found = delta_columns.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
         reasons = {name: why.reason for name, why in found.items()}
         for name in put_left_out(self._catalog, self._name, reasons):
             self._log.warning(

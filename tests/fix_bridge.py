@@ -66,13 +66,15 @@ class Pipeline:
             raise worker.error
 
     def path(self, table: str) -> str:
-        """Where a table's Delta table is, by `namespace.name` or a name in public."""
+        """The location of a table's Delta table, by `namespace.name` or a name in public."""
         rels = {rel.qualified_name: rel.path for rel in self.catalog.rels(self.subscription.name)}
         return rels[table if "." in table else f"public.{table}"]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """A Delta table's rows."""
-        rows: list[dict[str, Any]] = self.spark.read.format("delta").load(self.path(table)).toArrow().to_pylist()
+        from bridge.apply.delta.location import read_table
+
+        rows: list[dict[str, Any]] = read_table(self.spark, self.path(table)).toArrow().to_pylist()
         return rows
 
     def state(self, table: str) -> str:

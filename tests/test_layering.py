@@ -79,10 +79,11 @@ RULES = (
     ),
     Rule(
         ("bridge/publication/*",),
-        _STDLIB | {"protocol", "bridge.errors", "bridge.publication", "bridge.sqltext"},
+        _STDLIB | {"protocol", "bridge.errors", "bridge.publication", "bridge.sqltext", "bridge.warehouse"},
         "PostgreSQL's rules on publications are pure: `receive` reads the catalog for them",
         only=True,
     ),
+    Rule(("bridge/warehouse.py",), _PURE | {"re"}, "what a warehouse may be is decided without Spark", only=True),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
     Rule(("pgbridge/*",), frozenset({"bridge"}), "pgbridge/ only gives names to what bridge/ has", only=True),
     Rule(

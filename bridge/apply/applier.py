@@ -35,6 +35,7 @@ from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
@@ -107,7 +108,7 @@ class Applier:
         self._conflict = conflict
         self._unrepresentable = unrepresentable
         self._conflicts = conflicts
-        self._local = LocalTables()
+        self._local = LocalTables(partial(place_of, spark))
         self._log = log.get(subscription)
         self._undo = BatchUndo(
             spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log

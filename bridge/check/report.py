@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sql
 from bridge import session
 from bridge.apply.delta.durable import local_folder
+from bridge.check.catalogs import check_catalogs
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
 from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
@@ -41,13 +42,15 @@ def collect(
     machine = list(_machine(config, environment))
     path = catalog_path(config.state_dir)
     found: dict[str, list[Finding]] = {}
+    running = is_running(config.state_dir)
+    in_catalogs = check_catalogs(config.spark, [one.warehouse for one in subscriptions], running=running)
     with closing(Catalog(path)) if path.exists() else nullcontext() as catalog:
-        known = Known(catalog, is_running(config.state_dir))
+        known = Known(catalog, running)
         for subscription in subscriptions:
-            folder = local_folder(subscription.warehouse)
+            warehouse = subscription.warehouse
             found[subscription.name] = [
                 *check_secrets(config_file, subscription.name, _with_password(subscription)),
-                check_warehouse(folder, subscription.warehouse),
+                in_catalogs.get(warehouse) or check_warehouse(local_folder(warehouse), warehouse),
                 *check_subscription(subscription, known),
             ]
     return {

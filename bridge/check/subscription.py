@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
-from bridge.apply.target.target import table_path
+from bridge.apply.target.location import table_location
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
 from bridge.check.server import check_server
@@ -22,6 +22,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
 from bridge.receive.timeline_history import check_same_server
+from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _publications(
         read_privileges(publisher.connection, [table.relid for table in tables]),
         {table.qualified_name: _as_text(table, types) for table in tables},
         role=facts.role,
+        warehouse=subscription.warehouse,
         changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
     )
     yield from _targets(subscription, known, tables)
@@ -185,7 +187,9 @@ def _targets(subscription: Subscription, known: Known, tables: list[PublishedTab
     rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     states = {(rel.namespace, rel.name): rel.state for rel in rels}
     for table in tables:
-        folder = local_folder(table_path(subscription.warehouse, table.namespace, table.name))
+        if unsupported_name(subscription.warehouse, table.namespace, table.name) is not None:
+            continue
+        folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))
         if folder is None:
             continue
         found = check_target(

@@ -56,7 +56,7 @@ def ask(
     with catalog.transaction():  # because a hand-over moves tables from one name to the other
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
-    unsupported = unsupported_tables(published, subscribed)
+    unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]

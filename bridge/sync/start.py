@@ -142,8 +142,9 @@ class Start:
         """Create the slot, or take the existing one with `create_slot = false`, and create the origin at its LSN."""
         name, slot_name = self._subscription.name, self._subscription.slot_name
         row = self._catalog.subscription(name)
-        known = {(rel.namespace, rel.name) for rel in self._catalog.rels(name)}
-        rels = self._sync.new_rels(table for key, table in self._published.items() if key not in known)
+        known = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name)}
+        new = (table for key, table in self._published.items() if key not in known)
+        rels = self._sync.new_rels(new, known.values())
         status = self._publisher.slot(slot_name)
         if not self._subscription.create_slot:
             snapshot = Snapshot(None, self._check_slot(status, None))

@@ -26,15 +26,16 @@ from pyspark.errors import PySparkException
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import (
     WAYS_BACK,
     TableSize,
-    create_table,
     read_target_schema,
     remember_size,
     schema_of,
 )
 from bridge.apply.delta.durable import LocalTables, local_folder
+from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.schema import spark_schema
@@ -42,16 +43,18 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.evolution.tracker import copied_columns
-from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
+from bridge.apply.target.location import table_location
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
-from bridge.publication.delta_columns import unsupported
+from bridge.publication.delta_columns import unsupported_table
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
+from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 
@@ -114,25 +117,38 @@ class TableSync:
         self._catalog = catalog
         self._log = log
         self._stopping = stopping
-        self._local = LocalTables()
+        self._local = LocalTables(partial(place_of, spark))
 
-    def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
-        """Return catalog rows for new tables, without tables that Delta cannot hold.
+    def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
+        """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
+
+        Args:
+            tables: The tables.
+            known: The subscription's tables.
 
         Raises:
-            TargetError: Another subscription writes to a Delta table.
+            TargetError: Another subscription writes to a Delta table; or two tables would have the same one.
         """
-        rels = []
+        warehouse = self._subscription.warehouse
+        by_path = {rel.path: rel for rel in known}
+        rels: list[RelRow] = []
         for table in tables:
-            if unsupported(table.qualified_name, [column.name for column in table.columns]) is not None:
+            if unsupported_table(table, warehouse) is not None:
                 continue
-            path = table_path(self._subscription.warehouse, table.namespace, table.name)
+            path = table_location(warehouse, table.namespace, table.name)
+            other = by_path.get(path)
+            if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
+                raise TargetError(
+                    f'tables "{other.qualified_name}" and "{table.qualified_name}" would both become {path}',
+                    hint=shared_name_hint(warehouse, (other.namespace, other.name), (table.namespace, table.name)),
+                )
             if owner := self._catalog.owner_of(path, but=self._subscription.name):
                 raise TargetError(
                     f'the Delta table at {path} is written by subscription "{owner}"',
                     hint="give the subscriptions different warehouses, or publish the table to one of them only",
                 )
-            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path, table.relid))
+            by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
+            rels.append(by_path[path])
         return rels
 
     def needs_copy(self, rel: RelRow) -> bool:
@@ -147,7 +163,7 @@ class TableSync:
         """
         if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
             return
-        if not self._spark.read.format("delta").load(rel.path).isEmpty():
+        if not read_table(self._spark, rel.path).isEmpty():
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
                 hint="move the Delta table away, set adopt = true to have the copy replace its rows, "
@@ -274,10 +290,10 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
-    @staticmethod
-    def _remember_size(path: str) -> None:
+    def _remember_size(self, path: str) -> None:
         """Spare the first batch asking Delta for the size of a table that was just created: Spark may still be cold."""
-        folder = local_folder(path)
+        place = place_of(self._spark, path)
+        folder = None if place is None else local_folder(place)
         if folder is not None:
             sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
             version = latest_version(folder / "_delta_log")
@@ -295,7 +311,7 @@ class TableSync:
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
-        if (why := unsupported(table.qualified_name, [column.name for column in columns])) is not None:
+        if (why := unsupported_table(table)) is not None:
             raise TargetError(why.reason, hint=why.hint)
         schema = read_target_schema(self._spark, rel.path)
         if schema is None:

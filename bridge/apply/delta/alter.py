@@ -19,7 +19,7 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,12 +50,12 @@ def alter_table(
 
     properties = needed_properties(changes)
     if properties:
-        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
         there = detail.properties | {f"delta.feature.{name}": "supported" for name in detail.tableFeatures}
         missing = {key: value for key, value in properties.items() if there.get(key) != value}
         if missing:
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in missing.items())
-            run(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
+            run(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ({listed})")
     for statement in statements(path, changes):
         run(statement)
         faults.reach("schema_changed")
@@ -80,7 +80,7 @@ def needed_properties(changes: Sequence[Alteration]) -> dict[str, str]:
 
 def statements(path: str, changes: Sequence[Alteration]) -> Iterator[str]:
     """The changes as statements, in order; one ADD COLUMNS for columns added in a row."""
-    table = f"ALTER TABLE delta.{quoted(path)}"
+    table = f"ALTER TABLE {sql_name(path)}"
     added: list[str] = []
     for change in changes:
         if isinstance(change, AddColumn):
@@ -107,7 +107,7 @@ def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar]) -> None:
     assignments = ", ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(names))
     try:
         spark.sql(
-            f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON true WHEN MATCHED THEN UPDATE SET {assignments}"
+            f"MERGE INTO {sql_name(path)} AS t USING {view} AS s ON true WHEN MATCHED THEN UPDATE SET {assignments}"
         ).collect()
     finally:
         spark.catalog.dropTempView(view)

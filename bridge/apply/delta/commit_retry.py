@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from bridge import log as logs
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 from bridge.errors import TargetBusy
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger |
         raise TargetBusy(
             f"{path}: {state.attempt_number} attempts to commit failed because of concurrent commits by another "
             f"writer; the last error: {_first_line(error)}",
-            hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY delta.{quoted(path)}; "
+            hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY {sql_name(path)}; "
             "maintenance must leave pauses of a few seconds",
         ) from error
 

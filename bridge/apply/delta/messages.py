@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame
 
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import create_table, schema_of
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.target.target import quoted, table_path
+from bridge.apply.target.location import sql_name, table_location
 from bridge.errors import TargetError
+from bridge.warehouse import CatalogWarehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "pgbridge"
 NAME: Final = "pgbridge.messages"
+"""Its name in messages, as if it were a published table."""
+
+IN_NAMESPACE: Final = "pgbridge_messages"
+"""The table's name where all tables are in one namespace of a catalog."""
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
 _AT_ONCE_BYTES = 16 << 20
@@ -58,8 +64,11 @@ _SCHEMA = pa.schema(
 
 
 def path_in(warehouse: str) -> str:
-    """The path of a warehouse's table of messages."""
-    return table_path(warehouse, NAMESPACE, "messages")
+    """The location of a warehouse's table of messages."""
+    catalog = CatalogWarehouse.of(warehouse)
+    if catalog is not None and catalog.namespace is not None:
+        return table_location(warehouse, catalog.namespace, IN_NAMESPACE)
+    return table_location(warehouse, NAMESPACE, "messages")
 
 
 def ensure(spark: SparkSession, path: str) -> None:
@@ -179,5 +188,5 @@ def delete(spark: SparkSession, own: BatchRows) -> bool:
     """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit."""
     if schema_of(spark, own.path) is None:
         return False
-    deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()
+    deleted = spark.sql(f"DELETE FROM {sql_name(own.path)} WHERE {own.condition}").collect()
     return bool(deleted[0].num_affected_rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrameWriter, SparkSession
+    from pyspark.sql import SparkSession
 
     from protocol.lsn import Lsn
 
@@ -89,8 +89,10 @@ def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
             other.conf.set(key, value)
 
 
-def with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
-    """Stamp a single commit, outside of `stamped`, by options of its writer."""
-    return writer.options(
-        txnAppId=stamp.txn_app_id_in_delta, txnVersion=stamp.txn_version, userMetadata=stamp.user_metadata
-    )
+def stamp_options(stamp: CommitStamp) -> dict[str, str]:
+    """The options of a writer that stamp its commit, outside of `stamped`."""
+    return {
+        "txnAppId": stamp.txn_app_id_in_delta,
+        "txnVersion": str(stamp.txn_version),
+        "userMetadata": stamp.user_metadata,
+    }

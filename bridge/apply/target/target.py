@@ -1,4 +1,4 @@
-"""The Delta table of a subscribed table: its path, its columns, and the Delta types for PostgreSQL's values."""
+"""The Delta table of a subscribed table: its location, its columns, and the Delta types for PostgreSQL's values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
+from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 
@@ -74,7 +75,7 @@ class Target:
     Attributes:
         namespace: The published table's schema.
         name: The published table's name.
-        path: The Delta table's folder.
+        path: The Delta table's location (`bridge.apply.target.location`): a path, or a table of a catalog.
         schema: The Delta table's columns.
     """
 
@@ -105,7 +106,7 @@ class Target:
             raise TargetError(
                 f'logical replication target relation "{self.qualified_name}" is missing '
                 f"replicated column{plural}: {listed}",
-                hint=f"run in Spark: ALTER TABLE delta.{quoted(self.path)} ADD COLUMN …",
+                hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMN …",
             )
         found = []
         for column in columns:
@@ -128,19 +129,3 @@ def unrepresentable_hint(*, in_key: bool) -> str:
             "or give the table a replica identity without the column"
         )
     return 'set unrepresentable = "null" to store NULL for such values'
-
-
-def quoted(name: str) -> str:
-    """A name or path in Spark SQL's backticks."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def table_path(warehouse: str, namespace: str, name: str) -> str:
-    """`<warehouse>/<namespace>/<name>`; in a name, a slash is written %2F, and a percent sign %25.
-
-    A name `_delta_log` becomes `%5Fdelta_log`: otherwise Delta would take the folder above it for a Delta table.
-    """
-    parts = [part.replace("%", "%25").replace("/", "%2F") for part in (namespace, name)]
-    parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]
-    parts = [part.replace("_", "%5F", 1) if part == "_delta_log" else part for part in parts]
-    return "/".join([warehouse.rstrip("/"), *parts])
