@@ -19,6 +19,7 @@ from bridge.s3 import is_s3
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.fsync import fsync
 from bridge.track.lock import locked, spark_lock
+from bridge.warehouse import catalogs
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
 @contextmanager
 def _started(config: Config, subscription: Subscription) -> Iterator[SparkSession]:
     state_dir, warehouses = config.state_dir, [subscription.warehouse]
-    with spark_lock(state_dir) if is_s3(subscription.warehouse) else nullcontext() as keep_open:
+    alone = is_s3(subscription.warehouse) or catalogs(warehouses)  # as the daemon's
+    with spark_lock(state_dir) if alone else nullcontext() as keep_open:
         spark = session.start(
             config.spark.master,
             config.spark.conf,

@@ -8,6 +8,7 @@ stamp of the transaction, so that a replay that was cut short goes on where it w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.keyed_target import KeyedTarget
+from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.merge_by_key import any_missing
 from bridge.apply.delta.preview import Preview, preview
 from bridge.apply.delta.schema import target_schema_of
@@ -165,7 +167,7 @@ class Replay:
                 changes = self._changes(file)
                 retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
             yield replayed
-        LocalTables().flush(self._paths.values())
+        LocalTables(partial(place_of, self._spark)).flush(self._paths.values())
 
     def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
         def count(conflicts: Conflicts) -> None:
@@ -180,7 +182,7 @@ class Replay:
         return file.changes(Target(*file.relation, path, schema), SparkStage(self._spark))
 
     def _count(self, changes: TableChanges) -> int:
-        return self._spark.read.format("delta").load(changes.target.path).count()
+        return read_table(self._spark, changes.target.path).count()
 
     def _rows(self, changes: TableChanges) -> Preview | None:
         if changes.truncated or not changes.foldable or changes.needs_fold or isinstance(changes.changes, Staged):
