@@ -11,15 +11,16 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bridge import faults, log, session
+from bridge import connect, faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
+from bridge.backoff import backoff_s
 from bridge.check.finding import Level
 from bridge.check.java import check_java
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.detached import detached
-from bridge.errors import SparkLost, StateError
+from bridge.errors import BridgeError, SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
@@ -52,6 +53,8 @@ _SIGNAL_S = 0.1
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
 """The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
+_SERVER_PAUSE_S = 15.0
+"""The longest pause between two tries to reach a Connect server that is away."""
 _SERVERS_PATIENCE_S = 3.0
 """How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
 
@@ -137,7 +140,7 @@ class Daemon:
                 self._monitor.start(catalog)
                 self._socket.start()
                 self._watch.start()
-                while (spark := self._start_spark(warehouses, keep_open)) is not None:
+                while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
                     try:
@@ -178,11 +181,16 @@ class Daemon:
             )
 
     def _bury(self, lost: str) -> None:
-        """Record the JVM's death, so that another one is started; or give up.
+        """Record the JVM's death, so that another one is started, or the loss of a Connect server; or give up.
 
         Raises:
-            SparkLost: It has died too often.
+            SparkLost: The JVM has died too often.
         """
+        if connect.is_connect(self._config.spark.master):
+            self._restarts += 1
+            self._log.error("the connection to the Spark Connect server is lost", reason=lost)
+            session.forget()
+            return
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
         hint = (
@@ -203,10 +211,30 @@ class Daemon:
     def _stopping(self) -> bool:
         return self._signals.name is not None
 
+    def _started_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
+        """Start Spark; wait for a Connect server that was there before, as long as it is away. None after a signal.
+
+        Raises:
+            SparkLost: Spark cannot be started.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._start_spark(warehouses, keep_open)
+            except SparkLost as error:
+                if not (self._restarts and connect.is_connect(self._config.spark.master)):
+                    raise
+                failures += 1
+                pause_s = backoff_s(failures, _SERVER_PAUSE_S)
+                self._log.warning("the Spark Connect server is away", error=error.message, again_in_s=pause_s)
+                self._pause(pause_s)
+                if self._stopping:
+                    return None
+
     def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
-        self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
+        self._log.info("starting Spark", master=connect.shown(self._config.spark.master), log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
         spark = self._config.spark
@@ -222,6 +250,8 @@ class Daemon:
             return None
         try:
             return started.result()
+        except BridgeError:
+            raise
         except Exception as error:
             java = check_java(os.environ)
             if java.level is Level.FAILURE:
@@ -288,11 +318,12 @@ class Daemon:
         self._failed.clear()
         self._again_s.clear()
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float = _TURN_S) -> None:
         """Wait for the next turn; a signal ends the wait."""
-        end_s = time.monotonic() + _TURN_S
+        end_s = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < end_s:
             time.sleep(_SIGNAL_S)
+            self._monitor.turn()
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
         for name in self._outdated:

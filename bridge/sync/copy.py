@@ -2,7 +2,8 @@
 
 Spark's executors run the COPY statements, as a Spark data source; rows pass from the server to the Delta write in Arrow
 batches, so that no process ever holds a whole table. That takes Spark some Python processes, which need seconds to
-start. So a table of modest size is read by the daemon itself, if Spark runs on the same machine.
+start. So a table of modest size is read by the daemon itself, if Spark runs on the same machine. So it is for a Spark
+Connect server, whose executors then need nothing of pgbridge.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
 from bridge.apply.delta.schema import spark_schema
@@ -95,7 +97,7 @@ def copied_rows(
         SyncError: The table cannot be read here, or its statement was cancelled. What the executors meet is Spark's
             error.
     """
-    if table_bytes is None or table_bytes > MODEST_BYTES or not reads_local_files(spark):
+    if table_bytes is None or table_bytes > MODEST_BYTES or not (reads_local_files(spark) or is_remote()):
         yield read_on_executors(spark, spec)
         return
     statement = copy_statement(spec.select, spec.row_filters, BlockRange())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.schema import table_properties, target_schema_of
@@ -13,6 +12,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.target.target import quoted
 from bridge.errors import StoreError, TargetError
+from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
                 hint="move it away, or configure another warehouse",
             ) from error
         raise
-    except Py4JJavaError as error:  # of Hadoop's client
+    except SPARK_ERRORS as error:  # of Hadoop's client
         if not (hint := store_hint(error)):
             raise
         raise StoreError(f"{path} cannot be read: {summary(error)}", hint=hint) from error
