@@ -227,6 +227,7 @@ class Daemon:
                 failures += 1
                 pause_s = backoff_s(failures, _SERVER_PAUSE_S)
                 self._log.warning("the Spark Connect server is away", error=error.message, again_in_s=pause_s)
+                self._service.turn(())
                 self._pause(pause_s)
                 if self._stopping:
                     return None
@@ -243,6 +244,7 @@ class Daemon:
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()
+            self._service.turn(())
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
             while not session.kill() and not started.done() and time.monotonic() < end_s:
