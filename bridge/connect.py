@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 import warnings
 from concurrent.futures import wait
@@ -237,9 +238,7 @@ def _import() -> None:
             f"Spark Connect needs packages that are not installed: {_first_line(error)}",
             hint="install pgbridge with its extra connect: pip install 'pgbridge[connect]'",
         ) from error
-    # PySpark's functions then make columns for Connect: there is one kind of sessions in a process.
-    import os  # noqa: PLC0415
-
+    # PySpark's functions then make columns for Connect: a process has sessions of one kind
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
 

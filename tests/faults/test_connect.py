@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import closing
 
@@ -9,8 +10,11 @@ import pytest
 
 from bridge.track.catalog import Catalog, catalog_path
 from tests.bridge.made_daemon import command, wait_until
+from tests.faults.proxy import Proxy
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
+from tests.oracle.native import NativeSubscriber, text_rows
+from tests.oracle.test_workload_equal import SEED, assert_equal, repeated
+from tests.oracle.workload import Workload
 
 SETUP = """
 CREATE TABLE docs (id int PRIMARY KEY, body text, n int, day date);
@@ -21,8 +25,7 @@ INSERT INTO facts SELECT i % 3, 'fact' FROM generate_series(1, 50) i;
 CREATE PUBLICATION pub FOR TABLE docs, facts;
 """
 CHANGES = (
-    "UPDATE docs SET n = n + 1 WHERE id % 2 = 0; DELETE FROM docs WHERE id > 40; INSERT INTO docs VALUES (60, 'x', 1);"
-    "DELETE FROM facts WHERE at = 1",
+    "UPDATE docs SET n = n + 1 WHERE id % 2 = 0; DELETE FROM docs WHERE id > 40; DELETE FROM facts WHERE at = 1",
     "BEGIN; TRUNCATE facts; INSERT INTO facts VALUES (1, 'after'), (1, 'after'); COMMIT",
     "ALTER TABLE docs ADD COLUMN more text DEFAULT 'm'; INSERT INTO docs VALUES (61, 'y', 2, NULL, 'z')",
 )
@@ -47,9 +50,8 @@ def caught_up(bridge):
 
 
 def differing(spark, bridge, publisher):
-    return [
-        found for table in TABLES for found in differences(spark, bridge.path(table), Source(publisher), f"public.{table}")
-    ]
+    source = Source(publisher)
+    return [found for name in TABLES for found in differences(spark, bridge.path(name), source, f"public.{name}")]
 
 
 def wait_for_batch(bridge):
@@ -102,3 +104,101 @@ def test_all_kinds_of_batches_and_a_server_killed_in_the_middle_of_one(spark, pu
     assert differing(spark, following, publisher) == []
     assert following.stop() == 0
     assert logged(following, '"stopped"')
+
+
+@pytest.mark.soak  # the network is away for longer than a client waits
+@pytest.mark.parametrize("fault", ["cut", "silent", "frozen"])
+def test_a_network_cut_while_the_server_goes_on(spark, publisher, daemon, connect_server, fault):
+    """The operation under way may still commit on the server: it is in the table once.
+
+    The batch changes columns, too: it is undone, and what may still come of it is fenced.
+    """
+    publisher.execute(SETUP + "INSERT INTO docs SELECT i, 'body', i FROM generate_series(100, 60000) i")
+    with Proxy(lambda: ("127.0.0.1", connect_server.port)) as proxy:
+        bridge = daemon(master=f"sc://127.0.0.1:{proxy.port}")
+        bridge.start()
+        bridge.wait_for('"streaming"')
+        for round_ in range(2):
+            alter = f"ALTER TABLE docs ADD COLUMN c{round_} int DEFAULT 1;" if round_ else ""
+            publisher.execute(f"{alter} UPDATE docs SET n = n + 1; INSERT INTO facts VALUES (100, 'round {round_}')")
+            wait_for_batch(bridge)
+            time.sleep(0.3 * round_)
+            if fault == "frozen":
+                connect_server.freeze()
+            proxy.refuses, proxy.silent = fault == "cut", fault != "cut"
+            if fault == "cut":
+                proxy.cut()
+            bridge.wait_for("the connection to the Spark Connect server is lost")
+            if fault == "frozen":
+                connect_server.thaw()
+            proxy.heal()
+            caught_up(bridge)
+            assert differing(spark, bridge, publisher) == []
+        assert bridge.stop() == 0
+
+
+@pytest.mark.soak  # a minute of waiting
+def test_a_server_that_is_away_for_a_minute(spark, publisher, following, connect_server):
+    """The daemon says so, tries again, and ends when it is asked to."""
+    connect_server.kill()
+    publisher.execute("UPDATE docs SET n = n + 1")
+    following.wait_for("the Spark Connect server is away")
+    assert following.status()["state"] == "error"
+    time.sleep(30)
+    connect_server.start()
+    caught_up(following)
+    assert differing(spark, following, publisher) == []
+    connect_server.kill()
+    publisher.execute("UPDATE docs SET n = n + 1")
+    following.wait_for("the Spark Connect server is away")
+    assert following.stop() == 0
+
+
+@pytest.mark.soak
+def test_a_table_that_the_servers_executors_read(spark, publisher, daemon, connect_server):
+    """One that is too large to be sent, and a transaction that is staged."""
+    publisher.execute(
+        "CREATE TABLE docs (id int PRIMARY KEY, body text, n int, day date); CREATE TABLE facts (at int, what text);"
+        "INSERT INTO docs SELECT i, repeat('x', 400), i FROM generate_series(1, 120000) i;"
+        "CREATE PUBLICATION pub FOR TABLE docs, facts"
+    )
+    bridge = daemon(master=connect_server.master, batch_max_bytes=8 << 20)
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    assert differing(spark, bridge, publisher) == []
+    publisher.execute("UPDATE docs SET body = body || 'y' WHERE id % 2 = 0; DELETE FROM docs WHERE id % 5 = 0")
+    caught_up(bridge)
+    assert differing(spark, bridge, publisher) == []
+    assert bridge.stop() == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+def test_random_workload_with_kills_of_daemon_and_server(spark, publisher, daemon, connect_server, seed):
+    """Under load, each at random moments; nothing is lost, nothing is there twice."""
+    with Workload(publisher.conninfo, seed) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(100)
+        with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+            bridge = daemon(master=connect_server.master, batch_max_age_s=0.1, batch_max_rows=1500)
+            moments = random.Random(seed)
+            for life in range(6):
+                with repeated(lambda: workload.step(1), 0.25):
+                    bridge.start()
+                    for _ in range(2):
+                        bridge.wait_for('"batch applied"')
+                        time.sleep(moments.uniform(0.0, 6.0))
+                        if moments.random() < 0.7 or not life:
+                            connect_server.kill()
+                            time.sleep(moments.choice([0.0, 0.0, 25.0]))
+                            connect_server.start()
+                    time.sleep(moments.uniform(0.0, 6.0))
+                    bridge.kill()
+            assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+            native.wait_caught_up()
+            assert_equal(spark, bridge.path, native)
+            serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
+            assert serials[0][0] == serials[0][1] > 0
+            status = bridge.status()
+            assert (status["apply_error_count"], status["sync_error_count"]) == (0, 0), bridge.log_tail()
