@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from bridge import log
 from bridge.detached import detached
 from bridge.errors import SparkLost
-from bridge.spark_outcome import SPARK_ERRORS, lost_in
+from bridge.spark_outcome import SPARK_ERRORS, lost_in, root_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -94,7 +94,7 @@ class Connection:
             def next_or_lost(exception: BaseException | None = None) -> int | None:
                 pause_ms: int | None = next_attempt(exception)
                 if pause_ms is None:
-                    self.lose(str(exception))
+                    self.lose(_first_line(exception) if exception is not None else "it does not answer")
                 return pause_ms
 
             state.next_attempt = next_or_lost  # type: ignore[method-assign]
@@ -136,7 +136,7 @@ class Connection:
     def lose(self, reason: str) -> None:
         """The sessions cannot be used any more."""
         if self.lost is None:
-            self.lost = " ".join(reason.split())[:300]
+            self.lost = reason
 
     def sessions(self) -> list[SparkSession]:
         """All sessions that are in use."""
@@ -306,4 +306,4 @@ def close(sessions: Iterable[SparkSession]) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    return root_text(error).strip().partition("\n")[0]

@@ -50,6 +50,10 @@ _CONCURRENT_NAMES: Final = frozenset(exception.__name__ for exception in _CONCUR
 _CONCURRENT_CONDITIONS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _CAUSED: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", re.MULTILINE)
 
+_RPC: Final = re.compile(
+    r'<_\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = "(.*?)"\s', re.DOTALL
+)
+
 _LOST_CONDITIONS: Final = ("INVALID_HANDLE.", "INVALID_CURSOR.", "RESPONSE_ALREADY_RECEIVED")
 """What a Connect server, or its client, says of sessions and operations that are not there any more."""
 
@@ -89,9 +93,13 @@ def is_concurrent(error: BaseException) -> bool:
 
 
 def root_text(error: BaseException) -> str:
-    """The text of an error: of the innermost cause, if it is a Java exception that PySpark has no class for."""
+    """The text of an error: of the innermost cause, if it is a Java exception that PySpark has no class for.
+
+    Of an error of gRPC, its status and details.
+    """
     if not isinstance(error, Py4JJavaError):
-        return str(error)
+        rpc = _RPC.match(text := str(error))
+        return text if rpc is None else f"{rpc[1]}: {rpc[2]}"
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()

@@ -175,6 +175,9 @@ def test_it_is_looked_for_among_the_causes():
 def test_text_of_the_innermost_cause():
     assert root_text(JavaError("SparkException", "IOException")) == "IOException"
     assert root_text(ValueError("so")) == "so"
+    form = '<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.{}\n\tdetails = "{}"\n\tdebug'
+    rpc = form.format("UNAVAILABLE", "away")
+    assert root_text(ValueError(rpc)) == "UNAVAILABLE: away"
     assert all(issubclass(type(error), SPARK_ERRORS) for error in (JavaError("x"), of_server("X")))
 
 
