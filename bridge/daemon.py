@@ -11,9 +11,10 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bridge import faults, log, session
+from bridge import connect, faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
+from bridge.backoff import backoff_s
 from bridge.check.finding import Level
 from bridge.check.java import check_java
 from bridge.commands.server_positions import ServerPositions
@@ -53,6 +54,8 @@ _SIGNAL_S = 0.1
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
 """The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
+_SERVER_PAUSE_S = 15.0
+"""The longest pause between two tries to reach a Connect server that is away."""
 _SERVERS_PATIENCE_S = 3.0
 """How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
 
@@ -140,7 +143,7 @@ class Daemon:
                 self._monitor.start(catalog)
                 self._socket.start()
                 self._watch.start()
-                while (spark := self._start_spark(warehouses, keep_open)) is not None:
+                while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
                     try:
@@ -181,11 +184,16 @@ class Daemon:
             )
 
     def _bury(self, lost: str) -> None:
-        """Record the JVM's death, so that another one is started; or give up.
+        """Record the JVM's death, so that another one is started, or the loss of a Connect server; or give up.
 
         Raises:
-            SparkLost: It has died too often.
+            SparkLost: The JVM has died too often.
         """
+        if connect.is_connect(self._config.spark.master):
+            self._restarts += 1
+            self._log.error("the connection to the Spark Connect server is lost", reason=lost)
+            session.forget()
+            return
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
         hint = (
@@ -206,10 +214,31 @@ class Daemon:
     def _stopping(self) -> bool:
         return self._signals.name is not None
 
+    def _started_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
+        """Start Spark; wait for a Connect server that was there before, as long as it is away. None after a signal.
+
+        Raises:
+            SparkLost: Spark cannot be started.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._start_spark(warehouses, keep_open)
+            except SparkLost as error:
+                if not (self._restarts and connect.is_connect(self._config.spark.master)):
+                    raise
+                failures += 1
+                pause_s = backoff_s(failures, _SERVER_PAUSE_S)
+                self._log.warning("the Spark Connect server is away", error=error.message, again_in_s=pause_s)
+                self._service.turn(())
+                self._pause(pause_s)
+                if self._stopping:
+                    return None
+
     def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
-        self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
+        self._log.info("starting Spark", master=connect.shown(self._config.spark.master), log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
         spark = self._config.spark
@@ -218,6 +247,7 @@ class Daemon:
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()
+            self._service.turn(())
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
             while not session.kill() and not started.done() and time.monotonic() < end_s:
@@ -293,11 +323,12 @@ class Daemon:
         self._failed.clear()
         self._again_s.clear()
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float = _TURN_S) -> None:
         """Wait for the next turn; a signal ends the wait."""
-        end_s = time.monotonic() + _TURN_S
+        end_s = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < end_s:
             time.sleep(_SIGNAL_S)
+            self._monitor.turn()
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
         for name in self._outdated:

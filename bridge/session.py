@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from bridge import launch
-from bridge.errors import ConfigError, PublisherError
+from bridge import connect, launch
+from bridge.errors import ConfigError
 from bridge.s3 import with_s3
+from bridge.spark_outcome import SPARK_ERRORS, lost_in
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
 if TYPE_CHECKING:
@@ -114,21 +115,12 @@ def _started(
 ) -> SparkSession:
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
+    if connect.is_connect(master):
+        return connect.start(master, settings, REQUIRED, conf.keys())
     settings = with_metastore(settings, warehouses)
     # a catalog's tables are below this folder, unless their namespace says otherwise
     places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
     settings = with_s3(settings, places, own_spark=launch.is_own_spark())
-    if master.startswith("sc://"):
-        remote = SparkSession.builder.remote(master)
-        session = remote.create()
-        for key in (
-            "spark.sql.session.timeZone",
-            "spark.sql.ansi.enabled",
-            "spark.sql.storeAssignmentPolicy",
-            "spark.sql.variable.substitute",
-        ):
-            session.conf.set(key, REQUIRED[key])
-        return session
     if master.startswith("local"):
         # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
         # the environment only.
@@ -165,7 +157,9 @@ def kill() -> bool:
 
 
 def died() -> str | None:
-    """Return how the JVM has ended; None while it runs, and with Spark Connect, whose JVM is not our child."""
+    """Return how the JVM has ended, or why the sessions on a Connect server are lost; None while they can be used."""
+    if connect.is_used():
+        return connect.lost()
     process = _process()
     if process is None or process.poll() is None:
         return None
@@ -175,23 +169,32 @@ def died() -> str | None:
 
 
 def lost(error: BaseException) -> str | None:
-    """Return how the JVM has ended, if that may be the cause of an error; None if it runs.
+    """Return how the JVM has ended, or why the sessions are lost, if that may be the cause of an error; else None.
 
-    Its connections break a moment before the process ends, so this waits for the end.
+    A JVM's connections break a moment before the process ends, so this waits for the end. On a Connect server, an error
+    that says so is enough: the sessions must not be used any more, because an operation may still run in them.
     """
+    if connect.is_used():
+        return connect.lost(error)
     process = _process()
-    cause: BaseException | None = None if isinstance(error, PublisherError) else error
-    while process is not None and cause is not None:
-        if isinstance(cause, (Py4JNetworkError, ConnectionError)):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_ENDING_S)
-            break
-        cause = cause.__cause__ or cause.__context__
+    if process is not None and lost_in(error) is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING_S)
     return died()
 
 
+def lost_text(lost: str) -> str:
+    """Return what `died` or `lost` has found, as a sentence."""
+    if connect.is_used():
+        return f"the connection to the Spark Connect server is lost: {lost}"
+    return f"Spark's JVM has died: {lost}"
+
+
 def forget() -> None:
-    """Make PySpark forget a dead JVM, so that `start` launches another. Existing sessions cannot be used any more."""
+    """Forget a dead JVM, or lost sessions on a Connect server, so that `start` makes others in their place."""
+    if connect.is_used():
+        connect.forget()
+        return
     context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark knows one JVM in a process's life
     if context is not None:
         context._jsc = None  # noqa: SLF001 - there is nothing to stop on that side
@@ -206,7 +209,11 @@ def forget() -> None:
 
 
 def stop(session: SparkSession) -> None:
-    """Stop Spark; the JVM goes with this process."""
+    """Stop Spark; the JVM goes with this process. A Connect server goes on, without this process's sessions."""
+    if connect.is_used():
+        if connect.lost() is None:
+            connect.forget()
+        return
     if died() is None:
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be ending
             session.stop()
@@ -214,7 +221,7 @@ def stop(session: SparkSession) -> None:
 
 def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
     """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
-    if master.startswith("sc://"):
+    if connect.is_connect(master):
         return 0
     heap = _size_bytes(_text({**DEFAULTS, **conf}["spark.driver.memory"]))
     local = _LOCAL.fullmatch(master)
@@ -231,7 +238,7 @@ def _size_bytes(text: str) -> int:
 
 def fork(session: SparkSession) -> SparkSession:
     """Return a session with its own settings and views, on the same cluster."""
-    return session.newSession()
+    return connect.another(session) if connect.is_used() else session.newSession()
 
 
 def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -239,7 +246,7 @@ def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> 
     with _lock:
         companions = _companions.setdefault(session, {})
         if name not in companions:
-            made = session.newSession()
+            made = fork(session)
             for key, value in settings.items():
                 made.conf.set(key, value)
             companions[name] = made
@@ -282,8 +289,9 @@ def interrupt_companion(session: SparkSession, name: str) -> None:
 
 def _interrupt(sessions: Iterable[SparkSession]) -> None:
     for one in sessions:
-        with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
-            one.interruptAll()
+        if connect.lost() is None:
+            with contextlib.suppress(*SPARK_ERRORS, OSError):  # it may be gone
+                one.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:

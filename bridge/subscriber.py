@@ -219,10 +219,10 @@ class SubscriptionWorker:
             return True
         if (lost := session.lost(error)) is None:
             return False
-        # the daemon starts another JVM, and another worker
-        self._status.record_error(SparkLost(f"Spark's JVM has died: {lost}"), counter=None)
+        # the daemon starts another JVM or other sessions, and another worker
+        self._status.record_error(SparkLost(session.lost_text(lost)), counter=None)
         self._status.set_state("error")
-        self._log.warning("stopped: Spark's JVM has died", reason=lost, error=str(error))
+        self._log.warning(f"stopped: {session.lost_text(lost).partition(':')[0]}", reason=lost, error=str(error))
         return True
 
     def _disable(self) -> bool:

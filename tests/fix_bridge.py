@@ -96,6 +96,9 @@ class Pipeline:
         return lsn
 
 
+_OF_A_JVM = {"spark.driver.memory": "1g", **YOUNG_JVM, "spark.driver.host": "127.0.0.1"}
+
+
 class DaemonProcess:
     """`python -m bridge run` in a folder with a pgbridge.toml; its log is `daemon.log` there."""
 
@@ -105,6 +108,7 @@ class DaemonProcess:
         publisher: Publisher,
         name: str = "sub",
         *,
+        master: str = "local[2]",
         spark_conf: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> None:
@@ -115,14 +119,13 @@ class DaemonProcess:
         self.program = (sys.executable, "-m", "bridge")
         self._process: subprocess.Popen[bytes] | None = None
         options = {"connection": publisher.conninfo, "publications": ["pub"], "warehouse": "./lake", **options}
+        own = _OF_A_JVM if master.startswith("local") else {}
         lines = [
             'state_dir = "./state"',
             "[spark]",
-            'master = "local[2]"',
+            f"master = {json.dumps(master)}",
             "[spark.conf]",
-            '"spark.driver.memory" = "1g"',
-            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **spark_conf}.items()),
-            '"spark.driver.host" = "127.0.0.1"',
+            *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in {**own, **spark_conf}.items()),
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),
         ]

@@ -24,9 +24,6 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from bridge import faults, log
 from bridge.apply import replayable, skipped_transactions
 from bridge.apply.delta import messages
@@ -43,6 +40,7 @@ from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track import stats
 from bridge.track.catalog_rows import BatchIntent, PreparedRow
 from bridge.track.spool import SpoolFile
@@ -216,13 +214,13 @@ class Applier:
             wait(futures)
             if all(future.exception() is None for future in futures):
                 futures += [pool.submit(part) for path, part in parts.items() if path not in suspects]
-        # first an OutcomeUnknown: its commit may still be made, so there must be no undo
-        futures.sort(key=lambda future: not isinstance(future.exception(), OutcomeUnknown))
+            wait(futures)
+            for future in futures:
+                if isinstance(unknown := future.exception(), OutcomeUnknown):
+                    raise unknown  # its commit may still be made: so there is no undo, and `stamped` has to know
         try:
             for future in futures:
                 future.result()
-        except OutcomeUnknown:
-            raise
         except ApplyError as error:
             self._undo.undo_after(error, paths, fence=fence)
             raise
@@ -309,7 +307,9 @@ class Applier:
                 retry_commit(apply, changes.target.path, self._log)
                 for rows in lost:
                     self._lost(changes.target.qualified_name, rows)
-            except (PySparkException, Py4JError) as error:
+            except SPARK_ERRORS as error:
+                if is_lost(error):
+                    raise
                 unheld = unheld_of(error)
                 if unheld is not None:
                     raise ApplyError(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from bridge.apply.batch.renaming import Renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
@@ -26,6 +25,7 @@ from bridge.apply.delta.stage import as_frame
 from bridge.apply.target.target import TargetColumn
 from bridge.apply.target.widening import published_type
 from bridge.errors import SkipError, StateError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track.fsync import fsync
 from protocol.values.types import ColumnType, Kind
 
@@ -155,7 +155,9 @@ def _write_tables(batch: Batch, path: Path, spark: SparkSession) -> None:
         file = path / f"{number:04}.arrow"
         try:
             _write_table(changes, file, spark)
-        except PySparkException as error:  # of a row filter: the transaction is skipped all the same
+        except SPARK_ERRORS as error:  # of a row filter: the transaction is skipped all the same
+            if is_lost(error):
+                raise
             for written in path.glob("*.arrow"):
                 written.unlink()
             _refuse(path, f'the row filter of table "{changes.target.qualified_name}" fails: {summary(error)}')

@@ -2,7 +2,8 @@
 
 Spark's executors run the COPY statements, as a Spark data source; rows pass from the server to the Delta write in Arrow
 batches, so that no process ever holds a whole table. That takes Spark some Python processes, which need seconds to
-start. So a table of modest size is read by the daemon itself, if Spark runs on the same machine.
+start. So a table of modest size is read by the daemon itself, if Spark runs on the same machine, or is a Spark Connect
+server, whose Python then needs nothing of pgbridge.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
 from bridge.apply.delta.schema import spark_schema
@@ -36,6 +38,9 @@ MOST_CONNECTIONS = 8
 
 MODEST_BYTES: Final = 256 << 20
 """Up to this size on the server's disk, one connection takes no longer than several with their Python processes."""
+
+SENT_BYTES: Final = 32 << 20
+"""The same for a Spark Connect server, to which the rows have to be sent: some megabytes a second."""
 
 _LOOK_INTERVAL_S: Final = 0.25
 _CANCEL_TIMEOUT_S: Final = 5.0
@@ -95,7 +100,8 @@ def copied_rows(
         SyncError: The table cannot be read here, or its statement was cancelled. What the executors meet is Spark's
             error.
     """
-    if table_bytes is None or table_bytes > MODEST_BYTES or not reads_local_files(spark):
+    modest_bytes = SENT_BYTES if is_remote() else MODEST_BYTES if reads_local_files(spark) else 0
+    if table_bytes is None or table_bytes > modest_bytes:
         yield read_on_executors(spark, spec)
         return
     statement = copy_statement(spec.select, spec.row_filters, BlockRange())

@@ -20,8 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.sql.utils import is_remote
 
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
@@ -48,6 +47,7 @@ from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported_table
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
@@ -275,7 +275,9 @@ class TableSync:
                         rows_per_file=lock.rows_per_file,
                     )
                     retry_commit(replaced, rel.path, self._log)
-                except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
+                except SPARK_ERRORS as error:
+                    if is_lost(error):
+                        raise
                     raise SyncError(
                         f'cannot copy table "{rel.qualified_name}": {summary(error)}', hint=store_hint(error)
                     ) from error
@@ -294,7 +296,7 @@ class TableSync:
         """Spare the first batch asking Delta for the size of a table that was just created: Spark may still be cold."""
         place = place_of(self._spark, path)
         folder = None if place is None else local_folder(place)
-        if folder is not None:
+        if folder is not None and folder.is_dir() and not is_remote():  # else it may be a folder of Spark's machine
             sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
             version = latest_version(folder / "_delta_log")
             remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True, plain=True, version=version))
@@ -319,7 +321,9 @@ class TableSync:
             schema = target_schema(fields)
             try:
                 create_table(self._spark, rel.path, spark_schema(fields))
-            except (PySparkException, Py4JJavaError) as error:
+            except SPARK_ERRORS as error:
+                if is_lost(error):
+                    raise
                 message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
                 raise SyncError(message, hint=store_hint(error)) from error
             self._local.flush([rel.path])

@@ -14,7 +14,7 @@ import pytest
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber, text_rows
-from tests.oracle.test_workload_equal import _repeated
+from tests.oracle.test_workload_equal import repeated
 from tests.oracle.workload import TABLES, Workload
 
 SETUP = """
@@ -98,7 +98,7 @@ def test_random_workload_with_kills(spark, publisher, in_metastore, tmp_path, se
             bridge = in_metastore(batch_max_age_s=0.1, batch_max_rows=1500)
             moments = random.Random(seed)
             for life in range(8):
-                with _repeated(lambda: workload.step(1), 0.25):
+                with repeated(lambda: workload.step(1), 0.25):
                     bridge.start()
                     bridge.wait_for('"table copy started"' if life == 0 else '"streaming"')
                     time.sleep(moments.uniform(0.0, 3.0 if life == 0 else 12.0))

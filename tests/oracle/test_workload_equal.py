@@ -82,7 +82,7 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
             moments = random.Random(seed)
             with _Meddling(spark, bridge, moments) as meddling:
                 for life in range(6):
-                    with _repeated(lambda: workload.step(1), 0.25):
+                    with repeated(lambda: workload.step(1), 0.25):
                         bridge.start()
                         bridge.wait_for('"streaming"')
                         meddling.bridge_has_run.set()
@@ -111,8 +111,8 @@ class _Meddling:
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        self._running.enter_context(_repeated(self._disable_and_enable, 4.0))
-        self._running.enter_context(_repeated(self._optimize, 0.2))
+        self._running.enter_context(repeated(self._disable_and_enable, 4.0))
+        self._running.enter_context(repeated(self._optimize, 0.2))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,7 +139,7 @@ class _Meddling:
 
 
 @contextmanager
-def _repeated(action: Callable[[], object], pause_s: float) -> Iterator[None]:
+def repeated(action: Callable[[], object], pause_s: float) -> Iterator[None]:
     """Do something again and again in a thread of its own; what it raises comes at the end."""
     stop = threading.Event()
 

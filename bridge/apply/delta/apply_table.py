@@ -58,7 +58,7 @@ def apply_table(
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
 
     Raises:
-        PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
+        SPARK_ERRORS: The commit failed (see `bridge.apply.delta`).
         TargetError: The target to truncate does not exist any more.
     """
     relation = changes.target.qualified_name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bridge.apply.delta.location import find_schema
@@ -14,6 +13,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
 from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +42,11 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
     """
     try:
         return find_schema(spark, path)
-    except PySparkException as error:
-        if catalog_parts(path) is None:
+    except SPARK_ERRORS as error:
+        if is_lost(error):
             raise
-        raise StoreError(f"{path} cannot be looked up: {summary(error)}", hint=catalog_hint(error)) from error
-    except Py4JJavaError as error:  # of Hadoop's client
+        if catalog_parts(path) is not None and isinstance(error, PySparkException):
+            raise StoreError(f"{path} cannot be looked up: {summary(error)}", hint=catalog_hint(error)) from error
         if not (hint := store_hint(error)):
             raise
         raise StoreError(f"{path} cannot be read: {summary(error)}", hint=hint) from error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.location import knows_catalog
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint
 from bridge.apply.target.location import quoted
 from bridge.errors import StoreError, TargetError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +38,8 @@ def find_namespace(spark: SparkSession, catalog: str, namespace: str | None) -> 
         else:
             spark.sql(f"DESCRIBE NAMESPACE {_name(catalog, namespace)}").collect()
     except Exception as error:  # a catalog's own, too, of any class
+        if is_lost(error):
+            raise
         if namespace is not None and isinstance(error, AnalysisException) and error.getCondition() == MISSING:
             return False
         raise StoreError(f'catalog "{catalog}" cannot be used: {summary(error)}', hint=catalog_hint(error)) from error
@@ -53,7 +55,9 @@ def create_namespace(spark: SparkSession, catalog: str, namespace: str) -> None:
     name = _name(catalog, namespace)
     try:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}").collect()
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
+        if is_lost(error):
+            raise
         raise StoreError(
             f'namespace "{namespace}" of catalog "{catalog}" does not exist, and cannot be created: {summary(error)}',
             hint=f"create it in Spark: CREATE NAMESPACE {name}; or grant pgbridge's user the right to",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql.utils import is_remote
+
+from bridge.errors import OutcomeUnknown
+from bridge.spark_outcome import SPARK_ERRORS
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -64,7 +69,11 @@ class CommitStamp:
 
 @contextmanager
 def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
-    """Stamp every commit that the session makes within, in any thread: no other batch may use the session."""
+    """Stamp every commit that the session makes within, in any thread: no other batch may use the session.
+
+    After OutcomeUnknown a session of Spark Connect keeps the stamp. Its server may live on and still make a commit of
+    the batch, which must not be one without a stamp; the session itself is given up (`bridge.session.lost`).
+    """
     settings = {
         _TXN_APP_ID: stamp.txn_app_id_in_delta,
         _TXN_VERSION: str(stamp.txn_version),
@@ -74,9 +83,20 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
         spark.conf.set(key, value)
     try:
         yield
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
+    except OutcomeUnknown:
+        if not is_remote():
+            with suppress(*SPARK_ERRORS, ConnectionError):  # a JVM that has died
+                _unset(spark, settings)
+        raise
+    except BaseException:
+        _unset(spark, settings)
+        raise
+    _unset(spark, settings)
+
+
+def _unset(spark: SparkSession, keys: Iterable[str]) -> None:
+    for key in keys:
+        spark.conf.unset(key)
 
 
 def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
