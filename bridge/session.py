@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from bridge import launch
+from bridge import executors, launch
 from bridge.errors import PublisherError
 from bridge.s3 import with_s3
 
@@ -105,16 +104,15 @@ def start(
         ):
             session.conf.set(key, REQUIRED[key])
         return session
+    executors.choose_python(settings)
     if master.startswith("local"):
-        # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
-        # the environment only.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session = launch.start_local(master, settings, log=log, keep_open=keep_open)
     else:
         builder = SparkSession.builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = launch.started(launch.with_packages(builder, settings), log=log, keep_open=keep_open)
+        executors.send_package(session.sparkContext, None if log is None else log.parent)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 

@@ -116,6 +116,7 @@ RULES = (
             "bridge/daemon.py",
             "bridge/signals.py",
             "bridge/__main__.py",
+            "bridge/executors.py",
             "bridge/launch.py",
             "bridge/session.py",
             "bridge/demo/*",

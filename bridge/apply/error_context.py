@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JNetworkError
 
 from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.effects.operations import COMMANDS
@@ -39,7 +40,7 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     except BridgeError as error:
         raise ApplyError(error.message, context, hint=error.hint) from error
     except Exception as error:
-        raise ApplyError(summary(error), context, hint=store_hint(error)) from error
+        raise ApplyError(summary(error), context, hint=store_hint(error) or executor_hint(error)) from error
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

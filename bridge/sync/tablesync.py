@@ -35,6 +35,7 @@ from bridge.apply.delta.delta_table import (
     schema_of,
 )
 from bridge.apply.delta.durable import LocalTables, local_folder
+from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.schema import spark_schema
@@ -261,7 +262,8 @@ class TableSync:
                     retry_commit(replaced, rel.path, self._log)
                 except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
                     raise SyncError(
-                        f'cannot copy table "{rel.qualified_name}": {summary(error)}', hint=store_hint(error)
+                        f'cannot copy table "{rel.qualified_name}": {summary(error)}',
+                        hint=store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
         self._local.flush([rel.path])
