@@ -10,12 +10,13 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from bridge import executors, launch
 from bridge.errors import PublisherError
@@ -237,6 +238,39 @@ def heap() -> Heap | None:
         runtime = context._gateway.jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # noqa: SLF001
         return Heap(runtime.totalMemory() - runtime.freeMemory(), runtime.maxMemory())
     except (Py4JError, OSError):  # it is ending
+        return None
+
+
+def on_cluster(session: SparkSession) -> bool:
+    """Whether the tasks of a JVM that runs here run elsewhere; not with Spark Connect, whose driver is not ours."""
+    return not is_remote() and not str(session.sparkContext.master).startswith("local")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What a driver knows of its cluster.
+
+    Attributes:
+        stopped: The cluster has ended the application.
+        executors: How many there are.
+        jobs: How many are under way.
+    """
+
+    stopped: bool
+    executors: int
+    jobs: int
+
+
+def cluster_state(session: SparkSession) -> ClusterState | None:
+    """Return what the driver knows of its cluster; None while its JVM ends."""
+    try:
+        context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no name for it
+        if context.isStopped():
+            return ClusterState(stopped=True, executors=0, jobs=0)
+        executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
+        jobs = len(context.statusTracker().getActiveJobIds())
+        return ClusterState(stopped=False, executors=executors, jobs=jobs)
+    except (Py4JError, OSError):
         return None
 
 

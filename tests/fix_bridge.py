@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from bridge.config import Config, Subscription
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 _CATCH_UP_TIMEOUT_S = 240
+_LOOPBACK = {"spark.driver.host": "127.0.0.1"}
 
 
 class Pipeline:
@@ -103,6 +105,7 @@ class DaemonProcess:
         publisher: Publisher,
         name: str = "sub",
         *,
+        master: str = "local[2]",
         spark_conf: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> None:
@@ -116,11 +119,10 @@ class DaemonProcess:
         lines = [
             'state_dir = "./state"',
             "[spark]",
-            'master = "local[2]"',
+            f'master = "{master}"',
             "[spark.conf]",
             '"spark.driver.memory" = "1g"',
-            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **spark_conf}.items()),
-            '"spark.driver.host" = "127.0.0.1"',
+            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **_LOOPBACK, **spark_conf}.items()),
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),
         ]
@@ -141,6 +143,10 @@ class DaemonProcess:
         """Its process id."""
         assert self._process is not None
         return self._process.pid
+
+    def jvms(self) -> list[psutil.Process]:
+        """Its JVM, in a list; none while it has none."""
+        return [child for child in psutil.Process(self.pid).children() if child.name() == "java"]
 
     def wait(self, timeout_s: float = 600) -> int:
         """Its exit code; minus the signal's number when a signal ended it."""

@@ -17,7 +17,7 @@ import pytest
 from bridge.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 WORKERS: Final = 2
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
@@ -25,7 +25,6 @@ _STARTS_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.05
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 _MASTER_OPTIONS: Final = "-Dspark.master.rest.enabled=false"  # else it takes port 6066
-# Where workers look for those that they lost; Spark's six and ten attempts take minutes.
 _YOUNG: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -81,17 +80,17 @@ class SparkCluster(Closing):
         """The numbers of the workers that run."""
         return [number for number, worker in enumerate(self._workers) if worker is not None]
 
+    def workers(self) -> list[psutil.Process]:
+        """The workers that run."""
+        return [worker for worker in self._workers if worker is not None]
+
     def executors(self) -> list[psutil.Process]:
         """The executors of all applications."""
-        found = []
-        for worker in filter(None, self._workers):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += [child for child in worker.children() if _EXECUTOR in " ".join(_arguments(child))]
-        return found
+        return executors_of(self.workers())
 
     def close(self) -> None:
         """End all of it."""
-        for process in [*self.executors(), *filter(None, self._workers), self._master]:
+        for process in [*self.executors(), *self.workers(), self._master]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
                 process.wait()
@@ -117,6 +116,15 @@ class SparkCluster(Closing):
                 return found[found.re.groups]
             time.sleep(_POLL_S)
         pytest.fail(f"the cluster does not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+
+
+def executors_of(workers: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """The executors of some workers."""
+    found = []
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child for child in worker.children() if _EXECUTOR in " ".join(_arguments(child))]
+    return found
 
 
 def _environment(folder: Path) -> Mapping[str, str]:

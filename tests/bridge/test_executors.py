@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -19,6 +20,11 @@ import sql
 print(copy_reader.__file__)
 print(len(sql.load("copy_sizes")) > 0, sorted({"pyspark", "pydantic", "structlog"} & sys.modules.keys()))
 """
+
+
+def context(add) -> Any:
+    """A Spark context as `send_package` needs it."""
+    return SimpleNamespace(addPyFile=add)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +46,15 @@ def test_whose_python(monkeypatch, conf, variable, expected):
 
 def test_the_copys_reader_runs_from_what_is_sent(tmp_path):
     """It reads its statements from the archive, and needs no more libraries than docs/clusters.md asks for."""
-    sent = []
+    sent: list[str] = []
 
     def add(path):
         sent.append(path)
         sys.path.insert(1, path)  # as PySpark does
 
     before = list(sys.path)
-    send_package(SimpleNamespace(addPyFile=add), tmp_path)
-    send_package(SimpleNamespace(addPyFile=add), tmp_path)
+    send_package(context(add), tmp_path)
+    send_package(context(add), tmp_path)
     assert sent == [str(tmp_path / "pgbridge-executors.zip")] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["pgbridge-executors.zip"]
     assert sys.path == before
@@ -60,7 +66,7 @@ def test_the_copys_reader_runs_from_what_is_sent(tmp_path):
 
 def test_without_a_log_there_is_a_temporary_folder(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    sent = []
-    send_package(SimpleNamespace(addPyFile=sent.append), None)
+    sent: list[str] = []
+    send_package(context(sent.append), None)
     assert ZipFile(sent[0]).testzip() is None
     assert str(tmp_path) in sent[0]
