@@ -28,16 +28,22 @@ class ClusterWatch:
     """Looks every few seconds at what runs on a cluster.
 
     Args:
-        spark: The session; of a local master nothing is looked at.
+        spark: The session.
+        master: Its master; of a local one nothing is looked at.
         log: The daemon's.
         now_s: The time, for tests.
     """
 
     def __init__(
-        self, spark: SparkSession, log: FilteringBoundLogger, *, now_s: Callable[[], float] = time.monotonic
+        self,
+        spark: SparkSession,
+        master: str,
+        log: FilteringBoundLogger,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark, self._log, self._now_s = spark, log, now_s
-        self._elsewhere = session.on_cluster(spark)
+        self._elsewhere = session.on_cluster(master)
         self._due_s = 0.0
         self._without_since_s: float | None = None
         self._warned = False

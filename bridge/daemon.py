@@ -239,7 +239,7 @@ class Daemon:
         """
         self._spark_state = "running"
         self._warm_up = WarmUp(spark)
-        cluster = ClusterWatch(spark, self._log)
+        cluster = ClusterWatch(spark, self._config.spark.master, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
         while not self._stopping:

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from bridge import executors, launch
 from bridge.errors import PublisherError
@@ -106,7 +105,7 @@ def start(
             session.conf.set(key, REQUIRED[key])
         return session
     executors.choose_python(settings)
-    if master.startswith("local"):
+    if not on_cluster(master):
         session = launch.start_local(master, settings, log=log, keep_open=keep_open)
     else:
         builder = SparkSession.builder.master(master)
@@ -241,9 +240,9 @@ def heap() -> Heap | None:
         return None
 
 
-def on_cluster(session: SparkSession) -> bool:
-    """Whether the tasks of a JVM that runs here run elsewhere; not with Spark Connect, whose driver is not ours."""
-    return not is_remote() and not str(session.sparkContext.master).startswith("local")
+def on_cluster(master: str) -> bool:
+    """Whether a driver that runs here has its tasks run elsewhere; not with Spark Connect, whose driver is not ours."""
+    return not master.startswith(("local", "sc://"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,12 @@ ENDED = ClusterState(stopped=True, executors=0, jobs=0)
 class Watched:
     """A watch with a clock, and the state of a cluster that a test sets."""
 
-    def __init__(self, monkeypatch, *, elsewhere=True) -> None:
+    def __init__(self, monkeypatch, master="spark://a:7077") -> None:
         self.now_s, self.looks = 0.0, 0
         self.state: ClusterState | None = WORKS
-        monkeypatch.setattr(session, "on_cluster", lambda _: elsewhere)
         monkeypatch.setattr(session, "cluster_state", self._look)
         spark: Any = None
-        self._watch = ClusterWatch(spark, log.get("test"), now_s=lambda: self.now_s)
+        self._watch = ClusterWatch(spark, master, log.get("test"), now_s=lambda: self.now_s)
 
     def _look(self, _: object) -> ClusterState | None:
         self.looks += 1
@@ -71,13 +70,13 @@ def test_a_jvm_that_ends_is_not_this_watchs_business(watched):
     assert watched.after(600, None) == (None, [])
 
 
-def test_a_local_master_is_not_looked_at(monkeypatch):
-    watched = Watched(monkeypatch, elsewhere=False)
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "sc://a"])
+def test_a_master_that_is_no_cluster_of_ours_is_not_looked_at(monkeypatch, master):
+    watched = Watched(monkeypatch, master)
     assert watched.after(600, ENDED) == (None, [])
     assert watched.looks == 0
 
 
 def test_the_state_of_a_driver(spark):
     """Of a local one, which is its own executor."""
-    assert not session.on_cluster(spark)
     assert session.cluster_state(spark) == ClusterState(stopped=False, executors=0, jobs=0)
