@@ -17,6 +17,7 @@ from bridge.background import share_interpreter
 from bridge.backoff import backoff_s
 from bridge.check.finding import Level
 from bridge.check.java import check_java
+from bridge.cluster_watch import ClusterWatch
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.detached import detached
@@ -273,10 +274,15 @@ class Daemon:
         """
         self._spark_state = "running"
         self._warm_up = WarmUp(spark)
+        cluster = ClusterWatch(spark, self._config.spark.master, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
         while not self._stopping:
             if session.died() is not None:
+                return
+            if (why := cluster.turn()) is not None:
+                self._log.error("Spark's driver is ended, and started again", reason=why)
+                session.kill()
                 return
             self._reap()
             if self._until_caught_up and not self._workers and session.died() is None:

@@ -8,17 +8,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from bridge import connect, launch
+from bridge import connect, executors, launch
 from bridge.errors import ConfigError
 from bridge.s3 import with_s3
 from bridge.spark_outcome import SPARK_ERRORS, lost_in
@@ -121,16 +120,15 @@ def _started(
     # a catalog's tables are below this folder, unless their namespace says otherwise
     places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
     settings = with_s3(settings, places, own_spark=launch.is_own_spark())
-    if master.startswith("local"):
-        # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
-        # the environment only.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    executors.choose_python(settings)
+    if not on_cluster(master):
         session = launch.start_local(master, settings, log=log, keep_open=keep_open)
     else:
         builder = SparkSession.builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = launch.started(launch.with_packages(builder, settings), log=log, keep_open=keep_open)
+        executors.send_package(session.sparkContext, None if log is None else log.parent)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 
@@ -270,6 +268,39 @@ def heap() -> Heap | None:
         runtime = context._gateway.jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # noqa: SLF001
         return Heap(runtime.totalMemory() - runtime.freeMemory(), runtime.maxMemory())
     except (Py4JError, OSError):  # it is ending
+        return None
+
+
+def on_cluster(master: str) -> bool:
+    """Whether a driver that runs here has its tasks run elsewhere; not with Spark Connect, whose driver is not ours."""
+    return not master.startswith(("local", "sc://"))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What a driver knows of its cluster.
+
+    Attributes:
+        stopped: The cluster has ended the application.
+        executors: How many there are.
+        jobs: How many are under way.
+    """
+
+    stopped: bool
+    executors: int
+    jobs: int
+
+
+def cluster_state(session: SparkSession) -> ClusterState | None:
+    """Return what the driver knows of its cluster; None while its JVM ends."""
+    try:
+        context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no name for it
+        if context.isStopped():
+            return ClusterState(stopped=True, executors=0, jobs=0)
+        executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
+        jobs = len(context.statusTracker().getActiveJobIds())
+        return ClusterState(stopped=False, executors=executors, jobs=jobs)
+    except (Py4JError, OSError):
         return None
 
 

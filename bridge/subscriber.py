@@ -16,6 +16,7 @@ from bridge import log, remedies, session
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.location import place_of
 from bridge.apply.delta.maintain import DeltaTables
+from bridge.apply.delta.shared_folder import check_shared
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import (
@@ -248,6 +249,7 @@ class SubscriptionWorker:
         self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
+        check_shared(self._spark, self.subscription.warehouse)
         self._maintenance.recover()  # before a table is copied afresh, which this would revert
         with (
             Publisher(self.subscription.connection, application_name=self._name) as publisher,

@@ -9,6 +9,7 @@ pytest_plugins = (
     "tests.fix_spark",
     "tests.fix_s3",
     "tests.fix_connect",
+    "tests.fix_cluster",
     "tests.fix_bridge",
     "tests.fix_cli",
 )

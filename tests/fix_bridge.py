@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from bridge.config import Config, Subscription
@@ -119,7 +120,7 @@ class DaemonProcess:
         self.program = (sys.executable, "-m", "bridge")
         self._process: subprocess.Popen[bytes] | None = None
         options = {"connection": publisher.conninfo, "publications": ["pub"], "warehouse": "./lake", **options}
-        own = _OF_A_JVM if master.startswith("local") else {}
+        own = {} if master.startswith("sc://") else _OF_A_JVM
         lines = [
             'state_dir = "./state"',
             "[spark]",
@@ -146,6 +147,10 @@ class DaemonProcess:
         """Its process id."""
         assert self._process is not None
         return self._process.pid
+
+    def jvms(self) -> list[psutil.Process]:
+        """Its JVM, in a list; none while it has none."""
+        return [child for child in psutil.Process(self.pid).children() if child.name() == "java"]
 
     def wait(self, timeout_s: float = 600) -> int:
         """Its exit code; minus the signal's number when a signal ended it."""

@@ -132,6 +132,7 @@ RULES = (
             "bridge/signals.py",
             "bridge/__main__.py",
             "bridge/connect.py",
+            "bridge/executors.py",
             "bridge/launch.py",
             "bridge/session.py",
             "bridge/demo/*",

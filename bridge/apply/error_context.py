@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.effects.operations import COMMANDS
@@ -39,7 +40,7 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     except Exception as error:
         if is_lost(error):
             raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-        raise ApplyError(summary(error), context, hint=store_hint(error)) from error
+        raise ApplyError(summary(error), context, hint=store_hint(error) or executor_hint(error)) from error
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

@@ -34,6 +34,7 @@ from bridge.apply.delta.delta_table import (
     schema_of,
 )
 from bridge.apply.delta.durable import LocalTables, local_folder
+from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
@@ -279,7 +280,8 @@ class TableSync:
                     if is_lost(error):
                         raise
                     raise SyncError(
-                        f'cannot copy table "{rel.qualified_name}": {summary(error)}', hint=store_hint(error)
+                        f'cannot copy table "{rel.qualified_name}": {summary(error)}',
+                        hint=store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
         self._local.flush([rel.path])
