@@ -48,7 +48,10 @@ _CHANNEL: Final = (
 
 _CLOSING_S: Final = 5.0
 
-_SETTABLE: Final = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.delta.")
+_USED_EVERY_S: Final = 600.0
+"""A server closes a session that was not used for an hour, as that of a seldom kind of commit may be."""
+
+_SETTABLE: Final = ("spark.sql.", "spark.databricks.", "spark.delta.")
 
 _OWN: Final = {
     # What is above it goes to the server's block manager, which keeps it as long as the session lives. pgbridge never
@@ -72,6 +75,21 @@ class Connection:
     lost: str | None = None
     _sessions: WeakKeyDictionary[SparkSession, None] = field(default_factory=WeakKeyDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    def keep(self) -> None:
+        """Begin to use each session from time to time, so that the server keeps it; a lost server is found, too."""
+        threading.Thread(target=self._use, name="keep sessions", daemon=True).start()
+
+    def _use(self) -> None:
+        while not self._closed.wait(_USED_EVERY_S) and self.lost is None:
+            for session in self.sessions():
+                try:
+                    session.conf.get("spark.sql.ansi.enabled")
+                except Exception as error:  # noqa: BLE001 - what uses the session tells
+                    client: Any = session.client
+                    if (cause := lost_in(error)) is not None and not client.is_closed:
+                        self.lose(_first_line(cause))
 
     @property
     def shown(self) -> str:
@@ -151,6 +169,8 @@ class Connection:
     def close(self) -> None:
         """Close all sessions, on the server too: it interrupts what still runs there."""
         self.lost = self.lost or "it was closed"
+        self._closed.set()
+        atexit.unregister(self.close)
         close(self.sessions())
 
 
@@ -209,6 +229,7 @@ def start(
             "use_ssl or a token",
         ) from error
     _current.connection = connection
+    connection.keep()
     return session
 
 

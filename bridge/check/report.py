@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import sql
 from bridge import session
 from bridge.apply.delta.durable import local_folder
 from bridge.check.catalogs import check_catalogs
+from bridge.check.connect import check_connect
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
 from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
@@ -69,6 +71,8 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
         # a running daemon has its memory already
         if not is_running(config.state_dir):
             yield check_memory(needed_bytes, available_bytes())
+    else:
+        yield check_connect(find_spec)
     yield from check_state_dir(config.state_dir)
 
 

@@ -74,6 +74,7 @@ assert stage.as_frame(one, rows).selectExpr("sum(a)").collect()[0][0] == 44850
 staged = stage.SparkStage(other)
 pieces = [staged.put(rows.slice(0, 10)), staged.put(rows)]  # one is small
 assert [piece.count() for piece in pieces] == [10, 300]
+assert stage.concatenated([one.range(i, i + 1) for i in range(700)]).count() == 700
 session.interrupt(one)
 
 try:

@@ -63,6 +63,12 @@ def wait_for_batch(bridge):
             time.sleep(0.01)
 
 
+def unstamped(spark, bridge):
+    """Commits of rows that do not name their batch: a session's settings were not there."""
+    found = [row for name in TABLES for row in spark.sql(f"DESCRIBE HISTORY delta.`{bridge.path(name)}`").collect()]
+    return [row for row in found if row.operation in {"WRITE", "MERGE"} and "pgbridge" not in (row.userMetadata or "")]
+
+
 def logged(bridge, text):
     return text in bridge.log.read_text(errors="replace")
 
@@ -102,6 +108,7 @@ def test_all_kinds_of_batches_and_a_server_killed_in_the_middle_of_one(spark, pu
     assert logged(following, "the connection to the Spark Connect server is lost")
     assert logged(following, "finishing a batch")
     assert differing(spark, following, publisher) == []
+    assert unstamped(spark, following) == []
     assert following.stop() == 0
     assert logged(following, '"stopped"')
 
@@ -134,6 +141,7 @@ def test_a_network_cut_while_the_server_goes_on(spark, publisher, daemon, connec
             proxy.heal()
             caught_up(bridge)
             assert differing(spark, bridge, publisher) == []
+            assert unstamped(spark, bridge) == []
         assert bridge.stop() == 0
 
 

@@ -7,7 +7,6 @@ with it; Spark reads of a file only the columns that a job needs, in parallel.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,7 @@ from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_file
-from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stage import SparkStage, as_frame, concatenated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,8 +87,7 @@ def _checkpoints(spark: SparkSession, schema: pa.Schema, batches: Iterable[pa.Re
         if not _fit_plan(waiting):
             frames.append(stage.put(pa.Table.from_batches(waiting, schema)))
             waiting = []
-    rest = as_frame(spark, pa.Table.from_batches(waiting, schema))
-    return reduce(DataFrame.union, frames, rest)
+    return concatenated([*frames, as_frame(spark, pa.Table.from_batches(waiting, schema))])
 
 
 def _fit_plan(batches: list[pa.RecordBatch]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import contextmanager
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from bridge.apply.delta.schema import spark_schema, spark_type
 from bridge.apply.effects.operations import UPDATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
@@ -47,7 +46,7 @@ class SparkStage:
         """Concatenate pieces of changes, after renaming the columns of each."""
         names = list(dict.fromkeys(renaming.name for _, renamings in pieces for renaming in renamings))
         frames = [frame.select(*map(_column, renamings)) for frame, renamings in pieces]
-        together = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        together = concatenated(frames, lambda one, other: one.unionByName(other, allowMissingColumns=True))
         return together.select(
             *(
                 F.coalesce(F.col(name), F.lit(False)).alias(name) if name.startswith("unchanged_") else F.col(name)
@@ -87,7 +86,18 @@ def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
         return spark.createDataFrame(table, schema)
     rows = max(1, len(table) * _PIECE_BYTES // table.nbytes)
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
-    return reduce(DataFrame.union, (_checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces))
+    return concatenated([_checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
+
+
+def concatenated(
+    frames: Sequence[DataFrame], union: Callable[[DataFrame, DataFrame], DataFrame] = DataFrame.union
+) -> DataFrame:
+    """Concatenate DataFrames in their order, by a plan that is not deep: a Connect server takes 1024 levels at most."""
+    level = list(frames)
+    while len(level) > 1:
+        pairs = (level[i : i + 2] for i in range(0, len(level), 2))
+        level = [pair[0] if len(pair) == 1 else union(*pair) for pair in pairs]
+    return level[0]
 
 
 def _checkpointed(frame: DataFrame) -> DataFrame:
