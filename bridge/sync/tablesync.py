@@ -77,6 +77,9 @@ if TYPE_CHECKING:
 
 FOLLOWS_STREAM = frozenset("sr")
 
+_LOOKS_AT_ONCE = 8
+"""Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
+
 
 def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
     """Return tablesync.c's error for a table to be copied that is not published under its name."""
@@ -345,13 +348,18 @@ class TableSync:
         subscribed: dict[tuple[str, str], Subscribed] = {}
         remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
-        for rel in self._catalog.rels(self._subscription.name):
+        rels = self._catalog.rels(self._subscription.name)
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
+            existing = {
+                rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i" and not self.needs_copy(rel)
+            }
+        for rel in rels:
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if self.needs_copy(rel):
                 continue
             if rel.state != "i":
-                target = self._existing(rel)
+                target = existing[rel].result()
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
                 target, _ = self._target(rel, table, types)
