@@ -54,8 +54,9 @@ _RPC: Final = re.compile(
     r'<_\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = "(.*?)"\s', re.DOTALL
 )
 
-_LOST_CONDITIONS: Final = ("INVALID_HANDLE.", "INVALID_CURSOR.", "RESPONSE_ALREADY_RECEIVED")
-"""What a Connect server, or its client, says of sessions and operations that are not there any more."""
+_LOST_CONDITIONS: Final = ("INVALID_HANDLE.", "INVALID_CURSOR.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
+"""What a Connect server says of sessions and operations that are not there any more, and its client of one that another
+request found to be gone."""
 
 _REFUSED: Final = "RESOURCE_EXHAUSTED"
 """gRPC's status of a message that is too large: the server did not take it."""

@@ -108,6 +108,7 @@ LOST = [
     of_server("INVALID_HANDLE.SESSION_CLOSED"),
     of_server("INVALID_HANDLE.OPERATION_ABANDONED"),
     OfCondition("RESPONSE_ALREADY_RECEIVED"),
+    connect.SparkConnectException(errorClass="NO_ACTIVE_SESSION", messageParameters={}),
     ValueError("Cannot invoke RPC on closed channel!"),
 ]
 FAILED = [
