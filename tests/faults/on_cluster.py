@@ -1,6 +1,6 @@
 """A subscription on a Spark cluster whose executors are killed at named moments.
 
-    python -m tests.faults.on_cluster MASTER CONNINFO FOLDER SETTINGS WORKER_PID…
+    python -m tests.faults.on_cluster MASTER CONNINFO FOLDER SETTINGS STEPS WORKER_PID…
 
 It is a program, because a process has one Spark only. It prints a line for each step; an assertion that fails ends it.
 """
@@ -207,13 +207,11 @@ class Scenario:
 
 def main() -> None:
     """Run the steps."""
-    master, conninfo, folder, settings, *workers = sys.argv[1:]
+    master, conninfo, folder, settings, steps, *workers = sys.argv[1:]
     spark = session.start(master, json.loads(settings), log=Path(folder, "spark.log"))
     scenario = Scenario(spark, Source(conninfo), Path(folder), Kills(map(int, workers)))
-    scenario.copy()
-    scenario.batches()
-    scenario.large()
-    scenario.refused()
+    for step in steps.split():
+        getattr(scenario, step)()
     session.stop(spark)
 
 

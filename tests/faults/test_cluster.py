@@ -17,12 +17,13 @@ from tests.oracle.delta import differences
 MISSING = {"spark.pyspark.python": "/no/such/python"}
 
 
-def test_executors_are_killed_while_they_work(starts_server, cluster, publisher, tmp_path):
+@pytest.mark.parametrize("steps", ["copy large", pytest.param("copy batches large refused", marks=pytest.mark.soak)])
+def test_executors_are_killed_while_they_work(starts_server, cluster, publisher, tmp_path, steps):
     """Where the copy reads, before commits, with staged parts, and in an undo."""
     settings = json.dumps({**YOUNG_JVM, **cluster.settings(), "spark.driver.memory": "1g"})
     pids = [str(worker.pid) for worker in cluster.workers()]
     command = [sys.executable, "-m", "tests.faults.on_cluster", cluster.master, publisher.conninfo, str(tmp_path)]
-    done = subprocess.run([*command, settings, *pids], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, settings, steps, *pids], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
