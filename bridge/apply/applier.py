@@ -21,14 +21,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge import faults, log
-from bridge.apply import skipped_transactions
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
@@ -40,11 +38,11 @@ from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
+from bridge.apply.record import finish_batch, skip_batch
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.track import stats
-from bridge.track.catalog_rows import BatchIntent, PreparedRow
-from bridge.track.spool import SpoolFile
+from bridge.track.catalog_rows import BatchIntent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -163,7 +160,7 @@ class Applier:
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
-        self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
+        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn, planned=True)
         for conflicts in found:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
@@ -242,10 +239,7 @@ class Applier:
         Raises:
             StateError: The files cannot be written; the transaction is not skipped.
         """
-        path = skipped_transactions.write(batch, folder, self._subscription)
-        faults.reach("skipped_written")
-        self._finish(batch, skip_lsn)
-        return path
+        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
 
     def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
@@ -255,31 +249,6 @@ class Applier:
         row = self._catalog.subscription(self._subscription)
         assert row is not None  # noqa: S101 - the worker has registered it
         return row.batch_app_id
-
-    def _finish(
-        self,
-        batch: Batch,
-        clear_skip_lsn: Lsn | None,
-        columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
-        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
-    ) -> None:
-        prepared = [
-            PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
-            for t in batch.prepared
-            if isinstance(t.spooled, SpoolFile) and t.gid is not None
-        ]
-        ended = [t.spooled.path.name for t in batch.ended if isinstance(t.spooled, SpoolFile)]
-        self._catalog.finish_batch(
-            self._subscription,
-            batch.end_lsn,
-            prepared,
-            ended,
-            clear_skip_lsn=clear_skip_lsn,
-            columns=columns,
-            relids=relids,
-        )
-        for spool in batch.spools:
-            spool.discard()
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)

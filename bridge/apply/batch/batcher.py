@@ -65,7 +65,7 @@ class Batcher:
         memory_bytes: int = 64 << 20,
         tracker: DefinitionTracker | None = None,
     ) -> None:
-        self._every_change = any(found.target.every_change for found in routes.subscribed.values())
+        self._every_change = routes.every_change
         self._origin_name = origin_name
         self._routes = routes
         self._stage = stage
