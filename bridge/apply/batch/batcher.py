@@ -164,7 +164,7 @@ class Batcher:
         """Decode a block's rows, from one definition or TRUNCATE to the next."""
         decoder = self._decoder(block, collectors, ordinals=ordinals)
         begin = 0
-        for position, transaction, message in block.events:
+        for event, (position, transaction, message) in enumerate(block.events):
             if isinstance(message, LogicalMessage):
                 if not batch.with_messages or batch.with_messages[-1] is not transaction:
                     batch.with_messages.append(transaction)
@@ -181,8 +181,10 @@ class Batcher:
                 if known:
                     self._routes.reread_catalog()
             else:
-                seq = block.first_seq + position
-                self._truncate(collectors, message, transaction, seq, decoder.positions)
+                keep = None
+                if decoder.positions is not None:
+                    keep = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
+                self._truncate(collectors, message, transaction, keep)
         decoder.decode(begin, len(block.rows))
 
     def _truncate(
@@ -190,8 +192,7 @@ class Batcher:
         collectors: dict[str, ChangeCollector],
         message: Truncate,
         transaction: Transaction,
-        seq: int,
-        positions: BlockPositions | None,
+        keep: Callable[[ChangeCollector, int], None] | None,
     ) -> None:
         """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
@@ -220,12 +221,15 @@ class Batcher:
                         columns, _ = self._definitions.follow(relation, subscribed, collector)
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
-            if target.every_change and positions is not None:
-                position = positions.of_truncate(message, transaction.commit_lsn, number)
+            if target.every_change and keep is not None:
                 with _target_errors(replace(context, relation=target.qualified_name)):
-                    collector.keep_truncate(seq, position)
+                    keep(collector, number)
             else:
                 collector.truncate()
+
+
+def _keep_truncate(positions: BlockPositions, event: int, seq: int, collector: ChangeCollector, number: int) -> None:
+    collector.keep_truncate(seq, positions.of_truncate(event, number))
 
 
 @contextmanager

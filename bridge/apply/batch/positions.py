@@ -59,17 +59,16 @@ class BlockPositions:
         self._first = before[block.first_rows[:-1]]
         self._ordinals = before.copy()
         self._ordinals[:-1] -= self._first[self._transactions]
-        self._before = before
-        self._truncates: dict[int, int] = {}  # the first ordinal of each TRUNCATE, by its identity
+        self._truncates: dict[int, tuple[int, int]] = {}  # transaction and first ordinal, by the number of the event
         carried = ordinals.begin(int(self._lsns[0])) if len(lengths) else 0
         shifts = np.zeros(len(lengths), np.int64)
         if carried:
             shifts[0] = carried
             self._ordinals[: block.first_rows[1]] += carried
-        for position, transaction, message in block.events:
+        for event, (position, transaction, message) in enumerate(block.events):
             if isinstance(message, Truncate):
-                number = self._number(transaction.commit_lsn)
-                self._truncates[id(message)] = int(before[position] - self._first[number] + shifts[number])
+                number = int(np.searchsorted(self._lsns, transaction.commit_lsn))
+                self._truncates[event] = number, int(before[position] - self._first[number] + shifts[number])
                 shifts[number] += len(message.relation_ids)
                 self._ordinals[position : block.first_rows[number + 1]] += len(message.relation_ids)
         if len(lengths):
@@ -79,13 +78,15 @@ class BlockPositions:
         """The columns of row messages, by name."""
         return self._columns(self._transactions[rows], self._ordinals[rows])
 
-    def of_truncate(self, message: Truncate, commit_lsn: int, number: int) -> dict[str, pa.Array]:
-        """The columns, of one row each, of the `number`-th table that a TRUNCATE of the block empties."""
-        ordinal = self._truncates[id(message)] + number
-        return self._columns(np.array([self._number(commit_lsn)]), np.array([ordinal]))
+    def of_truncate(self, event: int, number: int) -> dict[str, pa.Array]:
+        """The columns, of one row each, of the `number`-th table that a TRUNCATE empties.
 
-    def _number(self, commit_lsn: int) -> int:
-        return int(np.searchsorted(self._lsns, commit_lsn))
+        Args:
+            event: The number of the TRUNCATE among the block's events.
+            number: Which of its tables, from 0.
+        """
+        transaction, first = self._truncates[event]
+        return self._columns(np.array([transaction]), np.array([first + number]))
 
     def _columns(self, transactions: Ints, ordinals: Ints) -> dict[str, pa.Array]:
         values = (
