@@ -181,10 +181,10 @@ class Batcher:
                 if known:
                     self._routes.reread_catalog()
             else:
-                keep = None
+                as_change = None
                 if decoder.positions is not None:
-                    keep = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
-                self._truncate(collectors, message, transaction, keep)
+                    as_change = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
+                self._truncate(collectors, message, transaction, as_change)
         decoder.decode(begin, len(block.rows))
 
     def _truncate(
@@ -192,7 +192,7 @@ class Batcher:
         collectors: dict[str, ChangeCollector],
         message: Truncate,
         transaction: Transaction,
-        keep: Callable[[ChangeCollector, int], None] | None,
+        as_change: Callable[[ChangeCollector, int], None] | None,
     ) -> None:
         """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
@@ -221,9 +221,9 @@ class Batcher:
                         columns, _ = self._definitions.follow(relation, subscribed, collector)
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
-            if target.every_change and keep is not None:
+            if target.every_change and as_change is not None:
                 with _target_errors(replace(context, relation=target.qualified_name)):
-                    keep(collector, number)
+                    as_change(collector, number)
             else:
                 collector.truncate()
 

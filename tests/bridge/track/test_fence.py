@@ -21,6 +21,8 @@ def test_it_outlives_the_intent_and_never_goes_back(tmp_path):
             assert give_up_batch(catalog, "sub") == Lsn(end_lsn)
             assert catalog.batch("sub") is None
         assert fence_lsn(catalog, "sub") == Lsn(40)
-        assert catalog.subscription("sub").epoch == 0, "another application id would let Delta take the batch twice"
+        row = catalog.subscription("sub")
+        assert row is not None
+        assert row.epoch == 0, "another application id would let Delta take the batch twice"
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         assert fence_lsn(catalog, "sub") == Lsn(40)
