@@ -41,6 +41,8 @@ OF_DELTA_TABLES: Final = frozenset(
         "maintenance",
         "vacuum_retention_h",
         "max_sync_workers",
+        "mode",
+        "tables",
     }
 )
 """Keys of `[subscription.NAME]` that a handler has no use for."""

@@ -195,7 +195,7 @@ def _stream(
         ignored=ignored,
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
-        tracker=_tracker(published, spark, catalog, events) if handling is None else None,
+        tracker=_tracker(published, subscribed, spark, catalog, events) if handling is None else None,
     )
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -272,18 +272,23 @@ def spool_folder(catalog: Catalog, name: str) -> Path:
 
 
 def _tracker(
-    published: Published, spark: SparkSession, catalog: Catalog, events: StreamEvents
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    events: StreamEvents,
 ) -> DefinitionTracker | None:
     """Return what makes the Delta tables' columns follow the stream's; None with schema_evolution = "strict"."""
     subscription = published.subscription
     if subscription.schema_evolution == "strict":
         return None
+    modes = {found.target.path: found.target.mode for found in subscribed.values()}
     return DefinitionTracker(
         refresh.owner_of(subscription.name),
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=partial(read_target_schema, spark),
+        schema_of=lambda path: read_target_schema(spark, path, modes.get(path, "mirror")),
         warn=events.schema_differs,
     )
 

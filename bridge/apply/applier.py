@@ -30,12 +30,14 @@ from bridge import faults, log
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
+from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
 from bridge.apply.record import finish_batch, skip_batch
@@ -253,7 +255,7 @@ class Applier:
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with error_context(context):
-            alter_table(self._spark, changes.target.path, changes.alterations, self._log)
+            alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         context = context_of(self._origin_name, batch, changes)
@@ -263,6 +265,10 @@ class Applier:
 
             def apply() -> None:
                 lost.clear()  # of an attempt that a concurrent commit made fail
+                if changes.target.mode != "mirror":
+                    keep = append_changes if changes.target.mode == "changelog" else apply_versions
+                    keep(self._spark, changes, unrepresentable=self._unrepresentable, lost=lost.append)
+                    return
                 apply_table(
                     self._spark,
                     changes,

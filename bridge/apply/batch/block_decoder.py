@@ -198,7 +198,9 @@ class BlockDecoder:
             table = in_target_types(table, types, columns)
         collector.columns, collector.key = kept_columns, kept_key
         changed = not inserts_only(table)
-        if changed and not collector.key and relation.replica_identity != "f" and not subscribed.target.every_change:
+        mode = subscribed.target.mode
+        keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
+        if changed and not collector.key and keyless:
             raise self._error(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,

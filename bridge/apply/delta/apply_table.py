@@ -39,7 +39,7 @@ def apply_table(
     lost: Callable[[int], None] = lambda _: None,
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
-    """Commit one table's changes: nothing, an append, an overwrite, or a MERGE.
+    """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
         spark: The session.

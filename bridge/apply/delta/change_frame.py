@@ -1,4 +1,4 @@
-"""A table's changes in the change schema (`bridge.changes.schema`), as a DataFrame."""
+"""A table's changes in the change schema (`bridge.changes.schema`): as a DataFrame, and appended to its changelog."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.append import ONE_FILE_ROWS, append_rows
 from bridge.apply.delta.published_changes import published_changes
 from bridge.apply.delta.schema import spark_type
 from bridge.apply.effects.operations import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
@@ -45,6 +47,26 @@ def change_frame(
         F.when(has_new, _image("new", columns, frame)).alias(NEW),
         _unchanged(columns, frame).alias(UNCHANGED),
     )
+
+
+def append_changes(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Commit one table's changes to its changelog; arguments as of `change_frame`.
+
+    Raises:
+        PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
+    """
+    found = changes.changes
+    if not isinstance(found, Staged) and not len(found):
+        return  # only its columns have changed
+    rows = change_frame(spark, changes, unrepresentable, lost)
+    few = not isinstance(found, Staged) and len(found) <= ONE_FILE_ROWS
+    append_rows(rows.coalesce(1) if few else rows, changes.target.path)
 
 
 def _image(kind: str, columns: Sequence[TargetColumn], frame: DataFrame) -> Column:

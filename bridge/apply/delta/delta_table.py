@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
-from bridge.apply.delta.schema import table_properties, target_schema_of
+from bridge.apply.delta.schema import table_properties
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.target.target import quoted
 from bridge.errors import StoreError, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
-    from bridge.apply.target.target import TargetSchema
+    from bridge.apply.target.target import Mode, TargetSchema
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
@@ -72,18 +74,31 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     return schema
 
 
-def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
-    """The columns as `Target` has them; None and errors as for `schema_of`."""
+def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") -> TargetSchema | None:
+    """The columns as `Target` has them; None and errors as for `schema_of`.
+
+    Raises:
+        TargetError: The table is of another mode.
+    """
     schema = schema_of(spark, path)
-    return None if schema is None else target_schema_of(schema)
+    return None if schema is None else row_schema(mode, schema, path)
 
 
 def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
     """Create an empty Delta table."""
-    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = {CREATED: "true"} | table_properties(schema.fieldNames())
+    columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema.fields)
+    images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
+    names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
+    properties = {CREATED: "true"} | table_properties(names)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     spark.sql(f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({listed})").collect()
+
+
+def _ddl(type_: DataType) -> str:
+    """A column's type in Spark SQL; `simpleString` does not quote the names of a struct's fields."""
+    if not isinstance(type_, StructType):
+        return type_.simpleString()
+    return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in type_.fields)}>"
 
 
 def table_version(spark: SparkSession, path: str) -> int:
