@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from protocol.messages import Relation
     from protocol.values.value_array import Bools, Bytes, Ints
 
+_KEYLESS_HISTORY = (
+    'a history needs a primary key, or a replica identity by an index; or set mode = "changelog" for the table'
+)
+
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
@@ -205,7 +209,9 @@ class BlockDecoder:
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,
                 relation=name,
-                hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
+                hint=_KEYLESS_HISTORY
+                if mode == "history"
+                else f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
         seq = pa.array(rows + self._block.first_seq)

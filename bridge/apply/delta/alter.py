@@ -19,12 +19,12 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings
 from bridge.apply.target.target import quoted
 from bridge.changes.schema import NEW, OLD, UNCHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -72,10 +72,10 @@ def alter_table(
         faults.reach("schema_changed")
     values = fills(changes)
     if mode == "changelog":
-        for statement in _renamings_of_unchanged(path, changes):
-            run(statement)
+        retry_commit(lambda: _change_images(spark, path, values, renamings(changes)), path, log)
+    elif values:
+        retry_commit(lambda: _fill(spark, path, values), path, log)
     if values:
-        retry_commit(lambda: _fill(spark, path, values, mode), path, log)
         faults.reach("column_filled")
 
 
@@ -118,27 +118,36 @@ def statements(path: str, changes: Sequence[Alteration], places: Sequence[str] =
         yield f"{table} ADD COLUMNS ({', '.join(added)})"
 
 
-def _renamings_of_unchanged(path: str, changes: Sequence[Alteration]) -> Iterator[str]:
-    """Statements by which the lists of unchanged columns follow renamings."""
-    for change in changes:
-        if isinstance(change, RenameColumn):
-            old, new = literal(change.name), literal(change.new_name)
-            yield (
-                f"UPDATE delta.{quoted(path)} SET {UNCHANGED} = "
-                f"transform({UNCHANGED}, name -> CASE WHEN name = {old} THEN {new} ELSE name END) "
-                f"WHERE array_contains({UNCHANGED}, {old})"
-            )
+def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar]) -> None:
+    """Give existing rows the constants of new columns."""
+    assignments = ", ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(values))
+    _update_all(spark, path, values, "true", assignments)
 
 
-def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar], mode: Mode) -> None:
-    """Give existing rows, or in a changelog the new images, the constants of new columns."""
-    names = list(values)
-    row = pa.table({f"v{i}": pa.array([values[name].as_py()], values[name].type) for i, name in enumerate(names)})
+def _change_images(spark: SparkSession, path: str, values: dict[str, pa.Scalar], renamed: Mapping[str, str]) -> None:
+    """Have a changelog's images follow, in one commit: Delta leaves out a second one with the same stamp.
+
+    Args:
+        spark: The session.
+        path: The Delta table.
+        values: The constants of new columns, which the new images get: the table's rows have them.
+        renamed: The new names of columns, which the lists of unchanged columns get.
+    """
+    assignments = [f"t.{NEW}.{quoted(name)} = s.v{i}" for i, name in enumerate(values)]
+    if renamed:
+        cases = " ".join(f"WHEN {literal(old)} THEN {literal(new)}" for old, new in renamed.items())
+        assignments.append(f"t.{UNCHANGED} = transform(t.{UNCHANGED}, name -> CASE name {cases} ELSE name END)")
+    if assignments:
+        of_renamed = f"arrays_overlap(t.{UNCHANGED}, array({', '.join(map(literal, renamed))}))"
+        condition = f"t.{NEW} IS NOT NULL" if values else of_renamed
+        _update_all(spark, path, values, condition, ", ".join(assignments))
+
+
+def _update_all(spark: SparkSession, path: str, values: dict[str, pa.Scalar], condition: str, assignments: str) -> None:
+    """Update the rows `t` that meet a condition, by a row `s` with the values `v<i>`."""
+    columns = {f"v{i}": pa.array([value.as_py()], value.type) for i, value in enumerate(values.values())}
     view = f"pgbridge_fill_{abs(hash(path)):x}"
-    frame = as_frame(spark, row)
-    frame.createOrReplaceTempView(view)
-    place, condition = (f"t.{NEW}.", f"t.{NEW} IS NOT NULL") if mode == "changelog" else ("t.", "true")
-    assignments = ", ".join(f"{place}{quoted(name)} = s.v{i}" for i, name in enumerate(names))
+    as_frame(spark, pa.table(columns or {"v": pa.array([0])})).createOrReplaceTempView(view)
     try:
         spark.sql(
             f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} "
