@@ -143,7 +143,7 @@ def test_filters_lists_and_roots_come_before(publisher, subscription, spark, int
     ]
 
 
-@pytest.mark.parametrize("streaming", ["off", "on"])
+@pytest.mark.parametrize("streaming", [pytest.param("off", marks=pytest.mark.soak), "on"])
 def test_a_transaction_beyond_memory(publisher, subscription, spark, into, streaming):
     """It comes in parts, with savepoints rolled back; the handler has it as one batch, and the numbers go on."""
     publisher.execute(SETUP)
@@ -162,7 +162,14 @@ def test_a_transaction_beyond_memory(publisher, subscription, spark, into, strea
     assert len({lsn for lsn, _, _ in found}) == 1
 
 
-@pytest.mark.parametrize("point", ["batch_begun", "batch_committed", "before_confirm"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("batch_begun", marks=pytest.mark.soak),
+        "batch_committed",
+        pytest.param("before_confirm", marks=pytest.mark.soak),
+    ],
+)
 def test_killed_at(publisher, subscription, spark, into, point):
     publisher.execute(SETUP)
     subscription().for_each_batch(into, spark=spark, until_caught_up=True)
@@ -192,7 +199,9 @@ def assert_versions(into):
         assert other.start_lsn >= one.end_lsn or other.end_lsn <= one.end_lsn
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["it goes on", "another process"])
+@pytest.mark.parametrize(
+    "again", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["it goes on", "another process"]
+)
 def test_a_handler_that_fails_when_half_is_written(publisher, subscription, spark, into, again):
     """A table that has the batch leaves out its parts; one that lacks it gets each of them, once."""
     publisher.execute(SETUP)
