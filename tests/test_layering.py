@@ -84,7 +84,7 @@ RULES = (
         only=True,
     ),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
-    Rule(("pgbridge/*",), frozenset({"bridge"}), "pgbridge/ only gives names to what bridge/ has", only=True),
+    Rule(("pgbridge/*",), frozenset({"bridge", "typing"}), "pgbridge/ only gives names to what bridge/ has", only=True),
     Rule(
         ("bridge/*",),
         frozenset({"psycopg"}),

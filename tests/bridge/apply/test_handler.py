@@ -41,7 +41,7 @@ def applier(catalog, monkeypatch):
 
 
 def test_the_batch_and_its_record(catalog, applier):
-    given = []
+    given: list[Any] = []
     made = batch(changes_of([1]))
     made.commit_time_us = 1
     applier(given.append).apply(made)
@@ -54,7 +54,7 @@ def test_the_batch_and_its_record(catalog, applier):
 
 
 def test_nothing_of_the_tables_is_nothing_for_the_handler(catalog, applier):
-    given = []
+    given: list[Any] = []
     applier(given.append).apply(batch())
     assert given == []
     assert catalog.remote_lsn("sub") == Lsn(0x20)

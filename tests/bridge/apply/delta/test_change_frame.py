@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,7 +36,7 @@ def changes(path, *rows, mode="changelog"):
     return TableChanges(target, columns, (0,), pa.Table.from_pylist(listed, schema=pa.schema(types)))
 
 
-ROWS = (
+ROWS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (INSERT, NO_OLD, {"new_0": 1, "new_1": "a"}),
     (UPDATE, KEY_TUPLE, {"old_0": 1, "new_0": 2, "unchanged_1": True}),
     (TRUNCATE, NO_OLD, {}),
