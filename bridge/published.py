@@ -88,6 +88,8 @@ class Published:
             for refusal in applied.refusals:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+        for name in sorted(subscription.tables.keys() - {table.qualified_name for table in tables}):
+            log.warning("the configuration has a mode for a table that is not published", relation=name)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
         types = publisher.types({column.type_oid for column in columns})
         textual = {column.name for column in columns if not resolve(column.type_oid, column.typmod, types).binary}
