@@ -49,6 +49,18 @@ def default_slot_name(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
+class Table(BaseModel):
+    """A `[subscription.NAME.tables."schema.table"]` table: what one table has otherwise than its subscription.
+
+    Attributes:
+        mode: As in `Subscription`.
+    """
+
+    model_config = _STRICT
+
+    mode: Literal["mirror", "changelog", "history"]
+
+
 class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
@@ -66,6 +78,9 @@ class Subscription(BaseModel):
         filter_connection: The server that computes such filters; None for the publisher.
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+        mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
+            or a row for each version of a row ("history").
+        tables: The tables that have another mode, by `schema.table`.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
         batch_max_bytes: The same for the memory that these rows take.
@@ -101,6 +116,8 @@ class Subscription(BaseModel):
     unrepresentable: Literal["error", "null"] = "error"
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = Field(default=None, repr=False)
+    mode: Literal["mirror", "changelog", "history"] = "mirror"
+    tables: dict[str, Table] = Field(default_factory=dict)
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
@@ -178,6 +195,11 @@ class Subscription(BaseModel):
         if self.filter_connection is not None and self.untranslatable_filters != "server":
             raise ValueError('filter_connection needs untranslatable_filters = "server"')
         return self
+
+    def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
+        """Return the mode of a table, by its `schema.table`."""
+        own = self.tables.get(table)
+        return self.mode if own is None else own.mode
 
     @property
     def origin_name(self) -> str:
@@ -367,5 +389,5 @@ def _explained(error: ErrorDetails) -> str:
     model: type[BaseModel] = Config
     if len(location) > 1:
         tables: dict[str, type[BaseModel]] = {"spark": Spark, "http": Http}
-        model = tables.get(location[0], Subscription)
+        model = tables.get(location[0], Table if location[2:3] == ["tables"] else Subscription)
     return explain(error, location, [key for key in model.model_fields if key != "name"])

@@ -88,6 +88,8 @@ class Published:
             for refusal in applied.refusals:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+        for name in sorted(subscription.tables.keys() - {table.qualified_name for table in tables}):
+            log.warning("the configuration has a mode for a table that is not published", relation=name)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
         types = publisher.types({column.type_oid for column in columns})
         textual = {column.name for column in columns if not resolve(column.type_oid, column.typmod, types).binary}
@@ -107,12 +109,18 @@ class Published:
             self._types.update(self.publisher.types({oid for oid, _ in wanted}))
         return [resolve(oid, typmod, self._types) for oid, typmod in wanted]
 
-    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed], replaced: Callable[[str, str], None]) -> Routes:
+    def routes(
+        self,
+        subscribed: Mapping[tuple[str, str], Subscribed],
+        replaced: Callable[[str, str], None],
+        others: Callable[[str, str], Subscribed] | None = None,
+    ) -> Routes:
         """Return where the stream's changes go.
 
         Args:
             subscribed: The tables that follow the stream.
             replaced: Called with a table that was dropped and created again, and the command that copies it again.
+            others: As in `Routes`.
         """
         name = refresh.owner_of(self.subscription.name)
         if self._applied is None:
@@ -121,7 +129,7 @@ class Published:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced)
+            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced, others=others)
 
         def look() -> Routing:
             names = self.subscription.publications
@@ -130,4 +138,4 @@ class Published:
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding)
-        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced)
+        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced, others=others)

@@ -239,6 +239,20 @@ def fork(session: SparkSession) -> SparkSession:
     return connect.another(session) if connect.is_used() else session.newSession()
 
 
+def fork_exact(session: SparkSession) -> SparkSession:
+    """Fork a session that others have started, with the settings that the values of changes and filters depend on."""
+    forked = fork(session)
+    for key in (
+        "spark.sql.session.timeZone",
+        "spark.sql.ansi.enabled",
+        "spark.sql.storeAssignmentPolicy",
+        "spark.sql.variable.substitute",
+        "spark.sql.caseSensitive",
+    ):
+        forked.conf.set(key, {**DEFAULTS, **REQUIRED}[key])
+    return forked
+
+
 def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> SparkSession:
     """Return the companion of a session by this name: a session with settings that differ. It is made once."""
     with _lock:

@@ -33,12 +33,13 @@ from bridge.errors import (
 )
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
-from bridge.pipeline import StreamHistory, stream
+from bridge.pipeline import Handling, StreamHistory, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.sync.added_tables import AddedTables
+from bridge.sync.handled_tables import HandledTables
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.apply.delta.warm_up import WarmUp
+    from bridge.apply.handler import ChangeBatch
     from bridge.config import Subscription
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
@@ -76,6 +78,7 @@ class SubscriptionWorker:
         copy_limit: Limits the copies of the whole process; None for no limit.
         warm_up: Begun with the copies; None for none.
         observer: Is told what the stream receives and applies; None for nobody.
+        handler: Gets the batches, in place of Delta tables; None for Delta tables.
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
@@ -94,6 +97,7 @@ class SubscriptionWorker:
         copy_limit: CopyLimit | None = None,
         warm_up: WarmUp | None = None,
         observer: Observer | None = None,
+        handler: Callable[[ChangeBatch], object] | None = None,
     ) -> None:
         self._copy_limit = copy_limit
         self._warm_up = warm_up
@@ -128,8 +132,12 @@ class SubscriptionWorker:
             stopping=self._stop.is_set,
             now_s=time.time,
         )
+        self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
-            maintenance=self._maintenance, heartbeat=self.heartbeat, observer=observer or Observer()
+            maintenance=self._maintenance if handler is None else None,
+            heartbeat=self.heartbeat,
+            observer=observer or Observer(),
+            handler=Handling(handler, self._handled.other) if handler and self._handled else None,
         )
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
@@ -271,28 +279,29 @@ class SubscriptionWorker:
             if requests:
                 self._added.forget_worker()
                 Refresh(self._name, self._catalog, sync, self._log).take_up(requests, published.tables, publisher)
-            left_out = self._leave_out(published)
+            tables: TableSync | HandledTables = self._handled or sync
+            left_out = self._leave_out(published) if self._handled is None else []
             self._added.take_over(self._stop)
             self._copying = True
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
-            if self._warm_up is not None and (is_new or any(map(sync.needs_copy, self._catalog.rels(self._name)))):
+            if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
                 self._warm_up.begin()
             start = Start(
                 self.subscription,
                 self._catalog,
                 publisher,
-                sync,
+                tables,
                 published.tables,
                 self._log,
                 stopping=self.heartbeat.beating(self._stop.is_set),
             )
             errors = start.run()
-            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if sync.needs_copy(rel)])
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)])
             self._copying = False
             again = stream(
                 published,
-                sync.follow(published.tables, publisher),
+                tables.follow(published.tables, publisher),
                 self._spark,
                 self._catalog,
                 control=self,

@@ -85,7 +85,7 @@ RULES = (
     ),
     Rule(("bridge/warehouse.py",), _PURE | {"re"}, "what a warehouse may be is decided without Spark", only=True),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
-    Rule(("pgbridge/*",), frozenset({"bridge"}), "pgbridge/ only gives names to what bridge/ has", only=True),
+    Rule(("pgbridge/*",), frozenset({"bridge", "typing"}), "pgbridge/ only gives names to what bridge/ has", only=True),
     Rule(
         ("bridge/*",),
         frozenset({"psycopg"}),

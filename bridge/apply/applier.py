@@ -21,14 +21,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from bridge import faults, log
-from bridge.apply import replayable, skipped_transactions
+from bridge.apply import replayable
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
@@ -36,14 +36,15 @@ from bridge.apply.delta.location import place_of
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
+from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
+from bridge.apply.record import finish_batch, skip_batch
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track import stats
-from bridge.track.catalog_rows import BatchIntent, PreparedRow
-from bridge.track.spool import SpoolFile
+from bridge.track.catalog_rows import BatchIntent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -162,7 +162,7 @@ class Applier:
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
-        self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
+        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn, planned=True)
         for conflicts in found:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
@@ -241,11 +241,14 @@ class Applier:
         Raises:
             StateError: The files cannot be written; the transaction is not skipped.
         """
-        path = skipped_transactions.write(batch, folder, self._subscription)
-        replayable.write(batch, path, self._spark)
-        faults.reach("skipped_written")
-        self._finish(batch, skip_lsn)
-        return path
+        return skip_batch(
+            self._catalog,
+            self._subscription,
+            batch,
+            skip_lsn,
+            folder,
+            keep=lambda path: replayable.write(batch, path, self._spark),
+        )
 
     def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
@@ -256,35 +259,10 @@ class Applier:
         assert row is not None  # noqa: S101 - the worker has registered it
         return row.batch_app_id
 
-    def _finish(
-        self,
-        batch: Batch,
-        clear_skip_lsn: Lsn | None,
-        columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
-        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
-    ) -> None:
-        prepared = [
-            PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
-            for t in batch.prepared
-            if isinstance(t.spooled, SpoolFile) and t.gid is not None
-        ]
-        ended = [t.spooled.path.name for t in batch.ended if isinstance(t.spooled, SpoolFile)]
-        self._catalog.finish_batch(
-            self._subscription,
-            batch.end_lsn,
-            prepared,
-            ended,
-            clear_skip_lsn=clear_skip_lsn,
-            columns=columns,
-            relids=relids,
-        )
-        for spool in batch.spools:
-            spool.discard()
-
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with error_context(context):
-            alter_table(self._spark, changes.target.path, changes.alterations, self._log)
+            alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         context = context_of(self._origin_name, batch, changes)
@@ -294,6 +272,10 @@ class Applier:
 
             def apply() -> None:
                 lost.clear()  # of an attempt that a concurrent commit made fail
+                if changes.target.mode != "mirror":
+                    keep = append_changes if changes.target.mode == "changelog" else apply_versions
+                    keep(self._spark, changes, unrepresentable=self._unrepresentable, lost=lost.append)
+                    return
                 apply_table(
                     self._spark,
                     changes,

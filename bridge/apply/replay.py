@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
@@ -22,9 +23,9 @@ from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.merge_by_key import any_missing
 from bridge.apply.delta.preview import Preview, preview
-from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.error_context import error_context
@@ -174,18 +175,27 @@ class Replay:
             replayed.conflicts.update(conflicts.counts)
 
         unrepresentable = self._subscription.unrepresentable
+        if changes.target.mode == "changelog":
+            append_changes(self._spark, changes, unrepresentable=unrepresentable)
+            return
         apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
 
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]
-        schema = target_schema_of(existing_schema(self._spark, path))
-        return file.changes(Target(*file.relation, path, schema), SparkStage(self._spark))
+        schema = row_schema(file.mode, existing_schema(self._spark, path), path)
+        return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
 
     def _count(self, changes: TableChanges) -> int:
         return read_table(self._spark, changes.target.path).count()
 
     def _rows(self, changes: TableChanges) -> Preview | None:
-        if changes.truncated or not changes.foldable or changes.needs_fold or isinstance(changes.changes, Staged):
+        if (
+            changes.target.mode != "mirror"
+            or changes.truncated
+            or not changes.foldable
+            or changes.needs_fold
+            or isinstance(changes.changes, Staged)
+        ):
             return None
         effect = net_effect(changes.changes, changes.key)
         target = changes.target

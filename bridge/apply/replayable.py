@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.table_changes import Stage
-    from bridge.apply.target.target import Target
+    from bridge.apply.target.target import Mode, Target
 
 FOLDER: Final = "replay"
 REFUSED: Final = "refused.txt"
@@ -57,6 +57,7 @@ class ReplayFile:
         relation: (namespace, name) of the published table.
         columns: As `TableChanges.columns`, in the types that the target had.
         key: As `TableChanges.key`.
+        mode: The target's.
         truncated: As `TableChanges.truncated`.
         published: As `TableChanges.published`.
         fills: As `TableChanges.fills`.
@@ -67,6 +68,7 @@ class ReplayFile:
     relation: tuple[str, str]
     columns: tuple[TargetColumn, ...]
     key: tuple[int, ...]
+    mode: Mode
     truncated: bool
     published: frozenset[str] | None
     fills: Mapping[str, pa.Scalar]
@@ -136,7 +138,7 @@ def read(folder: Path) -> list[ReplayFile]:
     refused = path / REFUSED
     if not path.is_dir():
         raise SkipError(
-            f"{folder} was written by a version of pgbridge that did not keep what a replay needs",
+            f"{folder} has nothing for a replay: it was written for a handler, or by an earlier version of pgbridge",
             hint="its Parquet files show the changes; apply them by hand in Spark, or copy the tables again",
         )
     if refused.exists():
@@ -151,6 +153,11 @@ def read(folder: Path) -> list[ReplayFile]:
 
 
 def _write_tables(batch: Batch, path: Path, spark: SparkSession) -> None:
+    for changes in batch.tables:
+        if changes.target.mode == "history":
+            name = changes.target.qualified_name
+            _refuse(path, f'table "{name}" is a history, which has the versions of later transactions already')
+            return
     for number, changes in enumerate(batch.tables):
         file = path / f"{number:04}.arrow"
         try:
@@ -214,6 +221,7 @@ def _description(changes: TableChanges) -> dict[str, Any]:
         "relation": [changes.target.namespace, changes.target.name],
         "columns": [{"name": column.name, "type": _type_document(column.type)} for column in changes.columns],
         "key": list(changes.key),
+        "mode": changes.target.mode,
         "truncated": changes.truncated,
         "published": None if changes.published is None else sorted(changes.published),
         "fills": _fills_text(changes.fills),
@@ -232,6 +240,7 @@ def _described(file: Path) -> ReplayFile:
         (namespace, name),
         tuple(TargetColumn(column["name"], _type_of(column["type"])) for column in document["columns"]),
         tuple(document["key"]),
+        document["mode"],
         document["truncated"],
         None if document["published"] is None else frozenset(document["published"]),
         _fills_of(document["fills"]),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher, SlotStatus
     from bridge.receive.timeline_history import ServerIdentity
+    from bridge.sync.handled_tables import HandledTables
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
@@ -37,7 +38,7 @@ class Start:
         subscription: Subscription,
         catalog: Catalog,
         publisher: Publisher,
-        sync: TableSync,
+        sync: TableSync | HandledTables,
         published: Mapping[tuple[str, str], PublishedTable],
         log: FilteringBoundLogger,
         *,

@@ -38,10 +38,10 @@ from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
-from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.table_forms import copied_rows_as, delta_schema
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn, target_schema
@@ -241,7 +241,11 @@ class TableSync:
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         if existed:
             self.check_copied_to(rel)
-        name, started_s = self._subscription.name, time.monotonic()
+        name, started_s, mode = (
+            self._subscription.name,
+            time.monotonic(),
+            self._subscription.mode_of(rel.qualified_name),
+        )
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
@@ -272,7 +276,7 @@ class TableSync:
                 try:
                     replaced = partial(
                         overwrite_rows,
-                        rows,
+                        copied_rows_as(mode, rows, snapshot.consistent_point),
                         rel.path,
                         self._stamp(snapshot.consistent_point),
                         columns_too=columns is None,
@@ -320,19 +324,20 @@ class TableSync:
         ]
         if (why := unsupported_table(table)) is not None:
             raise TargetError(why.reason, hint=why.hint)
-        schema = read_target_schema(self._spark, rel.path)
+        mode = self._subscription.mode_of(rel.qualified_name)
+        schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             fields = [(column.name, column.type.arrow) for column in columns]
             schema = target_schema(fields)
             try:
-                create_table(self._spark, rel.path, spark_schema(fields))
+                create_table(self._spark, rel.path, delta_schema(mode, fields, rel.qualified_name))
             except SPARK_ERRORS as error:
                 if is_lost(error):
                     raise
                 message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
                 raise SyncError(message, hint=store_hint(error)) from error
             self._local.flush([rel.path])
-        target = Target(rel.namespace, rel.name, rel.path, schema)
+        target = Target(rel.namespace, rel.name, rel.path, schema, mode)
         return target, target.check(columns)
 
     def follow(
@@ -376,13 +381,14 @@ class TableSync:
 
     def _existing(self, rel: RelRow) -> Target:
         """Return the Delta table of a copied table. If it is gone, creating it again would lose its rows silently."""
-        schema = read_target_schema(self._spark, rel.path)
+        mode = self._subscription.mode_of(rel.qualified_name)
+        schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
                 hint=WAYS_BACK + remedies.resync(self._subscription.name, rel.qualified_name),
             )
-        return Target(rel.namespace, rel.name, rel.path, schema)
+        return Target(rel.namespace, rel.name, rel.path, schema, mode)
 
 
 def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from bridge.apply.delta.delta_table import CREATED, schema_of, table_version
 from bridge.apply.delta.namespace import MISSING, create_namespace
@@ -16,7 +17,7 @@ from bridge.errors import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -27,8 +28,10 @@ def create_table(spark: SparkSession, location: str, schema: StructType) -> None
     Raises:
         StoreError: The namespace cannot be created, or there are files where the catalog would put the table's.
     """
-    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = {CREATED: "true"} | table_properties(schema.fieldNames())
+    columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema.fields)
+    images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
+    names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
+    properties = {CREATED: "true"} | table_properties(names)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
@@ -44,6 +47,13 @@ def create_table(spark: SparkSession, location: str, schema: StructType) -> None
         if parts is None or error.getCondition() != _FILES_ALREADY:
             raise
         _register(spark, location, schema, error)
+
+
+def _ddl(type_: DataType) -> str:
+    """A column's type in Spark SQL; `simpleString` does not quote the names of a struct's fields."""
+    if not isinstance(type_, StructType):
+        return type_.simpleString()
+    return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in type_.fields)}>"
 
 
 def _register(spark: SparkSession, location: str, schema: StructType, error: AnalysisException) -> None:

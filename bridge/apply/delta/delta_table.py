@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from bridge.apply.delta.location import find_schema
-from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
+from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.apply.target.target import TargetSchema
+    from bridge.apply.target.target import Mode, TargetSchema
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
@@ -67,10 +67,14 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     return schema
 
 
-def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
-    """The columns as `Target` has them; None and errors as for `schema_of`."""
+def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") -> TargetSchema | None:
+    """The columns as `Target` has them; None and errors as for `schema_of`.
+
+    Raises:
+        TargetError: The table is of another mode.
+    """
     schema = schema_of(spark, path)
-    return None if schema is None else target_schema_of(schema)
+    return None if schema is None else row_schema(mode, schema, path)
 
 
 def table_version(spark: SparkSession, path: str) -> int:

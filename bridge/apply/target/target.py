@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
 from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from protocol.values.types import ColumnType
 
 _SQL_TYPES: Final = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
@@ -49,6 +48,10 @@ class TargetField(NamedTuple):
 TargetSchema = tuple[TargetField, ...]
 """The columns of a Delta table, in their order."""
 
+Mode = Literal["mirror", "changelog", "history", "handler"]
+"""What becomes of a table's changes: rows that equal the published table's, a row for each change, a row for each
+version of a row; or they are handed to a function."""
+
 
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
     """Make a column for values of an Arrow type."""
@@ -68,6 +71,11 @@ class TargetColumn:
     type: ColumnType
 
 
+def unpublished_column(name: str, arrow: pa.DataType) -> TargetColumn:
+    """A column that only the target has, as a column of changes."""
+    return TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The Delta table of a published table.
@@ -76,13 +84,21 @@ class Target:
         namespace: The published table's schema.
         name: The published table's name.
         path: The Delta table's location (`bridge.apply.target.location`): a path, or a table of a catalog.
-        schema: The Delta table's columns.
+        schema: The Delta table's columns. In a changelog those of its images, in a history those of the published row;
+            for a handler, which has no Delta table, the published table's when the stream began.
+        mode: What becomes of the changes.
     """
 
     namespace: str
     name: str
     path: str
     schema: TargetSchema
+    mode: Mode = "mirror"
+
+    @property
+    def every_change(self) -> bool:
+        """Whether every change is kept, in order, with its position in the stream and both images."""
+        return self.mode != "mirror"
 
     @property
     def qualified_name(self) -> str:
