@@ -72,7 +72,8 @@ def ask(
     warning = [f"WARNING:  {missing_message(missing)}"] if missing else []
     if not lines:
         return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
-    refresh.ask(catalog, name, tables, copy_data=copied)
+    unpublished = planned.removed if None in tables else ()
+    refresh.ask(catalog, name, tables, copy_data=copied, unpublished=unpublished)
     return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]
 
 
