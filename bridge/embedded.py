@@ -142,10 +142,13 @@ class Subscription:
         Raises:
             ApplyError: The handler does not take a transaction, and it is not to be tried again.
             BridgeError: The server, the slot or the state directory is not as it must be.
+            TypeError: The handler is no function.
             KeyboardInterrupt: After the batch under way has ended.
         """
         from bridge import session  # noqa: PLC0415 - it imports Spark
 
+        if not callable(handler):
+            raise TypeError(f"the handler must be a function, not {type(handler).__name__}")
         self._stopping.clear()
         with locked(self._state_dir), self._catalog() as catalog:
             row = catalog.subscription(self.name)

@@ -306,3 +306,9 @@ def test_the_connection_string_is_not_shown(tmp_path):
     with pytest.raises(ConfigError) as caught:
         Subscription(connection=17, publications=["pub"], state_dir=tmp_path, copy_data=False)  # type: ignore[arg-type]
     assert "connection: must be a string" in str(caught.value)
+
+
+def test_a_handler_that_is_no_function(tmp_path):
+    made = Subscription(connection="dbname=shop", publications=["pub"], state_dir=tmp_path, copy_data=False)
+    with pytest.raises(TypeError, match="must be a function, not NoneType"):
+        made.for_each_batch(None)  # type: ignore[arg-type]
