@@ -84,7 +84,7 @@ RULES = (
         only=True,
     ),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
-    Rule(("pgbridge/*",), frozenset({"bridge"}), "pgbridge/ only gives names to what bridge/ has", only=True),
+    Rule(("pgbridge/*",), frozenset({"bridge", "typing"}), "pgbridge/ only gives names to what bridge/ has", only=True),
     Rule(
         ("bridge/*",),
         frozenset({"psycopg"}),
@@ -95,16 +95,28 @@ RULES = (
     Rule(
         ("bridge/*",),
         frozenset({"pyspark", "delta"}),
-        "Spark and Delta are the business of the session, the row filters, apply/ and the copy",
+        "Spark and Delta are the business of the session, the row filters, apply/, the copy and the data source",
         exempt=(
             "bridge/launch.py",
             "bridge/session.py",
             "bridge/rowfilter/*",
             "bridge/apply/*",
             "bridge/sync/*",
+            "bridge/source/*",
             "bridge/demo/*",
         ),
         in_types=False,
+    ),
+    Rule(
+        ("bridge/*", "protocol/*", "sql/*"),
+        frozenset({"bridge.source"}),
+        "the Spark data source stands beside the daemon, which does not need it",
+        exempt=("bridge/source/*",),
+    ),
+    Rule(
+        ("bridge/source/*",),
+        frozenset({"bridge.track.catalog", "bridge.track.schema", "bridge.daemon", "bridge.subscriber", "delta"}),
+        "the data source keeps no state of its own: Spark's checkpoint has it, and the sink is the user's",
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
