@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 HELD_BYTES: Final = 16 << 20
 """Of messages in the planner's memory, and of WAL that it looks through: less than a second of a walsender's work."""
 
+_QUIET_S: Final = 0.2
+"""How long the server is not asked again after it had nothing."""
+
 _NO_LIMIT: Final = 1 << 62
 
 
@@ -68,6 +71,7 @@ class LookAhead(Closing):
         self._committed: Lsn | None = None  # what the server may not know yet
         self._held: Held | None = None
         self._last_batch_s = time.monotonic()
+        self._quiet_until_s = 0.0
 
     def close(self) -> None:
         """Release the slot and the connection."""
@@ -87,11 +91,12 @@ class LookAhead(Closing):
                 None for what the server has.
             limited: Whether the options' limits count.
         """
+        self._pause()
         offset = self._check(start)
         flushed = self.flush_lsn()
         last = flushed if target is None else min(flushed, target)
         if last <= start.lsn:
-            return start
+            return self._nothing(start)
         max_bytes = self._options.max_bytes if limited else _NO_LIMIT
         max_rows = self._options.max_rows if limited else None
         end = Lsn(min(last, start.lsn + max_bytes))
@@ -104,9 +109,17 @@ class LookAhead(Closing):
         if not items:
             idle_s = time.monotonic() - self._last_batch_s
             if target is None and found >= flushed and idle_s < self._options.idle_interval_s:
-                return start
+                return self._nothing(start)
         self._held = Held(start.lsn, found, self._decoded(items))
         return self._planned(offset, found)
+
+    def _nothing(self, start: Offset) -> Offset:
+        self._quiet_until_s = time.monotonic() + _QUIET_S
+        return start
+
+    def _pause(self) -> None:
+        """Wait, if there was nothing just now: without a trigger interval, Spark asks a hundred times a second."""
+        time.sleep(max(0.0, self._quiet_until_s - time.monotonic()))
 
     def held(self, start: Lsn, end: Lsn) -> Held | None:
         """Return a batch's rows, if they are here. Otherwise the slot is free when this returns."""

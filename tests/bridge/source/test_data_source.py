@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 
-from bridge.source.register import register
-
-if TYPE_CHECKING:
-    from pathlib import Path
+import pgbridge
+from tests.bridge.source.without_spark import eventually
 
 SLOT = "source_slot"
 
@@ -24,7 +26,7 @@ class Source:
     """A table, its publication and slot, and a query into a Delta table, with one checkpoint."""
 
     def __init__(self, spark, publisher, folder: Path) -> None:
-        register(spark)
+        pgbridge.register(spark)
         self.spark, self.publisher, self.folder = spark, publisher, folder
         self.slot = f"{SLOT}_{publisher.name}"[:63].lower()
         publisher.execute("CREATE TABLE orders (id int PRIMARY KEY, customer text, total numeric(10,2))")
@@ -55,6 +57,11 @@ class Source:
     def rows(self, name="changes"):
         found = self.spark.read.format("delta").load(str(self.folder / name))
         return found.orderBy("commit_lsn", "ordinal").collect()
+
+    def equals(self, path):
+        """Whether a Delta table has the rows of the published one."""
+        found = self.spark.read.format("delta").load(path).orderBy("id").collect()
+        return [tuple(row) for row in found] == self.publisher.query("SELECT * FROM orders ORDER BY id")
 
     def offsets(self, name="changes"):
         """The offsets that the checkpoint has, by batch."""
@@ -110,3 +117,81 @@ def test_all_tables_in_one_stream(stream):
     assert rows[2]["public.notes"].old.note == "n"
     assert rows[2]["public.orders"] is None
     assert len({r.commit_lsn for r in rows}) == 1
+
+
+def test_a_batch_that_failed_between_sink_and_checkpoint_comes_once(stream):
+    """The sink has the batch, the checkpoint has not: it is read again from the slot, and Delta leaves it out."""
+    table = str(stream.folder / "appended")
+    failing = [True]
+
+    def append(frame, batch_id) -> None:
+        stamped = frame.write.format("delta").option("txnAppId", "orders_query").option("txnVersion", batch_id)
+        stamped.mode("append").save(table)
+        if failing[0]:
+            raise RuntimeError("killed here")
+
+    def run():
+        frame = stream.reader(table="public.orders").load()
+        query = frame.writeStream.foreachBatch(append).option("checkpointLocation", str(stream.folder / "once"))
+        started = query.trigger(availableNow=True).start()
+        started.awaitTermination()
+
+    stream.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1), (2, 'b', 2)")
+    with pytest.raises(StreamingQueryException, match="killed here"):
+        run()
+    failing[0] = False
+    stream.publisher.execute("INSERT INTO orders VALUES (3, 'c', 3)")
+    run()
+    assert [row.new.id for row in stream.rows("appended")] == [1, 2, 3]
+
+
+def test_an_error_of_the_source_says_what_to_do(stream):
+    with pytest.raises(AnalysisException, match='no option "slots" for readStream'):
+        stream.reader(slots="x").load()
+    frame = stream.reader(table="public.orders").load()
+    stream.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    stream.run(frame)
+    stream.publisher.query(f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
+    stream.publisher.execute("INSERT INTO orders VALUES (2, 'a', 1)")
+    stream.publisher.query(f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
+    with pytest.raises(StreamingQueryException, match="the changes between are lost(.|\\n)*new checkpointLocation"):
+        stream.run(frame)
+
+
+def test_a_snapshot_in_spark(stream):
+    stream.publisher.execute("INSERT INTO orders SELECT i, 'c', i FROM generate_series(1, 100) i")
+    reader = stream.spark.read.format("pgoutput").options(connection=stream.publisher.conninfo, publication="shop")
+    with pgbridge.export_snapshot(stream.publisher.conninfo, "shop") as snapshot:
+        rows = reader.option("table", "public.orders").option("snapshot", snapshot.name).load()
+        assert rows.selectExpr("sum(id)", "sum(total)").collect()[0][:] == (5050, Decimal(5050))
+
+
+def test_the_example_of_the_page(stream):
+    """docs/spark-source.md: copy, follow, and start again; the table equals the published one."""
+    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    stream.publisher.execute("INSERT INTO orders SELECT i, 'c' || i, i FROM generate_series(1, 20) i")
+    orders = str(stream.folder / "orders")
+    names = {
+        "spark": stream.spark,
+        "connection": stream.publisher.conninfo,
+        "orders": orders,
+        "checkpoint": str(stream.folder / "example"),
+        "changelog": str(stream.folder / "changelog"),
+    }
+    try:
+        for change in ("UPDATE orders SET id = id + 100, total = 7 WHERE id < 6", "DELETE FROM orders WHERE id > 101"):
+            exec(compile(first, "spark-source.md", "exec"), names)
+            stream.publisher.execute(change)
+            stream.publisher.execute("INSERT INTO orders VALUES (-1, 'n', 0); DELETE FROM orders WHERE id = -1")
+            try:
+                assert eventually(partial(stream.equals, orders), 90)
+            finally:
+                names["query"].stop()
+    finally:
+        stream.publisher.query("SELECT pg_drop_replication_slot('orders_query')")
+    exec(compile(second, "spark-source.md", "exec"), names)
+    rows = stream.spark.createDataFrame([(1,)], "id int")
+    for _ in range(2):
+        names["append"](rows, 7)
+    assert stream.spark.read.format("delta").load(names["changelog"]).count() == 1

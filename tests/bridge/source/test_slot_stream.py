@@ -27,7 +27,7 @@ def test_a_full_queue_leaves_once():
     left = []
     queue = _LeavingQueue(1000, lambda: left.append(1))
     assert queue.wait_for_room(0.01)
-    queue.put(Transaction.of_message(LogicalMessage(0, Lsn(7), "p", bytes(2000))))
+    queue.put(Transaction.of_message(LogicalMessage(False, Lsn(7), "p", bytes(2000))))
     assert not queue.wait_for_room(0.01)
     assert not queue.wait_for_room(0.01)
     assert (left, queue.full) == ([1], True)
