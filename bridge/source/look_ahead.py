@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bridge.closing import Closing
+from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits
 from bridge.source.change_rows import ChangeDecoder
@@ -32,6 +33,8 @@ HELD_BYTES: Final = 16 << 20
 
 _QUIET_S: Final = 0.2
 """How long the server is not asked again after it had nothing."""
+
+_TRY_AGAIN_S: Final = 1.0
 
 _NO_LIMIT: Final = 1 << 62
 
@@ -63,7 +66,7 @@ class LookAhead(Closing):
     def __init__(self, options: SourceOptions, schema: ChangeSchema) -> None:
         self._options = options
         self._schema = schema
-        self._publisher = Publisher(options.connection, application_name=options.application_name)
+        self._connected: Publisher | None = None
         self._stream: SlotStream | None = None
         self._decoder: ChangeDecoder | None = None
         self._position: Lsn | None = None  # where the next batch starts that the stream can serve
@@ -75,8 +78,19 @@ class LookAhead(Closing):
 
     def close(self) -> None:
         """Release the slot and the connection."""
+        self._disconnect()
+
+    @property
+    def _publisher(self) -> Publisher:
+        if self._connected is None:
+            self._connected = Publisher(self._options.connection, application_name=self._options.application_name)
+        return self._connected
+
+    def _disconnect(self) -> None:
         self._release()
-        self._publisher.close()
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected.close()
 
     def flush_lsn(self) -> Lsn:
         """How far the server's WAL is on disk; on a standby, replayed."""
@@ -90,7 +104,21 @@ class LookAhead(Closing):
             target: The last position that may be read, to which the query goes even if nothing is published up to it;
                 None for what the server has.
             limited: Whether the options' limits count.
+
+        Raises:
+            BridgeError: As the class says; if the server is only not there, after `slot_timeout_s`.
         """
+        end_s = time.monotonic() + self._options.slot_timeout_s
+        while True:
+            try:
+                return self._latest(start, target=target, limited=limited)
+            except PublisherError as error:
+                self._disconnect()
+                if not error.retry or time.monotonic() >= end_s:
+                    raise
+                time.sleep(_TRY_AGAIN_S)
+
+    def _latest(self, start: Offset, *, target: Lsn | None, limited: bool) -> Offset:
         self._pause()
         offset = self._check(start)
         flushed = self.flush_lsn()
@@ -101,10 +129,12 @@ class LookAhead(Closing):
         max_rows = self._options.max_rows if limited else None
         end = Lsn(min(last, start.lsn + max_bytes))
         if max_rows is None and end - start.lsn > HELD_BYTES:
+            self._release()
             return self._planned(offset, end)
         found, items = self._look(offset, end, last, max_bytes, max_rows)
         if found is None:  # more than is held here
             whole = items[-1].end_lsn if items else Lsn(min(last, max(end, start.lsn + HELD_BYTES)))
+            self._release()
             return self._planned(offset, whole)
         if not items:
             idle_s = time.monotonic() - self._last_batch_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from tests.oracle.workload import KEYS, TABLES
 
@@ -16,7 +17,7 @@ def replayed(changes):
     Returns:
         By table, its rows as tuples, counted.
     """
-    tables = {table: {} for table in TABLES}
+    tables: dict[str, dict[Any, Any]] = {table: {} for table in TABLES}
     for change in sorted(changes, key=lambda row: (row["commit_lsn"], row["ordinal"])):
         name = change["table"].removeprefix("public.")
         rows, images = tables[name], change[change["table"]]
@@ -29,7 +30,7 @@ def replayed(changes):
             assert change["operation"] == "INSERT"
             rows[len(rows)] = new
             continue
-        before = None
+        before: dict[str, Any] = {}
         if change["operation"] != "INSERT":
             found = old or new
             before = rows.pop(tuple(found[column] for column in key))  # a KeyError is a change that was lost

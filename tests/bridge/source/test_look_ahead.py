@@ -27,6 +27,19 @@ def test_the_slot_is_released_when_more_comes_than_is_held(source):
     assert [r["public.orders"]["new"]["id"] for r in rows_of(reader, first, end)] == list(range(1, 401))
 
 
+def test_a_connection_that_is_lost_is_opened_again(source):
+    """A server that restarts does not end the query, unless it stays away for longer than slotTimeoutSeconds."""
+    reader = source.reader()
+    start = reader.initialOffset()
+    source.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    first = planned(reader, start)
+    ours = f"application_name = '{source.slot}'"
+    source.publisher.query(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+    source.publisher.execute("INSERT INTO orders VALUES (2, 'a', 1)")
+    second = planned(reader, first)
+    assert [r["public.orders"]["new"]["id"] for r in rows_of(reader, first, second)] == [2]
+
+
 def test_available_now_ends_where_the_server_was(source):
     reader = source.reader()
     start = reader.initialOffset()

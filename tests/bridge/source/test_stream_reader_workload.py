@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Query:
         self.offsets, self.committed = [], 0
         self.sink = {}
         self.repeated = self.crashes = 0
-        self.reader = None
+        self.reader: Any = None
 
     def crash(self):
         """The process is gone, with everything that is not in the checkpoint or the sink."""
