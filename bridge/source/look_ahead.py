@@ -59,6 +59,10 @@ class LookAhead(Closing):
         options: The source's.
         schema: The DataFrame's.
 
+    Attributes:
+        committed_lsn: Spark's checkpoint has all batches up to here; each new reader of the slot confirms it. None if
+            Spark has not said so yet.
+
     Raises:
         BridgeError: From the constructor and every method, if the server cannot be asked, or `check_start` refuses.
     """
@@ -71,7 +75,7 @@ class LookAhead(Closing):
         self._decoder: ChangeDecoder | None = None
         self._position: Lsn | None = None  # where the next batch starts that the stream can serve
         self._checked: Offset | None = None
-        self._committed: Lsn | None = None  # what the server may not know yet
+        self.committed_lsn: Lsn | None = None
         self._held: Held | None = None
         self._last_batch_s = time.monotonic()
         self._quiet_until_s = 0.0
@@ -160,15 +164,9 @@ class LookAhead(Closing):
 
     def commit(self, lsn: Lsn) -> None:
         """Have the server told that Spark's checkpoint has all batches up to a position."""
-        if self._stream is not None and not self._stream.overflowed:
+        self.committed_lsn = lsn
+        if self._stream is not None:
             self._stream.confirm(lsn)
-        else:
-            self._committed = lsn
-
-    def take_committed(self) -> Lsn | None:
-        """What the next reader of the slot has to confirm; None for nothing."""
-        committed, self._committed = self._committed, None
-        return committed
 
     def check(self, start: Offset) -> None:
         """Check that the server still has what comes after an offset of the checkpoint."""
@@ -226,7 +224,7 @@ class LookAhead(Closing):
             options,
             self._publisher,
             start,
-            confirm_lsn=self.take_committed(),
+            confirm_lsn=self.committed_lsn,
             memory_bytes=HELD_BYTES,
             leave_when_full=True,
         )

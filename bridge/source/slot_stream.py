@@ -214,8 +214,9 @@ class SlotStream(Closing):
                 return taken, complete
             if self.overflowed:
                 return [], False
-            if self._receiver is not None:
-                self._receiver.request_keepalive()
+            with self._closed:
+                if self._receiver is not None:
+                    self._receiver.request_keepalive()
 
     @property
     def overflowed(self) -> bool:
@@ -225,8 +226,9 @@ class SlotStream(Closing):
     def confirm(self, lsn: Lsn) -> None:
         """Tell the server that all transactions that end by `lsn` are committed in Spark's checkpoint."""
         self._progress.confirm(lsn)
-        if self._receiver is not None:
-            self._receiver.confirm()
+        with self._closed:
+            if self._receiver is not None:
+                self._receiver.confirm()
 
     def close(self) -> None:
         """End the stream, release the slot, and remove spool files."""

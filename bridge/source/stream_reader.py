@@ -122,7 +122,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if held is not None:
             return [Decoded(held.batches)] if held.batches else []
         ahead.check(begin)
-        return [FromSlot(begin, last.lsn, ahead.take_committed())]
+        return [FromSlot(begin, last.lsn, ahead.committed_lsn)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Have the slot confirmed up to an offset: Spark's checkpoint has its batch as committed."""
