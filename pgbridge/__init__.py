@@ -1,8 +1,9 @@
 """pgbridge for those who use it: the names that are the same in a checkout and in an installed wheel.
 
-`python -m pgbridge` is the command line, `pgbridge.session` starts Spark with Delta as the daemon does, and
-`Subscription` gives a function the committed transactions as Spark DataFrames. The names in `__all__` are stable. In a
-wheel the folders `bridge`, `protocol` and `sql` are inside this package; `hatch_build.py` says why and how.
+`python -m pgbridge` is the command line, `pgbridge.session` starts Spark with Delta as the daemon does, `Subscription`
+gives a function the committed transactions as Spark DataFrames, and `register` and `export_snapshot` are the Spark data
+source "pgoutput". The names in `__all__` are stable. In a wheel the folders `bridge`, `protocol` and `sql` are inside
+this package; `hatch_build.py` says why and how.
 """
 
 from typing import TYPE_CHECKING
@@ -14,19 +15,24 @@ if TYPE_CHECKING:
     from bridge.changes.schema import lsn_text, parse_lsn
     from bridge.embedded import Subscription
     from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SkipError, StateError
+    from bridge.source.export import ExportedSnapshot, export_snapshot
+    from bridge.source.register import register
 
 __all__ = [
     "ApplyError",
     "BridgeError",
     "ChangeBatch",
     "ConfigError",
+    "ExportedSnapshot",
     "PublisherError",
     "SkipError",
     "StateError",
     "Subscription",
     "__version__",
+    "export_snapshot",
     "lsn_text",
     "parse_lsn",
+    "register",
 ]
 
 
@@ -38,6 +44,10 @@ def __getattr__(name: str) -> object:
         from bridge import embedded as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"lsn_text", "parse_lsn"}:
         from bridge.changes import schema as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name in {"ExportedSnapshot", "export_snapshot"}:
+        from bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name == "register":
+        from bridge.source import register as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in __all__:
         from bridge import errors as module  # type: ignore[no-redef] # noqa: PLC0415
     else:

@@ -96,7 +96,7 @@ RULES = (
     Rule(
         ("bridge/*",),
         frozenset({"pyspark", "delta"}),
-        "Spark and Delta are the business of the session, the row filters, apply/ and the copy",
+        "Spark and Delta are the business of the session, the row filters, apply/, the copy and the data source",
         exempt=(
             "bridge/connect.py",
             "bridge/launch.py",
@@ -105,6 +105,7 @@ RULES = (
             "bridge/rowfilter/*",
             "bridge/apply/*",
             "bridge/sync/*",
+            "bridge/source/*",
             "bridge/demo/*",
         ),
         in_types=False,
@@ -120,6 +121,17 @@ RULES = (
         frozenset({"grpc", "grpc_status", "pyspark.sql.connect", "delta.connect"}),
         "they are installed with the extra connect only, which `connect` looks for",
         exempt=("bridge/connect.py",),
+    ),
+    Rule(
+        ("bridge/*", "protocol/*", "sql/*"),
+        frozenset({"bridge.source"}),
+        "the Spark data source stands beside the daemon, which does not need it",
+        exempt=("bridge/source/*",),
+    ),
+    Rule(
+        ("bridge/source/*",),
+        frozenset({"bridge.track.catalog", "bridge.track.schema", "bridge.daemon", "bridge.subscriber", "delta"}),
+        "the data source keeps no state of its own: Spark's checkpoint has it, and the sink is the user's",
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),

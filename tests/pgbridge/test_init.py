@@ -25,3 +25,9 @@ def test_public_classes_and_functions_say_what_they_are():
 def test_the_command_line_does_not_wait_for_spark():
     code = "import sys, pgbridge; from pgbridge import Subscription; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_alone_imports_neither_spark_nor_arrow():
+    """The command line begins with it, and must answer at once."""
+    code = "import sys, pgbridge; assert not {'pyspark', 'pyarrow', 'psycopg'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
