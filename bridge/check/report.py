@@ -11,7 +11,8 @@ from bridge import session
 from bridge.apply.delta.durable import local_folder
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
-from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.machine import check_descriptors, check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.others import others_need
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
 from bridge.errors import BridgeError
@@ -48,7 +49,9 @@ def collect(
             found[subscription.name] = [
                 *check_secrets(config_file, subscription.name, _with_password(subscription)),
                 check_warehouse(folder, subscription.warehouse),
-                *check_subscription(subscription, known),
+                *check_subscription(
+                    subscription, known, others_need(config.subscription.values(), subscription, known)
+                ),
             ]
     return {
         "exit_code": exit_code([*machine, *(finding for findings in found.values() for finding in findings)]),
@@ -66,6 +69,7 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
         # a running daemon has its memory already
         if not is_running(config.state_dir):
             yield check_memory(needed_bytes, available_bytes())
+    yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
 
 
