@@ -11,12 +11,13 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bridge import connect, faults, log, session
+from bridge import connect, descriptors, faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
 from bridge.backoff import backoff_s
 from bridge.check.finding import Level
 from bridge.check.java import check_java
+from bridge.check.machine import check_descriptors
 from bridge.cluster_watch import ClusterWatch
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
@@ -128,6 +129,7 @@ class Daemon:
             SparkLost: Spark cannot be started, or its JVM has died too often.
         """
         self._check_memory()
+        self._raise_limit()
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
@@ -183,6 +185,13 @@ class Daemon:
                 available=size_text(available),
                 hint='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
             )
+
+    def _raise_limit(self) -> None:
+        """Allow as many file descriptors as this process may have, and warn if that is too few."""
+        descriptors.raise_limit()
+        found = check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
+        if found.level is not Level.PASS:
+            self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
 
     def _bury(self, lost: str) -> None:
         """Record the JVM's death, so that another one is started, or the loss of a Connect server; or give up.

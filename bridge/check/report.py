@@ -14,7 +14,8 @@ from bridge.check.catalogs import check_catalogs
 from bridge.check.connect import check_connect
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
-from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.machine import check_descriptors, check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.others import others_need
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
 from bridge.errors import BridgeError
@@ -53,7 +54,9 @@ def collect(
             found[subscription.name] = [
                 *check_secrets(config_file, subscription.name, _with_password(subscription)),
                 in_catalogs.get(warehouse) or check_warehouse(local_folder(warehouse), warehouse),
-                *check_subscription(subscription, known),
+                *check_subscription(
+                    subscription, known, others_need(config.subscription.values(), subscription, known)
+                ),
             ]
     return {
         "exit_code": exit_code([*machine, *(finding for findings in found.values() for finding in findings)]),
@@ -73,6 +76,7 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
             yield check_memory(needed_bytes, available_bytes())
     else:
         yield check_connect(find_spec)
+    yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
 
 

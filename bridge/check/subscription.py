@@ -12,7 +12,7 @@ from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.apply.target.location import table_location
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
-from bridge.check.server import check_server
+from bridge.check.server import Needs, check_server
 from bridge.check.slot import Expected, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.errors import BridgeError, PublisherError
@@ -51,8 +51,14 @@ class Known:
     running: bool
 
 
-def check_subscription(subscription: Subscription, known: Known) -> Iterator[Finding]:
-    """Look at a subscription. The first failure of the connection ends it: nothing else can be known then."""
+def check_subscription(subscription: Subscription, known: Known, others: Needs | None = None) -> Iterator[Finding]:
+    """Look at a subscription. The first failure of the connection ends it: nothing else can be known then.
+
+    Args:
+        subscription: The subscription.
+        known: What the state directory knows.
+        others: What other subscriptions still need of the same server; None for nothing.
+    """
     application_name = f"{subscription.name}_check"
     try:
         facts = read_facts(subscription.connection, application_name=application_name)
@@ -62,7 +68,7 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
     yield passed("connection", f'database "{facts.database}" as role "{facts.role}"')
     try:
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
-            yield from _with_publisher(subscription, known, facts, publisher)
+            yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
     except PublisherError as error:
         found = check_server(facts, slot_exists=False, running=False)
         yield from found
@@ -71,12 +77,12 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
 
 
 def _with_publisher(
-    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher
+    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher, others: Needs
 ) -> Iterator[Finding]:
     expected = _expected(subscription, known)
     status = publisher.slot(subscription.slot_name)
     streams = expected.running and status is not None and status.active
-    yield from check_server(facts, slot_exists=status is not None, running=streams)
+    yield from check_server(facts, slot_exists=status is not None, running=streams, others=others)
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)
     yield from check_slot_state(status, expected, database=facts.database)
