@@ -247,12 +247,19 @@ class Applier:
             batch,
             skip_lsn,
             folder,
-            keep=lambda path: replayable.write(batch, path, self._spark),
+            keep=lambda path: replayable.write(batch, path, self._spark, self._skipper()),
         )
 
     def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
         self._undo.undo(paths, fence=fence)
+
+    def _skipper(self) -> replayable.Skipper:
+        row = self._catalog.subscription(self._subscription)
+        rels = self._catalog.rels(self._subscription)
+        return replayable.Skipper(
+            row.txn_app_id if row is not None else "", {(rel.namespace, rel.name): rel.relid for rel in rels}
+        )
 
     def _app_id(self) -> str:
         row = self._catalog.subscription(self._subscription)

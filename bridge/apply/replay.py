@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
+from bridge import remedies
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.change_frame import append_changes
@@ -30,10 +31,10 @@ from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.error_context import error_context
 from bridge.apply.target.target import Target
-from bridge.errors import ApplyContext, SkipError
+from bridge.errors import ApplyContext, SkipError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -57,6 +58,7 @@ class TablePreview:
         relation: `namespace.name`.
         path: Its Delta table.
         changes: The transaction's changes of it, by command.
+        lost: In how many rows a value becomes NULL, because the stream did not carry it.
         truncated: How many rows it would lose first, by TRUNCATE; None without one.
         rows: What happens to rows; None if that is not known before, because the table has no key, or because the
             result depends on each change in turn.
@@ -67,6 +69,7 @@ class TablePreview:
     changes: dict[str, int]
     truncated: int | None
     rows: Preview | None
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,14 @@ class Replay:
         finish_lsn: The transaction's.
         files: What was kept of it.
         rels: The subscription's tables, by (namespace, name).
+        copying: Those that its tablesync worker has.
 
     Attributes:
         copied_since: The tables that have it already, because they were copied after it.
 
     Raises:
-        SkipError: A table is not subscribed any more, or is being copied.
+        SkipError: It was skipped in another life of the subscription; or a table is not subscribed any more, is another
+            one by now, or is being copied.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class Replay:
         finish_lsn: Lsn,
         files: Sequence[ReplayFile],
         rels: Mapping[tuple[str, str], RelRow],
+        copying: Collection[tuple[str, str]] = (),
     ) -> None:
         self._spark = spark
         self._subscription = subscription
@@ -116,14 +122,25 @@ class Replay:
         self._finish_lsn = finish_lsn
         self.copied_since: list[str] = []
         self._paths: dict[tuple[str, str], str] = {}
-        for relation in dict.fromkeys(file.relation for file in files):
+        if any(file.origin != app_id for file in files):
+            raise SkipError(
+                f'the transaction was skipped before subscription "{subscription.name}" began afresh',
+                hint="the tables were copied since then, from the server as it was at that time",
+            )
+        relids = {file.relation: file.relid for file in files}
+        for relation, relid in relids.items():
             name, rel = ".".join(relation), rels.get(relation)
-            if rel is None:
+            if rel is not None and None not in {rel.relid, relid} and rel.relid != relid:
+                raise SkipError(
+                    f'table "{name}" is another table by now than the one that the transaction changed',
+                    hint="apply the changes in the transaction's Parquet files by hand",
+                )
+            if rel is None and relation not in copying:
                 raise SkipError(
                     f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
                     hint="apply the changes in the transaction's Parquet files by hand",
                 )
-            if rel.state not in _READY:
+            if rel is None or rel.state not in _READY:
                 raise SkipError(
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint="run the daemon until its state is r (pgbridge status), then repeat the command",
@@ -145,10 +162,15 @@ class Replay:
         for file in self._files:
             changes = self._changes(file)
             lost = self._count(changes) if changes.truncated else None
-            yield TablePreview(file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes))
+            yield TablePreview(
+                file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes), file.lost
+            )
 
-    def apply(self) -> Iterator[TableReplayed]:
+    def apply(self, begin_flush: Callable[[], None] = lambda: None) -> Iterator[TableReplayed]:
         """Apply the changes; what an earlier attempt has committed is left out.
+
+        Args:
+            begin_flush: Called before local tables are flushed: after a flush that failed, another one proves nothing.
 
         Yields:
             Each part once it is committed. They are durable when the iterator ends.
@@ -168,7 +190,7 @@ class Replay:
                 changes = self._changes(file)
                 retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
             yield replayed
-        LocalTables(partial(place_of, self._spark)).flush(self._paths.values())
+        LocalTables(partial(place_of, self._spark)).flush(self._paths.values(), begin_flush)
 
     def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
         def count(conflicts: Conflicts) -> None:
@@ -183,7 +205,13 @@ class Replay:
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]
         schema = row_schema(file.mode, existing_schema(self._spark, path), path)
-        return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
+        try:
+            return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
+        except TargetError as error:
+            raise SkipError(
+                f"the columns of the Delta table are others than those of the transaction: {error.message}",
+                hint=f"copy the table again: {remedies.resync(self._subscription.name, file.qualified_name)}",
+            ) from error
 
     def _count(self, changes: TableChanges) -> int:
         return read_table(self._spark, changes.target.path).count()
@@ -225,6 +253,8 @@ def lines_of(shown: TablePreview) -> Iterator[str]:
     if shown.truncated is not None:
         said = f"TRUNCATE of {shown.truncated:,} rows, then {said}"
     yield f"{shown.relation}: {said}"
+    if shown.lost:
+        yield f"  {shown.lost:,} rows get NULL for a large value that the stream did not carry"
     if shown.rows is None:
         return
     counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(shown.rows.counts.items()))

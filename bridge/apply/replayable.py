@@ -61,6 +61,9 @@ class ReplayFile:
         truncated: As `TableChanges.truncated`.
         published: As `TableChanges.published`.
         fills: As `TableChanges.fills`.
+        lost: As `TableChanges.lost`.
+        origin: Who skipped it.
+        relid: The published table's oid then; None if it was not known.
         rows: How many changes there are.
     """
 
@@ -72,6 +75,9 @@ class ReplayFile:
     truncated: bool
     published: frozenset[str] | None
     fills: Mapping[str, pa.Scalar]
+    lost: int
+    origin: str
+    relid: int | None
     rows: int
 
     @property
@@ -88,26 +94,53 @@ class ReplayFile:
 
         Raises:
             TargetError: A column is missing there, or does not hold the values.
+            SkipError: A row moves to another key, and the target has columns that the transaction does not know: their
+                values would have to move with it.
         """
-        columns = target.check(self.columns)
+        published = [c for c in self.columns if self.published is None or c.name in self.published]
+        checked = {column.name: column for column in target.check(published)}
+        columns = tuple(checked.get(column.name, column) for column in self.columns)
         tables = (_as_now(pa.Table.from_batches([batch]), columns) for batch in _batches(self.path))
         changes: pa.Table | Staged
         if self.rows > _ROWS_AT_ONCE:
             changes = _staged(tables, self.key, stage)
         else:
             changes = pa.concat_tables([*tables] or [_as_now(_schema(self.path).empty_table(), columns)])
-        return TableChanges(
+        found = TableChanges(
             target, columns, self.key, changes, self.truncated, published=self.published, fills=self.fills
         )
+        new = [f'"{field.name}"' for field in target.schema if field.name not in checked]
+        if new and target.mode == "mirror" and found.key and found.key_changes:
+            raise SkipError(
+                f'the transaction changes keys of table "{self.qualified_name}", which has columns that it does not '
+                f"know: {', '.join(new)}",
+                hint="copy the table again to have its changes, with these columns' values",
+            )
+        return found
 
 
-def write(batch: Batch, folder: Path, spark: SparkSession) -> None:
+@dataclass(frozen=True, slots=True)
+class Skipper:
+    """Who skips a transaction.
+
+    Attributes:
+        origin: Delta's application id of the subscription's commits (`SubscriptionRow.txn_app_id`): the server, the
+            subscription and its incarnation.
+        relids: The published tables' oids, by (namespace, name).
+    """
+
+    origin: str
+    relids: Mapping[tuple[str, str], int | None]
+
+
+def write(batch: Batch, folder: Path, spark: SparkSession, skipper: Skipper) -> None:
     """Write the changes of a transaction that is skipped; they are durable afterwards.
 
     Args:
         batch: The transaction alone.
         folder: The skipped transaction's folder.
         spark: Computes row filters.
+        skipper: Who skips it.
 
     Raises:
         StateError: The file system reports an error.
@@ -118,7 +151,7 @@ def write(batch: Batch, folder: Path, spark: SparkSession) -> None:
         if batch.error is not None:
             _refuse(path, f"the transaction could not be decoded: {batch.error.message}")
         else:
-            _write_tables(batch, path, spark)
+            _write_tables(batch, path, spark, skipper)
         for file in (*path.iterdir(), path, folder):
             fsync(file)
     except OSError as error:
@@ -152,7 +185,7 @@ def read(folder: Path) -> list[ReplayFile]:
         raise SkipError(f"{path} cannot be read: {error}") from error
 
 
-def _write_tables(batch: Batch, path: Path, spark: SparkSession) -> None:
+def _write_tables(batch: Batch, path: Path, spark: SparkSession, skipper: Skipper) -> None:
     for changes in batch.tables:
         if changes.target.mode == "history":
             name = changes.target.qualified_name
@@ -161,9 +194,9 @@ def _write_tables(batch: Batch, path: Path, spark: SparkSession) -> None:
     for number, changes in enumerate(batch.tables):
         file = path / f"{number:04}.arrow"
         try:
-            _write_table(changes, file, spark)
+            _write_table(changes, file, spark, skipper)
         except SPARK_ERRORS as error:  # of a row filter: the transaction is skipped all the same
-            if is_lost(error):
+            if is_lost(error) or not changes.filters:
                 raise
             for written in path.glob("*.arrow"):
                 written.unlink()
@@ -175,9 +208,9 @@ def _refuse(path: Path, reason: str) -> None:
     (path / REFUSED).write_text(f"{reason}\n", encoding="utf-8")
 
 
-def _write_table(changes: TableChanges, file: Path, spark: SparkSession) -> None:
+def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper: Skipper) -> None:
     """Write the changes of one commit, a part at a time."""
-    metadata = {_KEY: json.dumps(_description(changes)).encode()}
+    metadata = {_KEY: json.dumps(_description(changes, _lost(changes, spark), skipper)).encode()}
     writer: pa.RecordBatchFileWriter | None = None
     try:
         for part in _parts(changes, spark):
@@ -196,7 +229,7 @@ def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
         return
     frame = found.frame if isinstance(found, Staged) else as_frame(spark, found)
     if changes.filters:
-        frame = _filtered(frame, changes)
+        frame = _filtered(frame, changes).drop("lost")
     bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
     if bounds.first is None:
         yield frame.toArrow()
@@ -207,15 +240,25 @@ def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
             yield part
 
 
+def _lost(changes: TableChanges, spark: SparkSession) -> int:
+    """In how many rows a value is NULL that the stream does not carry."""
+    found = changes.changes
+    names = found.column_names
+    if not changes.filters or not any(name.startswith("unchanged_") for name in names):
+        return changes.lost
+    frame = found.frame if isinstance(found, Staged) else as_frame(spark, found)
+    return changes.lost + _filtered(frame, changes).filter("lost").count()
+
+
 def _filtered(frame: DataFrame, changes: TableChanges) -> DataFrame:
     assert changes.filters is not None  # noqa: S101 - the caller has looked
     positions = {column.name: i for i, column in enumerate(changes.columns)}
     types = {column.name: published_type(column.type) for column in changes.columns}
     wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
-    return filter_changes(frame, changes.filters, positions, wider).drop("lost")
+    return filter_changes(frame, changes.filters, positions, wider)
 
 
-def _description(changes: TableChanges) -> dict[str, Any]:
+def _description(changes: TableChanges, lost: int, skipper: Skipper) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "relation": [changes.target.namespace, changes.target.name],
@@ -225,6 +268,9 @@ def _description(changes: TableChanges) -> dict[str, Any]:
         "truncated": changes.truncated,
         "published": None if changes.published is None else sorted(changes.published),
         "fills": _fills_text(changes.fills),
+        "lost": lost,
+        "origin": skipper.origin,
+        "relid": skipper.relids.get((changes.target.namespace, changes.target.name)),
     }
 
 
@@ -244,6 +290,9 @@ def _described(file: Path) -> ReplayFile:
         document["truncated"],
         None if document["published"] is None else frozenset(document["published"]),
         _fills_of(document["fills"]),
+        document["lost"],
+        document["origin"],
+        document["relid"],
         rows,
     )
 

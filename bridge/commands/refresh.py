@@ -70,7 +70,7 @@ def ask(
             hint=f"to remove it from the subscription, run: {remedies.refresh(name)}",
         )
     warning = [f"WARNING:  {missing_message(missing)}"] if missing else []
-    if not lines:
+    if not lines and not pending:
         return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
     unpublished = planned.removed if None in tables else ()
     refresh.ask(catalog, name, tables, copy_data=copied, unpublished=unpublished)

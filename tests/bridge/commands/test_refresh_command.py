@@ -59,11 +59,13 @@ def test_refresh(shop, tmp_path):
     assert [(row.table, row.copy_data, row.unpublished) for row in asked(tmp_path)] == [*first, *second]
 
 
-def test_a_table_that_is_published_again_before_the_first_refresh_is_carried_out(shop, publisher):
+def test_a_table_that_is_published_again_before_the_first_refresh_is_carried_out(shop, tmp_path, publisher):
     """Its changes in between are not in the stream: it is copied again."""
     assert "public.gone: removed" in shop("refresh", "shop").out
     publisher.execute("CREATE TABLE gone (a int PRIMARY KEY); ALTER PUBLICATION shop_pub ADD TABLE gone")
     assert "  public.gone: copied again: one commit replaces its rows" in shop("refresh", "shop").out
+    assert "is refreshed" in shop("refresh", "shop", "--no-copy-data").out
+    assert [row.copy_data for row in asked(tmp_path) if row.table is None] == [True, True, False]  # the last one counts
 
 
 def test_refresh_with_copy_data_off_in_the_configuration(shop, tmp_path):
