@@ -188,6 +188,7 @@ RULES = (
             "benchmarks/many_batches.py",
             "benchmarks/apply_tables.py",
             "benchmarks/bridge_folder.py",
+            "benchmarks/many_tables.py",
         ),
     ),
 )
