@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import psycopg
@@ -93,7 +95,10 @@ def test_a_start_that_takes_too_long_is_an_error(private, tmp_path, monkeypatch)
 
 
 def test_footprint_of_a_process_without_a_jvm():
-    held = footprint(os.getpid())
+    """The process of these tests may have one."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        held = footprint(process.pid)
+        process.communicate()
     assert (held.jvm_bytes, held.jvm_threads) == (0, 0)
     assert held.threads > 0
     assert held.descriptors > 0
