@@ -29,14 +29,12 @@ from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
-from bridge.s3 import is_s3
 from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
 from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked, spark_lock
-from bridge.warehouse import catalogs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,9 +131,7 @@ class Daemon:
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
-        # a catalog's tables may be on S3; and Derby's files belong to one JVM at a time
-        alone = any(map(is_s3, warehouses)) or catalogs(warehouses)
-        earlier = spark_lock(state_dir) if alone else nullcontext()
+        earlier = spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext()
         with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:

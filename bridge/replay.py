@@ -15,12 +15,10 @@ from bridge.apply import replayable
 from bridge.apply.replay import Replay, lines_of
 from bridge.apply.skipped_transactions import folder_of
 from bridge.errors import SkipError, StateError
-from bridge.s3 import is_s3
 from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.fsync import fsync
 from bridge.track.lock import locked, spark_lock
 from bridge.track.refresh import sync_name
-from bridge.warehouse import catalogs
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -117,8 +115,7 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
 @contextmanager
 def _started(config: Config, subscription: Subscription) -> Iterator[SparkSession]:
     state_dir, warehouses = config.state_dir, [subscription.warehouse]
-    alone = is_s3(subscription.warehouse) or catalogs(warehouses)  # as the daemon's
-    with spark_lock(state_dir) if alone else nullcontext() as keep_open:
+    with spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext() as keep_open:
         spark = session.start(
             config.spark.master,
             config.spark.conf,

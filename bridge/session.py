@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from bridge import connect, executors, launch
 from bridge.errors import ConfigError
-from bridge.s3 import with_s3
+from bridge.s3 import is_s3, with_s3
 from bridge.spark_outcome import SPARK_ERRORS, lost_in
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
@@ -217,6 +217,15 @@ def stop(session: SparkSession) -> None:
             session.stop()
 
 
+def must_be_alone(warehouses: Sequence[str]) -> bool:
+    """Whether a JVM that still writes to the warehouses has to end before another one begins (`spark_lock`).
+
+    On S3 it would not see the other's commits. A catalog's tables may be there, too; and Derby's files belong to one
+    JVM at a time.
+    """
+    return any(map(is_s3, warehouses)) or bool(catalogs(warehouses))
+
+
 def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
     """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
     if connect.is_connect(master):
@@ -287,7 +296,7 @@ def heap() -> Heap | None:
 
 def on_cluster(master: str) -> bool:
     """Whether a driver that runs here has its tasks run elsewhere; not with Spark Connect, whose driver is not ours."""
-    return not master.startswith(("local", "sc://"))
+    return not (master.startswith("local") or connect.is_connect(master))
 
 
 @dataclass(frozen=True, slots=True)

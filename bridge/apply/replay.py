@@ -22,9 +22,9 @@ from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.location import place_of, read_table
-from bridge.apply.delta.merge_by_key import any_missing
+from bridge.apply.delta.merge_effects import leaves_missing
 from bridge.apply.delta.preview import Preview, preview
-from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stage import SparkStage
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.effects.net_effect import net_effect
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
-    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.replayable import ReplayFile
     from bridge.config import Subscription
     from bridge.track.catalog_rows import RelRow
@@ -228,14 +227,9 @@ class Replay:
         effect = net_effect(changes.changes, changes.key)
         target = changes.target
         keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
-        if not effect.clear or (effect.shape.leaves and self._leaves_nothing(effect, keyed)):
+        if not effect.clear or (effect.shape.leaves and leaves_missing(self._spark, effect, keyed)):
             return None
         return preview(self._spark, effect, keyed)
-
-    def _leaves_nothing(self, effect: NetEffect, keyed: KeyedTarget) -> bool:
-        """Whether a row that would move to another key is not there: then it does not come to be there either."""
-        leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
-        return any_missing(self._spark, as_frame(self._spark, leaving), keyed)
 
 
 def _commands(changes: TableChanges) -> dict[str, int]:

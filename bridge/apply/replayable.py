@@ -18,12 +18,9 @@ import pyarrow as pa
 
 from bridge.apply.batch.renaming import Renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
-from bridge.apply.delta.filter_changes import filter_changes
-from bridge.apply.delta.schema import spark_type
+from bridge.apply.delta.published_changes import passed_changes
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.target.target import TargetColumn
-from bridge.apply.target.widening import published_type
 from bridge.errors import SkipError, StateError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track.fsync import fsync
@@ -210,10 +207,21 @@ def _refuse(path: Path, reason: str) -> None:
 
 def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper: Skipper) -> None:
     """Write the changes of one commit, a part at a time."""
-    metadata = {_KEY: json.dumps(_description(changes, _lost(changes, spark), skipper)).encode()}
+    lost = 0
+
+    def count(rows: int) -> None:
+        nonlocal lost
+        lost += rows
+
+    parts: Iterable[pa.Table]
+    if isinstance(changes.changes, Staged) or changes.filters:
+        parts = _parts(passed_changes(spark, changes, count))
+    else:
+        parts, lost = [changes.changes], changes.lost
+    metadata = {_KEY: json.dumps(_description(changes, lost, skipper)).encode()}
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for part in _parts(changes, spark):
+        for part in parts:
             table = part.replace_schema_metadata(metadata)
             writer = writer or pa.ipc.new_file(file, table.schema)
             writer.write_table(table, _ROWS_AT_ONCE)
@@ -222,14 +230,7 @@ def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper
             writer.close()
 
 
-def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
-    found = changes.changes
-    if not isinstance(found, Staged) and not changes.filters:
-        yield found
-        return
-    frame = found.frame if isinstance(found, Staged) else as_frame(spark, found)
-    if changes.filters:
-        frame = _filtered(frame, changes).drop("lost")
+def _parts(frame: DataFrame) -> Iterator[pa.Table]:
     bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
     if bounds.first is None:
         yield frame.toArrow()
@@ -238,24 +239,6 @@ def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
         part = frame.filter(f"seq >= {begin} AND seq < {begin + _ROWS_AT_ONCE}").orderBy("seq").toArrow()
         if len(part) or begin == bounds.first:
             yield part
-
-
-def _lost(changes: TableChanges, spark: SparkSession) -> int:
-    """In how many rows a value is NULL that the stream does not carry."""
-    found = changes.changes
-    names = found.column_names
-    if not changes.filters or not any(name.startswith("unchanged_") for name in names):
-        return changes.lost
-    frame = found.frame if isinstance(found, Staged) else as_frame(spark, found)
-    return changes.lost + _filtered(frame, changes).filter("lost").count()
-
-
-def _filtered(frame: DataFrame, changes: TableChanges) -> DataFrame:
-    assert changes.filters is not None  # noqa: S101 - the caller has looked
-    positions = {column.name: i for i, column in enumerate(changes.columns)}
-    types = {column.name: published_type(column.type) for column in changes.columns}
-    wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
-    return filter_changes(frame, changes.filters, positions, wider)
 
 
 def _description(changes: TableChanges, lost: int, skipper: Skipper) -> dict[str, Any]:

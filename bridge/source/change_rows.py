@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.batch.decode_block import decode_blocks
+from bridge.apply.batch.positions import BlockPositions, Ordinals
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.unchanged_toast import from_old_tuples
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.target.widening import holds, widened
 from bridge.errors import ApplyContext, ApplyError, TargetError
+from bridge.receive.server_types import ServerTypes
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.lsn import INVALID, Lsn
 from protocol.messages import Relation, Truncate
 from protocol.relations import RelationCache
-from protocol.transactions import TransactionRun
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from bridge.apply.batch.decode_block import DecodeBlock
+    from bridge.receive.publisher import Publisher
     from bridge.source.change_schema import ChangeSchema
+    from bridge.source.options import SourceOptions
+    from protocol.lsn import Lsn
     from protocol.transactions import Item
     from protocol.values.types import ColumnType
-    from protocol.values.value_array import Ints
 
-_POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01 in microseconds since 1970
 _BATCH_ROWS: Final = 10_000  # of an Arrow batch; Spark's spark.sql.execution.arrow.maxRecordsPerBatch
 _RESTART: Final = "restart the query: its schema is the one that the server's catalog had when it started"
 _OLDER: Final = (
@@ -50,15 +51,6 @@ class _Plan(NamedTuple):
 
     types: list[ColumnType]
     positions: list[int | None]
-
-
-class _Transactions(NamedTuple):
-    """The transactions of a batch: what its rows have in common, by commit LSN."""
-
-    commit_lsns: np.ndarray
-    xids: Ints
-    commit_times_us: Ints
-    origins: list[str | None]
 
 
 class ChangeDecoder:
@@ -88,7 +80,18 @@ class ChangeDecoder:
         self._unknown_tables = unknown_tables
         self._relations = RelationCache()
         self._plans: dict[int, _Plan | None] = {}
-        self._last = (INVALID, 0)  # of a transaction that goes on in the next block: its LSN and next ordinal
+        self._ordinals = Ordinals()
+
+    @classmethod
+    def of(cls, options: SourceOptions, schema: ChangeSchema, publisher: Publisher) -> Self:
+        """Return a decoder of the source's stream."""
+        return cls(
+            schema,
+            ServerTypes(publisher),
+            slot_name=options.slot,
+            unrepresentable=options.unrepresentable,
+            unknown_tables=options.unknown_tables,
+        )
 
     def decode(self, items: Sequence[Item]) -> Iterator[pa.RecordBatch]:
         """Decode whole transactions, in the order of their ends.
@@ -101,80 +104,29 @@ class ChangeDecoder:
                 transaction, relation and column, and the finish LSN.
             StateError: A spool file cannot be read.
         """
-        if not items:
-            return
-        transactions = _transactions(items)
         for block in decode_blocks(items):
-            yield from self._block(block, transactions)
+            yield from self._block(block)
 
-    def _block(self, block: DecodeBlock, transactions: _Transactions) -> Iterator[pa.RecordBatch]:
-        ordinals = self._ordinals(block)
+    def _block(self, block: DecodeBlock) -> Iterator[pa.RecordBatch]:
+        positions = BlockPositions(block, None, self._ordinals)
         messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
         begin = 0
-        truncated = 0
-        of: tuple[int, int] = (-1, 0)
-        for position, transaction, message in block.events:
+        for event, (position, transaction, message) in enumerate(block.events):
             if not isinstance(message, Relation | Truncate):
                 continue
-            yield from self._rows(block, messages, begin, position, ordinals, transactions)
+            yield from self._rows(block, messages, begin, position, positions)
             begin = position
             if isinstance(message, Relation):
                 self._relations.update(message)
                 self._plans.pop(message.relation_id, None)
                 continue
-            lsn = int(transaction.commit_lsn)
-            truncated = of[1] if of[0] == lsn else 0
-            first = self._ordinal_at(block, position, transaction.commit_lsn) + truncated
-            of = (lsn, truncated + len(message.relation_ids))
-            yield from self._truncates(message, transaction.commit_lsn, first, transactions)
-        yield from self._rows(block, messages, begin, len(block.rows), ordinals, transactions)
-        self._remember(block)
-
-    # --- ordinals -----------------------------------------------------------------------------------------------------
-
-    def _ordinals(self, block: DecodeBlock) -> Ints:
-        """The position of each row's change within its transaction."""
-        rows = np.arange(len(block.rows))
-        numbers = _numbers(block, rows)
-        ordinals = rows - block.first_rows[numbers]
-        if len(block.commit_lsns) and int(block.commit_lsns[0]) == self._last[0]:
-            ordinals[numbers == 0] += self._last[1]
-        for position, transaction, message in block.events:
-            if isinstance(message, Truncate):
-                number = int(np.searchsorted(block.commit_lsns, np.uint64(transaction.commit_lsn)))
-                ordinals[position : int(block.first_rows[number + 1])] += len(message.relation_ids)
-        return ordinals
-
-    def _ordinal_at(self, block: DecodeBlock, position: int, commit_lsn: Lsn) -> int:
-        """The ordinal of an event before the row at a position, without the transaction's TRUNCATEs in the block."""
-        number = int(np.searchsorted(block.commit_lsns, np.uint64(commit_lsn)))
-        before = self._last[1] if int(commit_lsn) == self._last[0] else 0
-        return before + position - int(block.first_rows[number])
-
-    def _remember(self, block: DecodeBlock) -> None:
-        """Note where the block's last transaction stands, if it goes on in the next one."""
-        if not len(block.commit_lsns):
-            return
-        lsn = Lsn(int(block.commit_lsns[-1]))
-        first = int(block.first_rows[-2])
-        tables = sum(
-            len(message.relation_ids)
-            for _, transaction, message in block.events
-            if isinstance(message, Truncate) and transaction.commit_lsn == lsn
-        )
-        before = self._last[1] if lsn == self._last[0] else 0
-        self._last = (lsn, before + len(block.rows) - first + tables)
+            yield from self._truncates(message, transaction.commit_lsn, event, positions)
+        yield from self._rows(block, messages, begin, len(block.rows), positions)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def _rows(
-        self,
-        block: DecodeBlock,
-        messages: RowMessages,
-        begin: int,
-        end: int,
-        ordinals: Ints,
-        transactions: _Transactions,
+        self, block: DecodeBlock, messages: RowMessages, begin: int, end: int, positions: BlockPositions
     ) -> Iterator[pa.RecordBatch]:
         """Rows between two definitions, by relation."""
         ids = messages.relation_ids[begin:end]
@@ -207,10 +159,9 @@ class ChangeDecoder:
                     command = COMMANDS[int(messages.tags[some[at]])]
                     context = ApplyContext(self._slot_name, commit_lsn, xid, table, command, column)
                     raise self._error(error, context) from error
-                lsns = block.commit_lsns[_numbers(block, some)]
                 operations = pa.array(_NAMES[messages.tags[some]])
                 parts = self._images(from_old_tuples(decoded), plan, self._schema.rows[table])
-                yield self._batch(table, operations, lsns, ordinals[some], transactions, parts)
+                yield self._batch(table, operations, positions.of_rows(some), parts)
 
     def _plan(self, relation: Relation) -> _Plan | None:
         """How a relation's rows are read; None if they are not wanted."""
@@ -267,9 +218,9 @@ class ChangeDecoder:
     # --- truncates ----------------------------------------------------------------------------------------------------
 
     def _truncates(
-        self, message: Truncate, commit_lsn: Lsn, first: int, transactions: _Transactions
+        self, message: Truncate, commit_lsn: Lsn, event: int, positions: BlockPositions
     ) -> Iterator[pa.RecordBatch]:
-        for ordinal, relation_id in enumerate(message.relation_ids, first):
+        for number, relation_id in enumerate(message.relation_ids):
             try:
                 relation = self._relations.get(relation_id)
                 table = ".".join(name_of(relation))
@@ -281,40 +232,23 @@ class ChangeDecoder:
                 raise self._error(error, context) from error
             row = self._schema.rows[table]
             nothing = [pa.nulls(1, row), pa.nulls(1, row), pa.nulls(1, pa.list_(pa.string()))]
-            lsns = np.array([commit_lsn], np.uint64)
-            yield self._batch(table, pa.array(["TRUNCATE"]), lsns, np.array([ordinal]), transactions, nothing)
+            yield self._batch(table, pa.array(["TRUNCATE"]), positions.of_truncate(event, number), nothing)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def _batch(
-        self,
-        table: str,
-        operations: pa.Array,
-        lsns: np.ndarray,
-        ordinals: Ints,
-        transactions: _Transactions,
-        parts: list[pa.Array],
+        self, table: str, operations: pa.Array, positions: dict[str, pa.Array], parts: list[pa.Array]
     ) -> pa.RecordBatch:
-        at = np.searchsorted(transactions.commit_lsns, lsns)
-        origins = pa.nulls(len(at), pa.string())
-        if any(transactions.origins):
-            origins = pa.array([transactions.origins[i] for i in at.tolist()], pa.string())
-        arrays = [
-            operations,
-            pa.array(lsns.astype(np.int64)),
-            pa.array(ordinals.astype(np.int64)),
-            pa.array(transactions.xids[at].astype(np.int64)),
-            pa.array(transactions.commit_times_us[at] + _POSTGRES_EPOCH_US).cast(pa.timestamp("us", "UTC")),
-            origins,
-        ]
+        rows = len(operations)
+        arrays = [operations, *positions.values()]
         arrow = self._schema.arrow
         if self._schema.table is not None:
             arrays += parts
         else:
-            arrays.append(pa.array([table] * len(at)))
+            arrays.append(pa.array([table] * rows))
             for field in list(arrow)[len(arrays) :]:
                 if field.name != table:
-                    arrays.append(pa.nulls(len(at), field.type))
+                    arrays.append(pa.nulls(rows, field.type))
                     continue
                 own = [part.cast(one.type) for part, one in zip(parts, field.type, strict=True)]
                 arrays.append(pa.StructArray.from_arrays(own, fields=list(field.type)))
@@ -330,31 +264,6 @@ class ChangeDecoder:
         if isinstance(error, UnrepresentableValue):
             hint = 'set option unrepresentable to "null", or exclude the column by a column list of the publication'
         return ApplyError(str(error), context, hint=hint)
-
-
-def _numbers(block: DecodeBlock, rows: Ints) -> Ints:
-    """The number of each row's transaction in the block; transactions without rows have none."""
-    found: Ints = np.searchsorted(block.first_rows[1:], rows, side="right")
-    return found
-
-
-def _transactions(items: Sequence[Item]) -> _Transactions:
-    lsns: list[np.ndarray] = []
-    xids: list[np.ndarray] = []
-    times: list[np.ndarray] = []
-    origins: list[str | None] = []
-    for item in items:
-        if isinstance(item, TransactionRun):
-            lsns.append(item.commit_lsns)
-            xids.append(item.xids.astype(np.int64))
-            times.append(item.commit_times_us)
-            origins += [None] * len(item)
-        else:
-            lsns.append(np.array([item.commit_lsn], np.uint64))
-            xids.append(np.array([item.xid], np.int64))
-            times.append(np.array([item.commit_time_us], np.int64))
-            origins.append(item.origin_name)
-    return _Transactions(np.concatenate(lsns).astype(np.uint64), np.concatenate(xids), np.concatenate(times), origins)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

@@ -8,9 +8,10 @@ from pyspark.sql.datasource import DataSource
 
 from bridge.errors import ConfigError
 from bridge.receive.publisher import Publisher
+from bridge.receive.server_types import ServerTypes
 from bridge.source.change_schema import table_schema, tables_schema
 from bridge.source.options import snapshot_options, stream_options
-from bridge.source.slot_stream import ServerTypes, published_tables
+from bridge.source.slot_stream import published_tables
 from bridge.source.snapshot import SnapshotReader, snapshot_schema
 from bridge.source.stream_reader import PgoutputStreamReader
 

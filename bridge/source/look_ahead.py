@@ -19,7 +19,7 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits
 from bridge.source.change_rows import ChangeDecoder
 from bridge.source.offset import Offset
-from bridge.source.slot_stream import ServerTypes, SlotStream, check_start
+from bridge.source.slot_stream import SlotStream, check_start
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction
 
@@ -196,7 +196,7 @@ class LookAhead(Closing):
         limits = BatchLimits(max_rows or _NO_LIMIT, HELD_BYTES, 0)
         items: list[Item] = []
         while True:
-            some, complete = stream.take(end, BatchLimits(limits.max_rows, HELD_BYTES, 0))
+            some, complete = stream.take(end, limits)
             items += some
             large = sum(item.memory_bytes for item in items) > HELD_BYTES or any(
                 isinstance(item, Transaction) and item.spooled is not None for item in items
@@ -218,10 +218,8 @@ class LookAhead(Closing):
         if self._stream is not None and self._position == start.lsn and not self._stream.overflowed:
             return self._stream
         self._release()
-        types = ServerTypes(self._publisher)
-        options = self._options
         self._stream = SlotStream(
-            options,
+            self._options,
             self._publisher,
             start,
             confirm_lsn=self.committed_lsn,
@@ -230,13 +228,7 @@ class LookAhead(Closing):
         )
         self._checked = self._stream.start
         self._position = start.lsn
-        self._decoder = ChangeDecoder(
-            self._schema,
-            types,
-            slot_name=options.slot,
-            unrepresentable=options.unrepresentable,
-            unknown_tables=options.unknown_tables,
-        )
+        self._decoder = ChangeDecoder.of(self._options, self._schema, self._publisher)
         return self._stream
 
     def _decoded(self, items: list[Item]) -> bytes:

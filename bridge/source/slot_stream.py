@@ -17,6 +17,7 @@ from bridge.closing import Closing
 from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.server_types import ServerTypes
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.receive.timeline_history import check_history, check_same_server
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
@@ -24,38 +25,23 @@ from bridge.source.offset import Offset
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.source.options import SourceOptions
     from protocol.transactions import Item
-    from protocol.values.types import ColumnType, TypeInfo
 
 _TRY_AGAIN_S = 0.25
 _LOOK_S = 0.2
 _OBJECT_IN_USE = "55006"
-_AFRESH = (
-    "the query cannot go on from its checkpoint: begin again with a new snapshot, a new slot and a new "
-    "checkpointLocation (docs/spark-source.md)"
-)
 
+AFRESH = "begin again with a new snapshot, a new slot and a new checkpointLocation (docs/spark-source.md)"
+"""What to do where changes are lost."""
 
-class ServerTypes:
-    """Resolves the types of columns, and asks the server for those that are new."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-        self._known: dict[int, TypeInfo] = {}
-
-    def __call__(self, wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
-        """Return how values of these (type oid, typmod) are read."""
-        if any(oid not in self._known for oid, _ in wanted):
-            self._known.update(self._publisher.types({oid for oid, _ in wanted}))
-        return [resolve(oid, typmod, self._known) for oid, typmod in wanted]
+_NOT_ON = f"the query cannot go on from its checkpoint: {AFRESH}"
 
 
 def published_tables(publisher: Publisher, options: SourceOptions) -> list[PublishedTable]:
@@ -133,9 +119,9 @@ def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | Non
 def _for_the_source(error: PublisherError) -> PublisherError:
     """An error of the checks that the daemon has, too, with what to do here."""
     if isinstance(error, SlotAdvanced | PublisherWentBack):
-        return type(error)(error.message, hint=_AFRESH)
+        return type(error)(error.message, hint=_NOT_ON)
     if "are lost" in error.message:
-        return PublisherError(error.message, hint=_AFRESH)
+        return PublisherError(error.message, hint=_NOT_ON)
     if "another server" in error.message:
         return PublisherError(
             error.message.replace("the subscription", "the query"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,7 @@ from bridge.receive.publisher import Publisher
 from bridge.source.export import export_snapshot
 from bridge.source.slot_stream import published_tables
 from bridge.sync.block_ranges import BlockRange
-from bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec
-from bridge.sync.copy_statement import copy_statement
+from bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
 from bridge.sync.table_lock import TableLock
 
 if TYPE_CHECKING:
@@ -67,13 +67,12 @@ class SnapshotReader(DataSourceReader):
         """
         options = self._options
         blocks = BlockRange(partition.first, partition.end) if isinstance(partition, Range) else BlockRange()
-        if options.snapshot is not None:
-            spec = _spec(options, options.snapshot, [blocks])
-            yield from copy_rows(spec, copy_statement(spec.select, spec.row_filters, blocks))
-            return
-        with export_snapshot(options.connection, options.publications) as own:
-            spec = _spec(options, own.name, [blocks])
-            yield from copy_rows(spec, copy_statement(spec.select, spec.row_filters, blocks))
+        with ExitStack() as stack:
+            snapshot = options.snapshot
+            if snapshot is None:
+                snapshot = stack.enter_context(export_snapshot(options.connection, options.publications)).name
+            spec = _spec(options, snapshot, [blocks])
+            yield from copy_rows(spec, range_statement(spec, 0))
 
 
 def _spec(options: SourceOptions, snapshot: str, ranges: Sequence[BlockRange]) -> CopySpec:

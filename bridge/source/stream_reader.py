@@ -23,7 +23,7 @@ from bridge.source.change_rows import ChangeDecoder
 from bridge.source.change_schema import ChangeSchema
 from bridge.source.look_ahead import LookAhead
 from bridge.source.offset import Offset
-from bridge.source.slot_stream import ServerTypes, SlotStream, check_slot_of
+from bridge.source.slot_stream import AFRESH, SlotStream, check_slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SlotAdvanced(
                 f'replication slot "{self._options.slot}" begins at {begin.lsn}, after the end of a batch in the '
                 f"checkpoint, {last.lsn}: it was dropped and created again, and the changes before it are lost",
-                hint="begin again with a new snapshot, a new slot and a new checkpointLocation (docs/spark-source.md)",
+                hint=AFRESH,
             )
         ahead = self._looking()
         held = ahead.held(begin.lsn, last.lsn)
@@ -166,13 +166,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 memory_bytes=_MEMORY_BYTES,
             ) as stream,
         ):
-            decoder = ChangeDecoder(
-                ChangeSchema(self._schema, options.table),
-                ServerTypes(publisher),
-                slot_name=options.slot,
-                unrepresentable=options.unrepresentable,
-                unknown_tables=options.unknown_tables,
-            )
+            decoder = ChangeDecoder.of(options, ChangeSchema(self._schema, options.table), publisher)
             complete = False
             while not complete:
                 items, complete = stream.take(partition.end, _LIMITS)

@@ -353,16 +353,12 @@ class TableSync:
         subscribed: dict[tuple[str, str], Subscribed] = {}
         remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
-        rels = self._catalog.rels(self._subscription.name)
+        rels = [rel for rel in self._catalog.rels(self._subscription.name) if not self.needs_copy(rel)]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
-            existing = {
-                rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i" and not self.needs_copy(rel)
-            }
+            existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
         for rel in rels:
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
-            if self.needs_copy(rel):
-                continue
             if rel.state != "i":
                 target = existing[rel].result()
             elif table is not None:

@@ -26,7 +26,7 @@ from bridge.receive import copy_both
 from tests.fix_bridge import Pipeline
 from tests.fix_cluster import executors_of
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
+from tests.oracle.native import DatabaseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,11 +61,10 @@ REFUSED = "INSERT INTO facts VALUES (0, 'no'); INSERT INTO docs VALUES (200001, 
 COPYING = "SELECT count(*) FROM pg_stat_progress_copy WHERE tuples_processed > 0"
 
 
-class Source:
-    """The publisher's rows, for `differences`."""
+class Source(DatabaseRows):
+    """The publisher, for the bridge and for `differences`."""
 
-    def __init__(self, conninfo: str) -> None:
-        self.name, self.conninfo = "sub", conninfo
+    name = "sub"
 
     def execute(self, statements: str) -> None:
         """Run statements in one transaction."""
@@ -74,7 +73,7 @@ class Source:
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
         """A table's rows; of the filtered one, those that pass."""
-        found = text_rows(self.conninfo, table, columns)
+        found = super().rows(table, columns)
         if table != "public.chosen":
             return found
         return [row for row in found if int(row[0] or 0) % 2 == 0 and row[1] != "v4"]

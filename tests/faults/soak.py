@@ -36,13 +36,12 @@ from tests.faults.soak_report import report
 from tests.faults.soaked_daemon import ROOT, Daemon
 from tests.faults.standby import Pair
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
+from tests.oracle.native import DatabaseRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.faults.soak_places import Place
-    from tests.oracle.native import Row
 
 NAME = "soak"
 _DISK = "4g"
@@ -308,24 +307,13 @@ class Soak:
         spark = session.start(
             "local[2]", {"spark.driver.memory": "2g", **self.place.reads}, warehouses=[self.place.warehouse]
         )
-        source = Source(self.pair.primary.conninfo())
+        source = DatabaseRows(self.pair.primary.conninfo())
         found = {}
         for table in TABLES:
             path = self.place.table(self.folder, table)
             found[table] = (len(source.rows(f"public.{table}")), differences(spark, path, source, f"public.{table}"))
         session.stop(spark)
         return found
-
-
-class Source:
-    """The rows of the primary, for `differences`."""
-
-    def __init__(self, conninfo: str) -> None:
-        self._conninfo = conninfo
-
-    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
-        """A table's rows."""
-        return text_rows(self._conninfo, table, columns)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
-from tests.oracle.native import NativeSubscriber, text_rows
+from tests.oracle.native import DatabaseRows, NativeSubscriber
 from tests.oracle.test_workload_equal import repeated
 from tests.oracle.workload import TABLES, Workload
 
@@ -22,16 +22,6 @@ CREATE TABLE docs (id int PRIMARY KEY, body text);
 INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 50) i;
 CREATE PUBLICATION pub FOR TABLE docs;
 """
-
-
-class Source:
-    """The publisher's rows, for `differences`."""
-
-    def __init__(self, publisher):
-        self.publisher = publisher
-
-    def rows(self, table, columns=None):
-        return text_rows(self.publisher.conninfo, table, columns)
 
 
 @pytest.fixture
@@ -68,7 +58,7 @@ def test_a_metastore_keeps_the_tables(spark, publisher, in_metastore, tmp_path):
     assert bridge.run_until_caught_up() == 0, bridge.log_tail()
     (table,) = bridge.status()["tables"]
     assert table["path"] == "catalog:spark_catalog.shop.docs"
-    assert differences(spark, f"{tmp_path}/tables/shop.db/docs", Source(publisher), "public.docs") == []
+    assert differences(spark, f"{tmp_path}/tables/shop.db/docs", DatabaseRows(publisher.conninfo), "public.docs") == []
 
 
 @pytest.mark.soak  # a JVM each

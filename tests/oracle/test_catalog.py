@@ -14,7 +14,7 @@ from bridge.errors import ApplyError, ConfigError, TargetError
 from bridge.track import refresh
 from tests.bridge.apply.delta.test_durable import Disk
 from tests.oracle.delta import differences
-from tests.oracle.native import NativeSubscriber, text_rows
+from tests.oracle.native import DatabaseRows, NativeSubscriber
 from tests.oracle.workload import TABLES, Workload
 
 SETUP = """
@@ -41,16 +41,6 @@ REFUSED = "BEGIN; INSERT INTO facts VALUES (7, 'no'); INSERT INTO docs VALUES (9
 
 class Crash(BaseException):
     """The end of the process, but for its threads."""
-
-
-class Source:
-    """The publisher's rows, for `differences`."""
-
-    def __init__(self, publisher):
-        self.publisher = publisher
-
-    def rows(self, table, columns=None):
-        return text_rows(self.publisher.conninfo, table, columns)
 
 
 @pytest.fixture
@@ -81,7 +71,7 @@ def test_a_subscription_in_a_catalog(spark, publisher, pipeline, namespace, monk
     def equal():
         bridge.catch_up()
         for table in ("docs", "facts"):
-            assert differences(spark, bridge.path(table), Source(publisher), f"public.{table}") == []
+            assert differences(spark, bridge.path(table), DatabaseRows(publisher.conninfo), f"public.{table}") == []
 
     disk = Disk(monkeypatch)
     equal()

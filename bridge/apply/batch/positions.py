@@ -1,6 +1,6 @@
 """Where each change of a block is in the stream: the columns of `bridge.changes.schema.POSITION`.
 
-No Python runs per row. They are made only for targets that keep every change.
+No Python runs per row. They are made only for targets that keep every change, and for the data source.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.changes.schema import POSITION
+from protocol.epoch import POSTGRES_EPOCH_US
 from protocol.messages import Truncate
 from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from bridge.apply.batch.decode_block import DecodeBlock
     from protocol.values.value_array import Bools, Ints
-
-_POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
 
 
 class Ordinals:
@@ -113,4 +112,4 @@ def _of_transactions(block: DecodeBlock) -> tuple[Ints, pa.Array | None]:
             times.append(np.array([item.commit_time_us], np.int64))
             origins.append(item.origin_name)
     named = pa.array(origins, pa.string()) if any(origins) else None
-    return np.concatenate(times).astype(np.int64) + _POSTGRES_EPOCH_US, named
+    return np.concatenate(times).astype(np.int64) + POSTGRES_EPOCH_US, named

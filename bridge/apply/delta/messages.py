@@ -24,6 +24,7 @@ from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.target.location import sql_name, table_location
 from bridge.errors import TargetError
 from bridge.warehouse import CatalogWarehouse
+from protocol.epoch import POSTGRES_EPOCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +45,6 @@ NAME: Final = "pgbridge.messages"
 IN_NAMESPACE: Final = "pgbridge_messages"
 """The table's name where all tables are in one namespace of a catalog."""
 
-_POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
 _AT_ONCE_BYTES = 16 << 20
 _ROW_BYTES = 200  # a message's other columns
 
@@ -103,7 +103,7 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
                 "position": int(message.lsn),
                 "finish_lsn": str(transaction.commit_lsn) if message.transactional else None,
                 "xid": transaction.xid if message.transactional else None,
-                "committed_at": transaction.commit_time_us + _POSTGRES_EPOCH_US if message.transactional else None,
+                "committed_at": transaction.commit_time_us + POSTGRES_EPOCH_US if message.transactional else None,
                 "transactional": message.transactional,
                 "prefix": message.prefix,
                 "content": message.content,

@@ -74,7 +74,7 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
         keyed: The table.
     """
     names = keyed.names
-    rows = read_table(spark, keyed.path).select(*(quoted(name) for name in names))
+    rows = read_table(spark, keyed.path)
     target = rows.select(*(F.col(quoted(name)).alias(f"t_{i}") for i, name in enumerate(names)), F.lit(1).alias("here"))
     wanted = [name for name in effect.table.column_names if name.startswith(_WANTED)]
     effects = effect.table.select(wanted).append_column("first", effect.table["first"].cast(pa.int16()))

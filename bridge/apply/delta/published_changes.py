@@ -41,19 +41,19 @@ def published_changes(
         The changes, their columns, and the key's positions among these. Evaluating the DataFrame raises an error if a
         value cannot be held and may not be NULL.
     """
-    frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
+    frame, columns, key = _published(passed_changes(spark, changes, lost), changes)
     return held(frame, columns, key, unrepresentable), columns, key
 
 
-def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
-    if isinstance(changes.changes, Staged):
-        staged: DataFrame = changes.changes.frame
-        return staged
-    return as_frame(spark, changes.changes)
+def passed_changes(spark: SparkSession, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
+    """The changes that pass the row filters, each with the operation it becomes; also columns that only filters need.
 
-
-def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
-    """Return the changes that pass the row filters, each with the operation it becomes."""
+    Args:
+        spark: The session.
+        changes: The changes.
+        lost: As in `apply_table`.
+    """
+    frame = _frame(spark, changes)
     if changes.lost:
         lost(changes.lost)
     if not changes.filters:
@@ -65,6 +65,13 @@ def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], Non
     if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
         lost(rows)
     return passed.drop("lost")
+
+
+def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
+    if isinstance(changes.changes, Staged):
+        staged: DataFrame = changes.changes.frame
+        return staged
+    return as_frame(spark, changes.changes)
 
 
 def _published(frame: DataFrame, changes: TableChanges) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
