@@ -21,6 +21,7 @@ from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only,
 from bridge.apply.delta.published_changes import passed_changes
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.target.target import TargetColumn
+from bridge.apply.target.widening import widened
 from bridge.errors import SkipError, StateError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track.fsync import fsync
@@ -336,7 +337,7 @@ def _as_now(table: pa.Table, columns: tuple[TargetColumn, ...]) -> pa.Table:
         for name in (f"new_{i}", f"old_{i}"):
             if name in table.column_names and not table[name].type.equals(column.type.arrow):
                 place = table.column_names.index(name)
-                table = table.set_column(place, name, table[name].cast(column.type.arrow))
+                table = table.set_column(place, name, widened(table[name], column.type.arrow))
     return table.replace_schema_metadata(None)
 
 

@@ -80,6 +80,24 @@ def test_types_come_back(tmp_path, name):
     assert file.changes(there, NO_STAGE).changes == table
 
 
+def test_values_are_widened_as_the_stream_widens_them(tmp_path):
+    """A real becomes the double of its text, as for a subscriber whose column is a double."""
+    real = resolve(700, -1)
+    table = pa.table(
+        {
+            "seq": pa.array([0, 1], pa.int64()), "op": pa.array([INSERT] * 2, pa.int16()),
+            "old": pa.array([0, 0], pa.int16()), "new_0": pa.array([0.1, None], pa.float32()),
+        }
+    )  # fmt: skip
+    batch = of(CHANGES)
+    batch.tables = [TableChanges(TARGET, (TargetColumn("v", real),), (), table)]
+    (file,) = read(written(tmp_path, batch))
+    there = replace(TARGET, schema=target_schema([("v", pa.float64())]))
+    changes = file.changes(there, NO_STAGE).changes
+    assert not isinstance(changes, Staged)
+    assert changes["new_0"].to_pylist() == [0.1, None]
+
+
 def test_the_target_has_changed_since(tmp_path):
     """Wider types hold the values; a column that is gone is told."""
     narrow = (TargetColumn("id", resolve(23, -1)), COLUMNS[1])
