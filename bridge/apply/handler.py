@@ -13,7 +13,6 @@ as for the mirror; its end becomes a fence, which no later batch goes over (see 
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -28,8 +27,10 @@ from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.spark_outcome import is_lost
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.fence import give_up_batch
+from protocol.epoch import utc
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
-
-_POSTGRES_EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ class HandlerApplier:
             self._spark,
             int(batch.start_lsn),
             int(batch.end_lsn),
-            _POSTGRES_EPOCH + dt.timedelta(microseconds=batch.commit_time_us),
+            utc(batch.commit_time_us),
             batch.transactions,
             row.batch_app_id,
             int(batch.end_lsn),
