@@ -17,7 +17,8 @@ from benchmarks.disturbed import in_turn, stolen_s
 from bridge import session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import create_table, table_version
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.target.target import Target, target_schema
 

@@ -14,9 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks import apply as applying
-from benchmarks import apply_report, catch_up_report, many_batches_report, native, report, start_report, steady_report
+from benchmarks import (
+    apply_report,
+    catch_up_report,
+    many_batches_report,
+    many_tables_report,
+    native,
+    report,
+    start_report,
+    steady_report,
+)
 from benchmarks import catch_up as catching_up
 from benchmarks import many_batches as many
+from benchmarks import many_tables as existing
 from benchmarks import start as starting
 from benchmarks import steady as steadily
 from benchmarks import synchronous as synchronously
@@ -227,6 +237,39 @@ def many_batches(
     facts = {"date": str(_today()), **report.facts("not used", {})}
     del facts["server's settings"]
     _write(many_batches_report.render(measured, facts=facts), to, "many-batches")
+
+
+@app.command()
+def many_tables(
+    *,
+    tables: Annotated[list[int] | None, typer.Option(min=1, help="Number of tables; may be repeated.")] = None,
+    subscriptions: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Instead: number of subscriptions of two tables each; may be repeated."),
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Number of measured batches.")] = 5,
+    idle: Annotated[float, typer.Option(min=1, help="Seconds for which the idle daemon is watched.")] = 30,
+    to: Report = None,
+) -> None:
+    """Measure what tables and subscriptions cost that exist and do not change."""
+    each = existing.TABLES_EACH
+    sizes = [existing.Size(number * each, number) for number in subscriptions or ()]
+    sizes = sizes or [existing.Size(number) for number in tables or (10, 100, 1_000)]
+    settings = {**SETTINGS, **existing.SETTINGS}
+    measured = []
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-many-tables-") as folder,
+        EmbeddedPostgres(settings=settings, fsync=False) as server,
+    ):
+        facts = _facts(server)
+        for number, size in enumerate(sizes):
+            path = Path(folder, str(number))
+            measured.append(existing.measure(server, path, size, batches=batches, idle_s=idle, say=_say))
+            typer.echo(f"\n{many_tables_report.table(measured)}\n")
+    name = "many-subscriptions" if subscriptions else "many-tables"
+    title = "Many subscriptions" if subscriptions else "Many tables"
+    _write(many_tables_report.render(measured, facts=facts, title=title), to, name)
 
 
 @contextmanager

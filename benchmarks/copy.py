@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -53,6 +54,23 @@ the creation of a slot with a snapshot to the commit, on the same session ({_MAS
 the sum of the other two in the same round: its median, and from the best to the worst. The goal: at most {LIMIT:g}."""
 
 
+@dataclass(frozen=True, slots=True)
+class FilledTable:
+    """W1's table in a database of its own.
+
+    Attributes:
+        conninfo: The database.
+        rows: How many it has.
+        sum: The sum of column amount.
+        size_bytes: The table's size, as stored.
+    """
+
+    conninfo: str
+    rows: int
+    sum: int
+    size_bytes: int
+
+
 class Bench:
     """One database with the table, one Spark session, and the ways to be measured.
 
@@ -64,31 +82,13 @@ class Bench:
     """
 
     def __init__(self, server: EmbeddedPostgres, spark: SparkSession, folder: Path, rows: int) -> None:
-        self._server, self._spark, self._folder, self._rows = server, spark, folder, rows
-        self._dbname = f"copy_{rows}"
-        with psycopg.connect(server.conninfo(), autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {self._dbname} TEMPLATE template0".encode())
-        with psycopg.connect(self._conninfo, autocommit=True) as connection:
-            connection.execute(TABLE_W1.encode())
-            for first in range(1, rows + 1, _ROWS_AT_ONCE):
-                last = min(first + _ROWS_AT_ONCE - 1, rows)
-                connection.execute(
-                    INSERT_W1.replace("$1", f"{first}::bigint").replace("$2", f"{last}::bigint").encode()
-                )
-            connection.execute("VACUUM (FREEZE, ANALYZE) w1")
-            connection.execute("CREATE PUBLICATION bench FOR TABLE w1")
-            row = connection.execute("SELECT sum(amount), pg_table_size('w1') FROM w1").fetchone()
-            assert row is not None
-            self._sum, self.table_bytes = row
-            connection.execute("CHECKPOINT")
-        path = self._copy_to("source")
+        self._server, self._spark, self._folder = server, spark, folder
+        self._table = fill(server, rows)
+        self.table_bytes = self._table.size_bytes
+        path = copy_to(spark, self._table, folder / "source")
         self._parquet = str(folder / f"parquet{rows}")
         spark.read.format("delta").load(path).write.parquet(self._parquet)
         shutil.rmtree(folder / "source")
-
-    @property
-    def _conninfo(self) -> str:
-        return self._server.conninfo(self._dbname)
 
     def ways(self) -> dict[str, Callable[[], float]]:
         """Return the ways by name; each returns its seconds."""
@@ -96,7 +96,7 @@ class Bench:
 
     def _psql(self) -> float:
         program = str(self._server.programs.bindir / "psql")
-        command = [program, "-X", "-c", "COPY w1 TO STDOUT (FORMAT binary)", self._conninfo]
+        command = [program, "-X", "-c", "COPY w1 TO STDOUT (FORMAT binary)", self._table.conninfo]
         started_s = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - started_s
@@ -111,36 +111,59 @@ class Bench:
 
     def _copy(self) -> float:
         started_s = time.perf_counter()
-        path = self._copy_to("copied")
+        path = copy_to(self._spark, self._table, self._folder / "copied")
         seconds = time.perf_counter() - started_s
-        found = self._spark.read.format("delta").load(path).selectExpr("count(*) AS n", "sum(amount) AS s").first()
-        assert found is not None
-        if (found.n, found.s) != (self._rows, self._sum):
-            sys.exit(f"benchmarks: copied {found.n} rows with sum {found.s}, not {self._rows} with {self._sum}")
+        check(self._spark, self._table, path)
         shutil.rmtree(self._folder / "copied")
         return seconds
 
-    def _copy_to(self, name: str) -> str:
-        """Copy the table as a daemon does; return the Delta table's path."""
-        lake = self._folder / name
-        settings = Subscription(
-            name="bench", connection=self._conninfo, publications=("bench",), warehouse=str(lake / "lake")
-        )
-        catalog = Catalog(catalog_path(lake / "state"))
-        catalog.register("bench", enabled=True)
-        sync = TableSync(self._spark, settings, catalog, structlog.get_logger())
-        with (
-            Publisher(self._conninfo, application_name="bench") as publisher,
-            ReplicationConnection(self._conninfo, application_name="bench") as replication,
-        ):
-            published = {(table.namespace, table.name): table for table in publisher.tables(["bench"])}
-            snapshot = replication.create_slot("bench_copy", temporary=True)
-            catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values()))
-            for error in sync.copy(published, publisher, snapshot).values():
-                raise error
-        (rel,) = catalog.rels("bench")
-        catalog.close()
-        return rel.path
+
+def fill(server: EmbeddedPostgres, rows: int) -> FilledTable:
+    """Make a database with W1's table, of so many rows, and its publication."""
+    dbname = f"copy_{rows}"
+    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {dbname} TEMPLATE template0".encode())
+    with psycopg.connect(server.conninfo(dbname), autocommit=True) as connection:
+        connection.execute(TABLE_W1.encode())
+        for first in range(1, rows + 1, _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE - 1, rows)
+            connection.execute(INSERT_W1.replace("$1", f"{first}::bigint").replace("$2", f"{last}::bigint").encode())
+        connection.execute("VACUUM (FREEZE, ANALYZE) w1")
+        connection.execute("CREATE PUBLICATION bench FOR TABLE w1")
+        row = connection.execute("SELECT sum(amount), pg_table_size('w1') FROM w1").fetchone()
+        assert row is not None
+        connection.execute("CHECKPOINT")
+    return FilledTable(server.conninfo(dbname), rows, *row)
+
+
+def copy_to(spark: SparkSession, table: FilledTable, folder: Path) -> str:
+    """Copy the table as a daemon does, into a folder that does not exist; return the Delta table's path."""
+    settings = Subscription(
+        name="bench", connection=table.conninfo, publications=("bench",), warehouse=str(folder / "lake")
+    )
+    catalog = Catalog(catalog_path(folder / "state"))
+    catalog.register("bench", enabled=True)
+    sync = TableSync(spark, settings, catalog, structlog.get_logger())
+    with (
+        Publisher(table.conninfo, application_name="bench") as publisher,
+        ReplicationConnection(table.conninfo, application_name="bench") as replication,
+    ):
+        published = {(one.namespace, one.name): one for one in publisher.tables(["bench"])}
+        snapshot = replication.create_slot("bench_copy", temporary=True)
+        catalog.create_origin("bench", snapshot.consistent_point, "bench", sync.new_rels(published.values(), ()))
+        for error in sync.copy(published, publisher, snapshot).values():
+            raise error
+    (rel,) = catalog.rels("bench")
+    catalog.close()
+    return rel.path
+
+
+def check(spark: SparkSession, table: FilledTable, path: str) -> None:
+    """End the program unless the Delta table has the table's rows."""
+    found = spark.read.format("delta").load(path).selectExpr("count(*) AS n", "sum(amount) AS s").first()
+    assert found is not None
+    if (found.n, found.s) != (table.rows, table.sum):
+        sys.exit(f"benchmarks: copied {found.n} rows with sum {found.s}, not {table.rows} with {table.sum}")
 
 
 def main(

@@ -24,7 +24,7 @@ from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn, target_schema

@@ -58,7 +58,7 @@ def init(
     *,
     connection: Annotated[str, typer.Option(help="libpq connection string or URI of the publisher.")],
     publication: Annotated[list[str], typer.Option(help="Publication to subscribe to; may be repeated.")],
-    warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables.")],
+    warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables, or catalog:CATALOG.NAMESPACE.")],
     name: Annotated[str, typer.Option(help="Name of the subscription; without it, the first publication's.")] = "",
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:

@@ -27,6 +27,7 @@ from bridge.config_errors import explain, toml
 from bridge.errors import ConfigError
 from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
+from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, PREFIX, SPARK_CATALOG, CatalogWarehouse, catalogs
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -48,6 +49,18 @@ def default_slot_name(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
+class Table(BaseModel):
+    """A `[subscription.NAME.tables."schema.table"]` table: what one table has otherwise than its subscription.
+
+    Attributes:
+        mode: As in `Subscription`.
+    """
+
+    model_config = _STRICT
+
+    mode: Literal["mirror", "changelog", "history"]
+
+
 class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
@@ -65,6 +78,9 @@ class Subscription(BaseModel):
         filter_connection: The server that computes such filters; None for the publisher.
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+        mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
+            or a row for each version of a row ("history").
+        tables: The tables that have another mode, by `schema.table`.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
         batch_max_bytes: The same for the memory that these rows take.
@@ -100,6 +116,8 @@ class Subscription(BaseModel):
     unrepresentable: Literal["error", "null"] = "error"
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = Field(default=None, repr=False)
+    mode: Literal["mirror", "changelog", "history"] = "mirror"
+    tables: dict[str, Table] = Field(default_factory=dict)
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
@@ -140,6 +158,7 @@ class Subscription(BaseModel):
     def _warehouse(cls, warehouse: str) -> str:
         if not warehouse:
             raise ValueError("must be a folder or a URI, not empty")
+        CatalogWarehouse.of(warehouse)
         return warehouse
 
     @field_validator("slot_name")
@@ -176,6 +195,11 @@ class Subscription(BaseModel):
         if self.filter_connection is not None and self.untranslatable_filters != "server":
             raise ValueError('filter_connection needs untranslatable_filters = "server"')
         return self
+
+    def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
+        """Return the mode of a table, by its `schema.table`."""
+        own = self.tables.get(table)
+        return self.mode if own is None else own.mode
 
     @property
     def origin_name(self) -> str:
@@ -308,12 +332,20 @@ def load(path: Path) -> Config:
     folder = path.resolve().parent
     try:
         _fill(tree, folder)
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
+        _check_metastore(config)
     except ValidationError as error:
         lines = [_explained(fault) for fault in error.errors()]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+    return config
+
+
+def _check_metastore(config: Config) -> None:
+    warehouses = (subscription.warehouse for subscription in config.subscription.values())
+    if config.spark.conf.get(IMPLEMENTATION) == IN_MEMORY and SPARK_CATALOG in catalogs(warehouses):
+        raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{IN_MEMORY}": {FORGETS}; remove it, or write "hive"')
 
 
 def _fill(tree: dict[str, Any], folder: Path) -> None:
@@ -335,8 +367,12 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
                 key = f"subscription.{name}.publication_definitions"
                 table["publication_definitions"] = str(_resolved(key, definitions, folder))
             warehouse = table.get("warehouse")
-            if isinstance(warehouse, str) and warehouse and not _URI.match(warehouse):
+            if isinstance(warehouse, str) and warehouse and not _is_absolute(warehouse):
                 table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))
+
+
+def _is_absolute(warehouse: str) -> bool:
+    return warehouse.startswith(PREFIX) or _URI.match(warehouse) is not None
 
 
 def _resolved(key: str, text: str, folder: Path) -> Path:
@@ -353,5 +389,5 @@ def _explained(error: ErrorDetails) -> str:
     model: type[BaseModel] = Config
     if len(location) > 1:
         tables: dict[str, type[BaseModel]] = {"spark": Spark, "http": Http}
-        model = tables.get(location[0], Subscription)
+        model = tables.get(location[0], Table if location[2:3] == ["tables"] else Subscription)
     return explain(error, location, [key for key in model.model_fields if key != "name"])

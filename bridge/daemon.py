@@ -11,22 +11,24 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bridge import faults, log, session
+from bridge import connect, descriptors, faults, log, session
 from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
+from bridge.backoff import backoff_s
 from bridge.check.finding import Level
 from bridge.check.java import check_java
+from bridge.check.machine import check_descriptors
+from bridge.cluster_watch import ClusterWatch
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.detached import detached
-from bridge.errors import SparkLost, StateError
+from bridge.errors import BridgeError, SparkLost, StateError
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
-from bridge.s3 import is_s3
 from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
 from bridge.sync.copy_limit import CopyLimit
@@ -52,6 +54,8 @@ _SIGNAL_S = 0.1
 _DEATHS, _DEATHS_WITHIN_S = 3, 600.0
 """The JVM is started again after so many deaths within that time; one more death ends the daemon."""
 _AGAIN_S = 5.0
+_SERVER_PAUSE_S = 15.0
+"""The longest pause between two tries to reach a Connect server that is away."""
 _SERVERS_PATIENCE_S = 3.0
 """How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
 
@@ -123,10 +127,11 @@ class Daemon:
             SparkLost: Spark cannot be started, or its JVM has died too often.
         """
         self._check_memory()
+        self._raise_limit()
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
-        earlier = spark_lock(state_dir) if any(map(is_s3, warehouses)) else nullcontext()
+        earlier = spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext()
         with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:
@@ -137,7 +142,7 @@ class Daemon:
                 self._monitor.start(catalog)
                 self._socket.start()
                 self._watch.start()
-                while (spark := self._start_spark(warehouses, keep_open)) is not None:
+                while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
                     try:
@@ -177,12 +182,24 @@ class Daemon:
                 hint='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
             )
 
+    def _raise_limit(self) -> None:
+        """Allow as many file descriptors as this process may have, and warn if that is too few."""
+        descriptors.raise_limit()
+        found = check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
+        if found.level is not Level.PASS:
+            self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
+
     def _bury(self, lost: str) -> None:
-        """Record the JVM's death, so that another one is started; or give up.
+        """Record the JVM's death, so that another one is started, or the loss of a Connect server; or give up.
 
         Raises:
-            SparkLost: It has died too often.
+            SparkLost: The JVM has died too often.
         """
+        if connect.is_connect(self._config.spark.master):
+            self._restarts += 1
+            self._log.error("the connection to the Spark Connect server is lost", reason=lost)
+            session.forget()
+            return
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
         hint = (
@@ -203,10 +220,31 @@ class Daemon:
     def _stopping(self) -> bool:
         return self._signals.name is not None
 
+    def _started_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
+        """Start Spark; wait for a Connect server that was there before, as long as it is away. None after a signal.
+
+        Raises:
+            SparkLost: Spark cannot be started.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._start_spark(warehouses, keep_open)
+            except SparkLost as error:
+                if not (self._restarts and connect.is_connect(self._config.spark.master)):
+                    raise
+                failures += 1
+                pause_s = backoff_s(failures, _SERVER_PAUSE_S)
+                self._log.warning("the Spark Connect server is away", error=error.message, again_in_s=pause_s)
+                self._service.turn(())
+                self._pause(pause_s)
+                if self._stopping:
+                    return None
+
     def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
-        self._log.info("starting Spark", master=self._config.spark.master, log=str(log))
+        self._log.info("starting Spark", master=connect.shown(self._config.spark.master), log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
         spark = self._config.spark
@@ -215,6 +253,7 @@ class Daemon:
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()
+            self._service.turn(())
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
             while not session.kill() and not started.done() and time.monotonic() < end_s:
@@ -222,6 +261,8 @@ class Daemon:
             return None
         try:
             return started.result()
+        except BridgeError:
+            raise
         except Exception as error:
             java = check_java(os.environ)
             if java.level is Level.FAILURE:
@@ -238,10 +279,15 @@ class Daemon:
         """
         self._spark_state = "running"
         self._warm_up = WarmUp(spark)
+        cluster = ClusterWatch(spark, self._config.spark.master, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
         while not self._stopping:
             if session.died() is not None:
+                return
+            if (why := cluster.turn()) is not None:
+                self._log.error("Spark's driver is ended, and started again", reason=why)
+                session.kill()
                 return
             self._reap()
             if self._until_caught_up and not self._workers and session.died() is None:
@@ -288,11 +334,12 @@ class Daemon:
         self._failed.clear()
         self._again_s.clear()
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float = _TURN_S) -> None:
         """Wait for the next turn; a signal ends the wait."""
-        end_s = time.monotonic() + _TURN_S
+        end_s = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < end_s:
             time.sleep(_SIGNAL_S)
+            self._monitor.turn()
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
         for name in self._outdated:

@@ -17,6 +17,7 @@ from bridge.apply.delta import messages
 from bridge.apply.delta.delta_table import read_target_schema
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
+from bridge.apply.handler import HandlerApplier
 from bridge.apply.next_batch import Growth
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
@@ -28,6 +29,7 @@ from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.stream_events import StreamEvents
 from bridge.track import refresh
+from bridge.track.fence import fence_lsn
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.batch.subscribed import Subscribed
-    from bridge.apply.worker import Control, Maintenance
+    from bridge.apply.handler import ChangeBatch
+    from bridge.apply.worker import Control, Maintenance, Sink
     from bridge.config import Subscription
     from bridge.published import Published
     from bridge.track.catalog import Catalog
@@ -62,6 +65,7 @@ class StreamHistory:
         maintenance: Knows the tables' debts; None if they are not maintained.
         heartbeat: Beats while the stream makes progress.
         observer: Is told what the stream receives and applies.
+        handler: Gets the batches, in place of Delta tables.
     """
 
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
@@ -69,6 +73,20 @@ class StreamHistory:
     maintenance: Maintenance | None = None
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
+    handler: Handling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """A function that gets the batches.
+
+    Attributes:
+        function: The function.
+        other: Makes a subscribed table of any published table (`HandledTables.other`).
+    """
+
+    function: Callable[[ChangeBatch], object]
+    other: Callable[[str, str], Subscribed]
 
 
 def stream(
@@ -163,7 +181,7 @@ def _stream(
     """Wire receiver, batcher and applier, and run the apply worker; returns whether to stream again."""
     subscription = published.subscription
     name = subscription.name
-    events = StreamEvents(log)
+    events, handling = StreamEvents(log), history.handler
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
     if remote_lsn is None or row is None:
         raise BridgeError("the subscription's state was removed while it ran")
@@ -171,13 +189,13 @@ def _stream(
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
     batcher = Batcher(
         subscription.origin_name,
-        published.routes(subscribed, events.table_replaced),
+        published.routes(subscribed, events.table_replaced, handling.other if handling is not None else None),
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
-        tracker=_tracker(published, spark, catalog, events),
+        tracker=_tracker(published, subscribed, spark, catalog, events) if handling is None else None,
     )
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -194,19 +212,35 @@ def _stream(
         notice=events.publisher_notice,
     )
     try:
-        applier = Applier(
-            spark,
-            catalog,
-            subscription=name,
-            origin_name=subscription.origin_name,
-            # a transaction that was prepared before messages = "off" may still have some
-            deliver=events.logical_messages if subscription.messages != "off" else lambda _: None,
-            lost=events.toast_lost,
-            conflict=subscription.conflict,
-            unrepresentable=subscription.unrepresentable,
-            conflicts=events.conflicts,
-            messages_path=_messages_path(subscription, spark, catalog),
-        )
+        # a transaction that was prepared before messages = "off" may still have some
+        deliver = events.logical_messages if subscription.messages != "off" else lambda _: None
+        applier: Sink
+        if handling is not None:
+            history.growth.fence(fence_lsn(catalog, name))
+            applier = HandlerApplier(
+                spark,
+                catalog,
+                handling.function,
+                subscription=name,
+                origin_name=subscription.origin_name,
+                deliver=deliver,
+                lost=events.toast_lost,
+                unrepresentable=subscription.unrepresentable,
+                fence=history.growth.fence,
+            )
+        else:
+            applier = Applier(
+                spark,
+                catalog,
+                subscription=name,
+                origin_name=subscription.origin_name,
+                deliver=deliver,
+                lost=events.toast_lost,
+                conflict=subscription.conflict,
+                unrepresentable=subscription.unrepresentable,
+                conflicts=events.conflicts,
+                messages_path=_messages_path(subscription, spark, catalog),
+            )
         history.observer.stream_begins(remote_lsn)
         receiver.start()
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
@@ -238,18 +272,23 @@ def spool_folder(catalog: Catalog, name: str) -> Path:
 
 
 def _tracker(
-    published: Published, spark: SparkSession, catalog: Catalog, events: StreamEvents
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    events: StreamEvents,
 ) -> DefinitionTracker | None:
     """Return what makes the Delta tables' columns follow the stream's; None with schema_evolution = "strict"."""
     subscription = published.subscription
     if subscription.schema_evolution == "strict":
         return None
+    modes = {found.target.path: found.target.mode for found in subscribed.values()}
     return DefinitionTracker(
         refresh.owner_of(subscription.name),
         known=lambda: catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=partial(read_target_schema, spark),
+        schema_of=lambda path: read_target_schema(spark, path, modes.get(path, "mirror")),
         warn=events.schema_differs,
     )
 
@@ -259,10 +298,10 @@ def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Cat
     if subscription.messages != "table":
         return None
     path = messages.path_in(subscription.warehouse)
-    if any(rel.path == path for rel in catalog.rels(subscription.name)):
+    if (rel := next((rel for rel in catalog.rels(subscription.name) if rel.path == path), None)) is not None:
         raise ConfigError(
             f'messages = "table" cannot write to {path}: this is the Delta table of the published table '
-            f'"{messages.NAME}"',
+            f'"{rel.qualified_name}"',
             hint='set messages = "log"',
         )
     messages.ensure(spark, path)

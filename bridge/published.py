@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge import remedies
@@ -12,11 +12,11 @@ from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import missing_message
+from bridge.receive.server_types import ServerTypes
 from bridge.track import refresh
-from protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from structlog.typing import FilteringBoundLogger
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bridge.publication.routing import Routing
     from bridge.receive.filter_server import FilterServer
     from bridge.receive.publisher import Publisher
-    from protocol.values.types import ColumnType, TypeInfo
 
 
 @dataclass
@@ -37,18 +36,19 @@ class Published:
 
     Attributes:
         subscription: The subscription.
-        publisher: Its server, asked again for types and tables that are new.
+        publisher: Its server, asked again for tables that are new.
         tables: The published tables, by (namespace, name): by the definitions, else by the server's publications.
         binary_readable: Whether the values of all columns of the stream can be read in binary form.
+        types: How values of these (type oid, typmod) are decoded; the server is asked for types that are new.
     """
 
     subscription: Subscription
     publisher: Publisher
     tables: Mapping[tuple[str, str], PublishedTable]
     binary_readable: bool
+    types: ServerTypes
     _definitions: tuple[Publication, ...] | None
     _applied: Applied | None
-    _types: dict[int, TypeInfo] = field(default_factory=dict)
     _filter_server: FilterServer | None = None
 
     @classmethod
@@ -88,31 +88,34 @@ class Published:
             for refusal in applied.refusals:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+        for name in sorted(subscription.tables.keys() - {table.qualified_name for table in tables}):
+            log.warning("the configuration has a mode for a table that is not published", relation=name)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
-        types = publisher.types({column.type_oid for column in columns})
-        textual = {column.name for column in columns if not resolve(column.type_oid, column.typmod, types).binary}
+        types = ServerTypes(publisher)
+        resolved = types([(column.type_oid, column.typmod) for column in columns])
+        textual = {column.name for column, type_ in zip(columns, resolved, strict=True) if not type_.binary}
         if subscription.binary and textual:
             log.info(
                 "values are transferred as text: some types cannot be read in binary form",
                 columns=sorted(textual),
             )
         by_name = {(table.namespace, table.name): table for table in tables}
-        published = cls(subscription, publisher, by_name, not textual, definitions, applied, types, filter_server)
+        published = cls(subscription, publisher, by_name, not textual, types, definitions, applied, filter_server)
         published.routes({}, lambda *_: None)  # refuses a filter that cannot be computed, before a slot is created
         return published
 
-    def types(self, wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
-        """Return how values of these (type oid, typmod) are decoded; asks the server for types that are new."""
-        if any(oid not in self._types for oid, _ in wanted):
-            self._types.update(self.publisher.types({oid for oid, _ in wanted}))
-        return [resolve(oid, typmod, self._types) for oid, typmod in wanted]
-
-    def routes(self, subscribed: Mapping[tuple[str, str], Subscribed], replaced: Callable[[str, str], None]) -> Routes:
+    def routes(
+        self,
+        subscribed: Mapping[tuple[str, str], Subscribed],
+        replaced: Callable[[str, str], None],
+        others: Callable[[str, str], Subscribed] | None = None,
+    ) -> Routes:
         """Return where the stream's changes go.
 
         Args:
             subscribed: The tables that follow the stream.
             replaced: Called with a table that was dropped and created again, and the command that copies it again.
+            others: As in `Routes`.
         """
         name = refresh.owner_of(self.subscription.name)
         if self._applied is None:
@@ -121,7 +124,7 @@ class Published:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced)
+            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced, others=others)
 
         def look() -> Routing:
             names = self.subscription.publications
@@ -130,4 +133,4 @@ class Published:
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding)
-        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced)
+        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced, others=others)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge import remedies
 from bridge.config_errors import toml
+from bridge.warehouse import IMPLEMENTATION, SPARK_CATALOG, catalogs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +27,7 @@ _BEGUN = {
     ),
     "warehouse": (
         "the subscription has tables in {old}, and they stay there",
-        "put it back, or restart the daemon: tables that come later then go to the other folder",
+        "put it back, or restart the daemon: tables that come later then go to the other warehouse",
     ),
 }
 """What a subscription keeps once it has begun: the reason and the remedy."""
@@ -86,6 +87,9 @@ class ReloadPlan:
             yield f"{key} not changed: {refusal.reason}; {refusal.remedy}"
 
 
+_NO_METASTORE = Refusal("Spark has been started without a metastore", _AT_NEXT_START)
+
+
 def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Collection[str] = ()) -> ReloadPlan:
     """Decide what becomes of a changed configuration.
 
@@ -103,9 +107,14 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
     changed: dict[str, tuple[str, ...]] = {}
     kept: dict[str, Subscription] = {}
     for name, subscription in new.subscription.items():
-        kept[name] = subscription
+        lacking = _lacks_metastore(old, subscription)
         if name not in old.subscription:
+            if lacking:
+                refused[f"subscription.{name}"] = _NO_METASTORE
+            else:
+                kept[name] = subscription
             continue
+        kept[name] = subscription
         before = old.subscription[name]
         keys = [key for key in type(before).model_fields if getattr(before, key) != getattr(subscription, key)]
         if name in rewritten and "publication_definitions" not in keys:
@@ -115,17 +124,28 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
             reason, remedy = _BEGUN[key]
             refused[f"subscription.{name}.{key}"] = Refusal(reason.format(old=toml(getattr(before, key))), remedy)
             kept[name] = kept[name].model_copy(update={key: getattr(before, key)})
+        if lacking and "warehouse" in keys:
+            keys.remove("warehouse")
+            refused[f"subscription.{name}.warehouse"] = _NO_METASTORE
+            kept[name] = kept[name].model_copy(update={"warehouse": before.warehouse})
         if keys:
             changed[name] = tuple(keys)
     limit = "max_logical_replication_workers"
     return ReloadPlan(
         config=new.model_copy(update={"state_dir": old.state_dir, "spark": old.spark, "subscription": kept}),
         settings=(limit,) if getattr(old, limit) != getattr(new, limit) else (),
-        added=tuple(name for name in new.subscription if name not in old.subscription),
+        added=tuple(name for name in kept if name not in old.subscription),
         removed=tuple(gone for name, gone in old.subscription.items() if name not in new.subscription),
         changed=changed,
         refused=refused,
     )
+
+
+def _lacks_metastore(old: Config, subscription: Subscription) -> bool:
+    """Whether a warehouse is in Spark's own catalog, and Spark was started without one that lasts."""
+    had = catalogs(one.warehouse for one in old.subscription.values())
+    wanted = SPARK_CATALOG in catalogs([subscription.warehouse])
+    return wanted and SPARK_CATALOG not in had and old.spark.conf.get(IMPLEMENTATION) != "hive"
 
 
 def _changed_spark(old: Spark, new: Spark) -> Iterator[str]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge import remedies, session
 from bridge.apply import replayable
 from bridge.apply.replay import Replay, lines_of
 from bridge.apply.skipped_transactions import folder_of
 from bridge.errors import SkipError, StateError
-from bridge.s3 import is_s3
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.fsync import fsync
 from bridge.track.lock import locked, spark_lock
+from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""
+
+BEGUN: Final = "begun.json"
+"""The file that says since which boot of the machine it is being replayed, and whether a flush was begun."""
 
 
 def replay(
@@ -75,10 +78,18 @@ def replay(
                 f'subscription "{subscription.name}" has a batch that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",
             )
-        rels = {(rel.namespace, rel.name): rel for rel in catalog.rels(subscription.name)}
+        with catalog.transaction():  # because a hand-over moves tables from one name to the other
+            rels = {(rel.namespace, rel.name): rel for rel in catalog.rels(subscription.name)}
+            copying = {(rel.namespace, rel.name) for rel in catalog.rels(sync_name(subscription.name))}
         with (started or _started)(config, subscription) as spark:
             replaying = Replay(
-                spark, subscription, app_id=row.txn_app_id, finish_lsn=finish_lsn, files=files, rels=rels
+                spark,
+                subscription,
+                app_id=row.txn_app_id,
+                finish_lsn=finish_lsn,
+                files=files,
+                rels=rels,
+                copying=copying,
             )
             yield from _replayed(replaying, subscription.name, finish_lsn, done, dry_run=dry_run)
 
@@ -90,17 +101,21 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
     if dry_run:
         yield f"nothing is changed; to apply it, run: {remedies.replay(name, finish_lsn)}"
         return
-    for replayed in replaying.apply():
+    begun = done.with_name(BEGUN)
+    _check_begun(begun, name)
+    _write(begun, {"boot_id": boot_id(), "flushing": False})
+    for replayed in replaying.apply(lambda: _write(begun, {"boot_id": boot_id(), "flushing": True})):
         conflicts = ", ".join(f"{number:,} {conflict}" for conflict, number in replayed.conflicts.items())
         yield f"{replayed.relation}: replayed{f' ({conflicts})' if conflicts else ''}"
-    _record(done)
+    _write(done, {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")})
+    begun.unlink()
     yield f"the transaction that finished at {finish_lsn} is applied and durable"
 
 
 @contextmanager
 def _started(config: Config, subscription: Subscription) -> Iterator[SparkSession]:
     state_dir, warehouses = config.state_dir, [subscription.warehouse]
-    with spark_lock(state_dir) if is_s3(subscription.warehouse) else nullcontext() as keep_open:
+    with spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext() as keep_open:
         spark = session.start(
             config.spark.master,
             config.spark.conf,
@@ -132,8 +147,22 @@ def _existing(folder: Path, skipped: Path, name: str, finish_lsn: Lsn) -> Path:
     )
 
 
-def _record(done: Path) -> None:
-    document = {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")}
-    done.write_text(json.dumps(document), encoding="utf-8")
-    for path in (done, done.parent):
-        fsync(path)
+def _check_begun(begun: Path, name: str) -> None:
+    """Raise if an earlier attempt may have committed what did not reach the disk: Delta would leave it out now."""
+    if not begun.exists():
+        return
+    document = json.loads(begun.read_text(encoding="utf-8"))
+    if document["flushing"] or document["boot_id"] != boot_id():
+        raise SkipError(
+            "an earlier replay of the transaction has committed what may not have reached the disk",
+            hint=f"copy the transaction's tables again: {remedies.resync(name, 'TABLE')}",
+        )
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    """Write a small file so that it is there as a whole or not at all, also after a power cut."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(document), encoding="utf-8")
+    fsync(new)
+    new.replace(path)
+    fsync(path.parent)

@@ -8,22 +8,23 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from bridge import launch
-from bridge.errors import PublisherError
-from bridge.s3 import with_s3
+from bridge import connect, executors, launch
+from bridge.errors import ConfigError
+from bridge.s3 import is_s3, with_s3
+from bridge.spark_outcome import SPARK_ERRORS, lost_in
+from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 _ENDING_S = 1.0
@@ -87,34 +88,47 @@ def start(
     Args:
         master: Where Spark's tasks run.
         conf: Settings over `DEFAULTS`.
-        warehouses: Paths and URIs of Delta tables.
+        warehouses: Where Delta tables are, as configured.
         log: Gets what Spark's processes print; None for this process's standard error.
         keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
+
+    Raises:
+        ConfigError: A warehouse is in Spark's own catalog, and that is in memory only.
     """
+    warehouses = [*warehouses]
+    session = _started(master, conf, warehouses, log, keep_open)
+    if SPARK_CATALOG in catalogs(warehouses) and session.conf.get(IMPLEMENTATION) == IN_MEMORY:
+        stop(session)
+        raise ConfigError(
+            f"the Spark at {master} has no metastore: {FORGETS}", hint=f'start it with "{IMPLEMENTATION}" = "hive"'
+        )
+    return session
+
+
+def _started(
+    master: str,
+    conf: Mapping[str, str | float | bool],
+    warehouses: Sequence[str],
+    log: Path | None,
+    keep_open: int | None,
+) -> SparkSession:
     logging.getLogger().addFilter(_not_py4j)
     settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
-    settings = with_s3(settings, warehouses, own_spark=launch.is_own_spark())
-    if master.startswith("sc://"):
-        remote = SparkSession.builder.remote(master)
-        session = remote.create()
-        for key in (
-            "spark.sql.session.timeZone",
-            "spark.sql.ansi.enabled",
-            "spark.sql.storeAssignmentPolicy",
-            "spark.sql.variable.substitute",
-        ):
-            session.conf.set(key, REQUIRED[key])
-        return session
-    if master.startswith("local"):
-        # The readers of the initial copy import this package, so they need the same Python; PySpark takes its path from
-        # the environment only.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if connect.is_connect(master):
+        return connect.start(master, settings, REQUIRED, conf.keys())
+    settings = with_metastore(settings, warehouses)
+    # a catalog's tables are below this folder, unless their namespace says otherwise
+    places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
+    settings = with_s3(settings, places, own_spark=launch.is_own_spark())
+    executors.choose_python(settings)
+    if not on_cluster(master):
         session = launch.start_local(master, settings, log=log, keep_open=keep_open)
     else:
         builder = SparkSession.builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = launch.started(launch.with_packages(builder, settings), log=log, keep_open=keep_open)
+        executors.send_package(session.sparkContext, None if log is None else log.parent)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 
@@ -141,7 +155,9 @@ def kill() -> bool:
 
 
 def died() -> str | None:
-    """Return how the JVM has ended; None while it runs, and with Spark Connect, whose JVM is not our child."""
+    """Return how the JVM has ended, or why the sessions on a Connect server are lost; None while they can be used."""
+    if connect.is_used():
+        return connect.lost()
     process = _process()
     if process is None or process.poll() is None:
         return None
@@ -151,23 +167,32 @@ def died() -> str | None:
 
 
 def lost(error: BaseException) -> str | None:
-    """Return how the JVM has ended, if that may be the cause of an error; None if it runs.
+    """Return how the JVM has ended, or why the sessions are lost, if that may be the cause of an error; else None.
 
-    Its connections break a moment before the process ends, so this waits for the end.
+    A JVM's connections break a moment before the process ends, so this waits for the end. On a Connect server, an error
+    that says so is enough: the sessions must not be used any more, because an operation may still run in them.
     """
+    if connect.is_used():
+        return connect.lost(error)
     process = _process()
-    cause: BaseException | None = None if isinstance(error, PublisherError) else error
-    while process is not None and cause is not None:
-        if isinstance(cause, (Py4JNetworkError, ConnectionError)):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_ENDING_S)
-            break
-        cause = cause.__cause__ or cause.__context__
+    if process is not None and lost_in(error) is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING_S)
     return died()
 
 
+def lost_text(lost: str) -> str:
+    """Return what `died` or `lost` has found, as a sentence."""
+    if connect.is_used():
+        return f"the connection to the Spark Connect server is lost: {lost}"
+    return f"Spark's JVM has died: {lost}"
+
+
 def forget() -> None:
-    """Make PySpark forget a dead JVM, so that `start` launches another. Existing sessions cannot be used any more."""
+    """Forget a dead JVM, or lost sessions on a Connect server, so that `start` makes others in their place."""
+    if connect.is_used():
+        connect.forget()
+        return
     context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark knows one JVM in a process's life
     if context is not None:
         context._jsc = None  # noqa: SLF001 - there is nothing to stop on that side
@@ -182,15 +207,28 @@ def forget() -> None:
 
 
 def stop(session: SparkSession) -> None:
-    """Stop Spark; the JVM goes with this process."""
+    """Stop Spark; the JVM goes with this process. A Connect server goes on, without this process's sessions."""
+    if connect.is_used():
+        if connect.lost() is None:
+            connect.forget()
+        return
     if died() is None:
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be ending
             session.stop()
 
 
+def must_be_alone(warehouses: Sequence[str]) -> bool:
+    """Whether a JVM that still writes to the warehouses has to end before another one begins (`spark_lock`).
+
+    On S3 it would not see the other's commits. A catalog's tables may be there, too; and Derby's files belong to one
+    JVM at a time.
+    """
+    return any(map(is_s3, warehouses)) or bool(catalogs(warehouses))
+
+
 def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
     """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
-    if master.startswith("sc://"):
+    if connect.is_connect(master):
         return 0
     heap = _size_bytes(_text({**DEFAULTS, **conf}["spark.driver.memory"]))
     local = _LOCAL.fullmatch(master)
@@ -207,7 +245,21 @@ def _size_bytes(text: str) -> int:
 
 def fork(session: SparkSession) -> SparkSession:
     """Return a session with its own settings and views, on the same cluster."""
-    return session.newSession()
+    return connect.another(session) if connect.is_used() else session.newSession()
+
+
+def fork_exact(session: SparkSession) -> SparkSession:
+    """Fork a session that others have started, with the settings that the values of changes and filters depend on."""
+    forked = fork(session)
+    for key in (
+        "spark.sql.session.timeZone",
+        "spark.sql.ansi.enabled",
+        "spark.sql.storeAssignmentPolicy",
+        "spark.sql.variable.substitute",
+        "spark.sql.caseSensitive",
+    ):
+        forked.conf.set(key, {**DEFAULTS, **REQUIRED}[key])
+    return forked
 
 
 def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -215,7 +267,7 @@ def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> 
     with _lock:
         companions = _companions.setdefault(session, {})
         if name not in companions:
-            made = session.newSession()
+            made = fork(session)
             for key, value in settings.items():
                 made.conf.set(key, value)
             companions[name] = made
@@ -242,6 +294,39 @@ def heap() -> Heap | None:
         return None
 
 
+def on_cluster(master: str) -> bool:
+    """Whether a driver that runs here has its tasks run elsewhere; not with Spark Connect, whose driver is not ours."""
+    return not (master.startswith("local") or connect.is_connect(master))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What a driver knows of its cluster.
+
+    Attributes:
+        stopped: The cluster has ended the application.
+        executors: How many there are.
+        jobs: How many are under way.
+    """
+
+    stopped: bool
+    executors: int
+    jobs: int
+
+
+def cluster_state(session: SparkSession) -> ClusterState | None:
+    """Return what the driver knows of its cluster; None while its JVM ends."""
+    try:
+        context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no name for it
+        if context.isStopped():
+            return ClusterState(stopped=True, executors=0, jobs=0)
+        executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
+        jobs = len(context.statusTracker().getActiveJobIds())
+        return ClusterState(stopped=False, executors=executors, jobs=jobs)
+    except (Py4JError, OSError):
+        return None
+
+
 def interrupt(session: SparkSession) -> None:
     """Interrupt the running jobs of a session and of its companions."""
     with _lock:
@@ -258,8 +343,9 @@ def interrupt_companion(session: SparkSession, name: str) -> None:
 
 def _interrupt(sessions: Iterable[SparkSession]) -> None:
     for one in sessions:
-        with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone
-            one.interruptAll()
+        if connect.lost() is None:
+            with contextlib.suppress(*SPARK_ERRORS, OSError):  # it may be gone
+                one.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:

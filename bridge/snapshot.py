@@ -12,7 +12,8 @@ from rich.text import Text
 
 from bridge import session
 from bridge.apply.delta import point_in_time
-from bridge.apply.target.target import quoted
+from bridge.apply.delta.location import read_table
+from bridge.apply.target.location import quoted
 from bridge.errors import ConfigError, TargetError
 from bridge.track import commits
 from bridge.track.catalog import Catalog, catalog_path
@@ -60,7 +61,7 @@ class Snapshot(Mapping[str, "DataFrame"]):
 
     def __getitem__(self, table: str) -> DataFrame:
         """A table's rows; raises as `version`."""
-        return point_in_time.load(self._spark, self._tables[table].path, self.version(table))
+        return read_table(self._spark, self._tables[table].path, version=self.version(table))
 
     def __iter__(self) -> Iterator[str]:
         """The tables' names."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
@@ -16,7 +17,9 @@ from bridge.apply.commit_log import CommitLog
 from bridge.apply.delta.commit_rows import CommitRows
 from bridge.apply.delta.commits_table import path_in
 from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
 from bridge.apply.delta.maintain import DeltaTables
+from bridge.apply.delta.shared_folder import check_shared
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import (
@@ -33,12 +36,13 @@ from bridge.errors import (
 )
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
-from bridge.pipeline import StreamHistory, stream
+from bridge.pipeline import Handling, StreamHistory, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.sync.added_tables import AddedTables
+from bridge.sync.handled_tables import HandledTables
 from bridge.sync.refresh import Refresh
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.apply.delta.warm_up import WarmUp
+    from bridge.apply.handler import ChangeBatch
     from bridge.config import Subscription
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
@@ -76,6 +81,7 @@ class SubscriptionWorker:
         copy_limit: Limits the copies of the whole process; None for no limit.
         warm_up: Begun with the copies; None for none.
         observer: Is told what the stream receives and applies; None for nobody.
+        handler: Gets the batches, in place of Delta tables; None for Delta tables.
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
@@ -94,6 +100,7 @@ class SubscriptionWorker:
         copy_limit: CopyLimit | None = None,
         warm_up: WarmUp | None = None,
         observer: Observer | None = None,
+        handler: Callable[[ChangeBatch], object] | None = None,
     ) -> None:
         self._copy_limit = copy_limit
         self._warm_up = warm_up
@@ -122,20 +129,20 @@ class SubscriptionWorker:
         self._maintenance = Maintenance(
             catalog,
             subscription.name,
-            DeltaTables(spark, LocalTables()),
+            DeltaTables(spark, LocalTables(partial(place_of, spark))),
             Policy(subscription.maintenance, subscription.vacuum_retention_h),
             self._log,
             stopping=self._stop.is_set,
             now_s=time.time,
         )
-        self._commit_log = CommitLog(
-            catalog,
-            subscription.name,
-            CommitRows(spark, path_in(subscription.warehouse), LocalTables()),
-            self._log,
-        )
+        commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
+        self._commit_log = CommitLog(catalog, subscription.name, commits, self._log)
+        self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
-            maintenance=self._maintenance, heartbeat=self.heartbeat, observer=observer or Observer()
+            maintenance=self._maintenance if handler is None else None,
+            heartbeat=self.heartbeat,
+            observer=observer or Observer(),
+            handler=Handling(handler, self._handled.other) if handler and self._handled else None,
         )
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
@@ -157,7 +164,8 @@ class SubscriptionWorker:
 
     def _run(self) -> None:
         try:
-            self._commit_log.start()
+            if self._handled is None:  # a function's writes are not known here
+                self._commit_log.start()
             self._retrying()(self._run_streams)
             if (error := self._added.error) is not None:
                 self.error, self.gave_up = error, True
@@ -166,7 +174,7 @@ class SubscriptionWorker:
                 self.error = error
         finally:
             self._added.stop()
-            self._commit_log.stop(caught_up=self.error is None and not self._stop.is_set())
+            self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
             if session.died() is None:
                 self._status.set_state("stopped" if self._status.enabled() else "disabled")
 
@@ -228,10 +236,10 @@ class SubscriptionWorker:
             return True
         if (lost := session.lost(error)) is None:
             return False
-        # the daemon starts another JVM, and another worker
-        self._status.record_error(SparkLost(f"Spark's JVM has died: {lost}"), counter=None)
+        # the daemon starts another JVM or other sessions, and another worker
+        self._status.record_error(SparkLost(session.lost_text(lost)), counter=None)
         self._status.set_state("error")
-        self._log.warning("stopped: Spark's JVM has died", reason=lost, error=str(error))
+        self._log.warning(f"stopped: {session.lost_text(lost).partition(':')[0]}", reason=lost, error=str(error))
         return True
 
     def _disable(self) -> bool:
@@ -257,6 +265,7 @@ class SubscriptionWorker:
         self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
+        check_shared(self._spark, self.subscription.warehouse)
         self._maintenance.recover()  # before a table is copied afresh, which this would revert
         with (
             Publisher(self.subscription.connection, application_name=self._name) as publisher,
@@ -278,28 +287,29 @@ class SubscriptionWorker:
             if requests:
                 self._added.forget_worker()
                 Refresh(self._name, self._catalog, sync, self._log).take_up(requests, published.tables, publisher)
-            left_out = self._leave_out(published)
+            tables: TableSync | HandledTables = self._handled or sync
+            left_out = self._leave_out(published) if self._handled is None else []
             self._added.take_over(self._stop)
             self._copying = True
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
-            if self._warm_up is not None and (is_new or any(map(sync.needs_copy, self._catalog.rels(self._name)))):
+            if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
                 self._warm_up.begin()
             start = Start(
                 self.subscription,
                 self._catalog,
                 publisher,
-                sync,
+                tables,
                 published.tables,
                 self._log,
                 stopping=self.heartbeat.beating(self._stop.is_set),
             )
             errors = start.run()
-            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if sync.needs_copy(rel)])
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)])
             self._copying = False
             again = stream(
                 published,
-                sync.follow(published.tables, publisher),
+                tables.follow(published.tables, publisher),
                 self._spark,
                 self._catalog,
                 control=self,
@@ -314,7 +324,8 @@ class SubscriptionWorker:
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
         rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
-        found = delta_columns.unsupported_tables(published.tables, [(rel.namespace, rel.name) for rel in rels])
+        subscribed = [(rel.namespace, rel.name) for rel in rels]
+        found = delta_columns.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
         reasons = {name: why.reason for name, why in found.items()}
         for name in put_left_out(self._catalog, self._name, reasons):
             self._log.warning(

@@ -1,7 +1,9 @@
-"""pgbridge for those who use it: the name that is the same in a checkout and in an installed wheel.
+"""pgbridge for those who use it: the names that are the same in a checkout and in an installed wheel.
 
-`python -m pgbridge` is the command line, and `pgbridge.session` starts Spark with Delta as the daemon does. In a wheel
-the folders `bridge`, `protocol` and `sql` are inside this package; `hatch_build.py` says why and how.
+`python -m pgbridge` is the command line, `pgbridge.session` starts Spark with Delta as the daemon does, `Subscription`
+gives a function the committed transactions as Spark DataFrames, and `register` and `export_snapshot` are the Spark data
+source "pgoutput". The names in `__all__` are stable. In a wheel the folders `bridge`, `protocol` and `sql` are inside
+this package; `hatch_build.py` says why and how.
 """
 
 from typing import TYPE_CHECKING
@@ -9,15 +11,51 @@ from typing import TYPE_CHECKING
 from bridge import __version__
 
 if TYPE_CHECKING:
-    from bridge.snapshot import snapshot
+    from bridge.apply.handler import ChangeBatch
+    from bridge.changes.schema import lsn_text, parse_lsn
+    from bridge.embedded import Subscription
+    from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SkipError, StateError, TargetError
+    from bridge.snapshot import Snapshot, snapshot
+    from bridge.source.export import ExportedSnapshot, export_snapshot
+    from bridge.source.register import register
 
-__all__ = ["__version__", "snapshot"]
+__all__ = [
+    "ApplyError",
+    "BridgeError",
+    "ChangeBatch",
+    "ConfigError",
+    "ExportedSnapshot",
+    "PublisherError",
+    "SkipError",
+    "Snapshot",
+    "StateError",
+    "Subscription",
+    "TargetError",
+    "__version__",
+    "export_snapshot",
+    "lsn_text",
+    "parse_lsn",
+    "register",
+    "snapshot",
+]
 
 
 def __getattr__(name: str) -> object:
     """Import a name when it is asked for: the command line has no use for Spark."""
-    if name == "snapshot":
-        from bridge import snapshot as module  # noqa: PLC0415
-
-        return module.snapshot
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "ChangeBatch":
+        from bridge.apply import handler as module  # noqa: PLC0415
+    elif name == "Subscription":
+        from bridge import embedded as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name in {"lsn_text", "parse_lsn"}:
+        from bridge.changes import schema as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name in {"ExportedSnapshot", "export_snapshot"}:
+        from bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name in {"Snapshot", "snapshot"}:
+        from bridge import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name == "register":
+        from bridge.source import register as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name in __all__:
+        from bridge import errors as module  # type: ignore[no-redef] # noqa: PLC0415
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(module, name)

@@ -223,6 +223,11 @@ def count(items: Iterable[Item]) -> int:
     return sum(len(item) if isinstance(item, TransactionRun) else 1 for item in items)
 
 
+def count_ending_by(items: Iterable[Item], lsn: Lsn) -> int:
+    """Number of transactions that end at or before `lsn`."""
+    return sum(item.ending_by(lsn) if isinstance(item, TransactionRun) else int(item.end_lsn <= lsn) for item in items)
+
+
 def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
     """Divide items into the first so many transactions and the others."""
     head: list[Item] = []

@@ -8,6 +8,8 @@ pytest_plugins = (
     "tests.fix_postgres",
     "tests.fix_spark",
     "tests.fix_s3",
+    "tests.fix_connect",
+    "tests.fix_cluster",
     "tests.fix_bridge",
     "tests.fix_cli",
 )

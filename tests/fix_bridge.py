@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from bridge.config import Config, Subscription
@@ -66,13 +67,15 @@ class Pipeline:
             raise worker.error
 
     def path(self, table: str) -> str:
-        """Where a table's Delta table is, by `namespace.name` or a name in public."""
+        """The location of a table's Delta table, by `namespace.name` or a name in public."""
         rels = {rel.qualified_name: rel.path for rel in self.catalog.rels(self.subscription.name)}
         return rels[table if "." in table else f"public.{table}"]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """A Delta table's rows."""
-        rows: list[dict[str, Any]] = self.spark.read.format("delta").load(self.path(table)).toArrow().to_pylist()
+        from bridge.apply.delta.location import read_table
+
+        rows: list[dict[str, Any]] = read_table(self.spark, self.path(table)).toArrow().to_pylist()
         return rows
 
     def state(self, table: str) -> str:
@@ -94,6 +97,9 @@ class Pipeline:
         return lsn
 
 
+_OF_A_JVM = {"spark.driver.memory": "1g", **YOUNG_JVM, "spark.driver.host": "127.0.0.1"}
+
+
 class DaemonProcess:
     """`python -m bridge run` in a folder with a pgbridge.toml; its log is `daemon.log` there."""
 
@@ -103,6 +109,7 @@ class DaemonProcess:
         publisher: Publisher,
         name: str = "sub",
         *,
+        master: str = "local[2]",
         spark_conf: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> None:
@@ -113,14 +120,13 @@ class DaemonProcess:
         self.program = (sys.executable, "-m", "bridge")
         self._process: subprocess.Popen[bytes] | None = None
         options = {"connection": publisher.conninfo, "publications": ["pub"], "warehouse": "./lake", **options}
+        own = {} if master.startswith("sc://") else _OF_A_JVM
         lines = [
             'state_dir = "./state"',
             "[spark]",
-            'master = "local[2]"',
+            f"master = {json.dumps(master)}",
             "[spark.conf]",
-            '"spark.driver.memory" = "1g"',
-            *(f'"{key}" = "{value}"' for key, value in {**YOUNG_JVM, **spark_conf}.items()),
-            '"spark.driver.host" = "127.0.0.1"',
+            *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in {**own, **spark_conf}.items()),
             f"[subscription.{name}]",
             *(f"{key} = {json.dumps(value)}" for key, value in options.items()),
         ]
@@ -141,6 +147,10 @@ class DaemonProcess:
         """Its process id."""
         assert self._process is not None
         return self._process.pid
+
+    def jvms(self) -> list[psutil.Process]:
+        """Its JVM, in a list; none while it has none."""
+        return [child for child in psutil.Process(self.pid).children() if child.name() == "java"]
 
     def wait(self, timeout_s: float = 600) -> int:
         """Its exit code; minus the signal's number when a signal ended it."""

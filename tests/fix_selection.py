@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-SPARK_FIXTURES: Final = frozenset({"spark"})
+SPARK_FIXTURES: Final = frozenset({"spark", "cluster", "connect_server"})
 # `postgresql` asks for its server at run time, unseen by collection
 POSTGRES_FIXTURES: Final = frozenset({"postgresql_server", "postgresql", "private_server", "starts_server"})
 SLOW_FIXTURES: Final = SPARK_FIXTURES | POSTGRES_FIXTURES

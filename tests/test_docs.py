@@ -25,7 +25,7 @@ README = PAGES["README.md"]
 DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group
 KEYS = {**Config.model_fields, **Spark.model_fields, **Http.model_fields, **Subscription.model_fields}
-NO_KEYS = {"name", "subscription", "spark", "http", "conf"}  # tables of the file
+NO_KEYS = {"name", "subscription", "spark", "http", "conf", "tables"}  # tables of the file
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 

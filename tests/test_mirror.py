@@ -16,6 +16,7 @@ SOURCES = ("benchmarks", "bridge", "fuzz", "pgbridge", "protocol", "sql")
 UNTESTED: dict[str, str] = {
     "benchmarks/apply.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/copy.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
+    "benchmarks/copy_cluster.py": "takes minutes of Spark; what it measures is tested in tests/faults/test_cluster.py",
     "benchmarks/filter_cost.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/many_batches.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/large_transaction.py": "starts Spark twice; what it measures is tested in tests/oracle",
@@ -23,6 +24,7 @@ UNTESTED: dict[str, str] = {
     "fuzz/__main__.py": "runs atheris, which the tests do without",
     "pgbridge/__main__.py": "only names bridge's; tests/test_wheel.py starts it",
     "pgbridge/session.py": "only names bridge's; tests/test_wheel.py imports it",
+    "bridge/source/register.py": "tests/bridge/source/test_data_source.py registers, by the name that users write",
     "bridge/apply/effects/operations.py": "constants; every test of changes has them",
     "bridge/sqltext/syntax.py": "nodes without behaviour; the parser's tests make all of them",
 }

@@ -249,7 +249,7 @@ def test_no_password_is_shown(watched, private_server, monkeypatch):
     names = watched.look_at_files()
     assert names >= {"daemon.log", "spark.log", "catalog.sqlite"}
     (events,) = daemon.folder.rglob("events_1_*")
-    assert "BatchScan pgbridge_copy" in events.read_text()
+    assert "MapInArrow" in events.read_text()
     assert watched.searched > 100
     assert watched.found == []
 

@@ -21,30 +21,30 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from bridge import faults, log
-from bridge.apply import replayable, skipped_transactions
+from bridge.apply import replayable
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.apply.delta.unrepresentable import unheld_of
+from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
+from bridge.apply.record import finish_batch, skip_batch
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track import stats
-from bridge.track.catalog_rows import AppliedBatch, BatchIntent, PreparedRow
-from bridge.track.spool import SpoolFile
+from bridge.track.catalog_rows import BatchIntent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.messages import LogicalMessage
     from protocol.transactions import Transaction
@@ -107,7 +106,7 @@ class Applier:
         self._conflict = conflict
         self._unrepresentable = unrepresentable
         self._conflicts = conflicts
-        self._local = LocalTables()
+        self._local = LocalTables(partial(place_of, spark))
         self._log = log.get(subscription)
         self._undo = BatchUndo(
             spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log
@@ -163,7 +162,7 @@ class Applier:
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
-        self._finish(batch, clear_skip_lsn, batch.columns, batch.relids)
+        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn, planned=True)
         for conflicts in found:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
@@ -215,13 +214,13 @@ class Applier:
             wait(futures)
             if all(future.exception() is None for future in futures):
                 futures += [pool.submit(part) for path, part in parts.items() if path not in suspects]
-        # first an OutcomeUnknown: its commit may still be made, so there must be no undo
-        futures.sort(key=lambda future: not isinstance(future.exception(), OutcomeUnknown))
+            wait(futures)
+            for future in futures:
+                if isinstance(unknown := future.exception(), OutcomeUnknown):
+                    raise unknown  # its commit may still be made: so there is no undo, and `stamped` has to know
         try:
             for future in futures:
                 future.result()
-        except OutcomeUnknown:
-            raise
         except ApplyError as error:
             self._undo.undo_after(error, paths, fence=fence)
             raise
@@ -242,58 +241,35 @@ class Applier:
         Raises:
             StateError: The files cannot be written; the transaction is not skipped.
         """
-        path = skipped_transactions.write(batch, folder, self._subscription)
-        replayable.write(batch, path, self._spark)
-        faults.reach("skipped_written")
-        self._finish(batch, skip_lsn)
-        return path
+        return skip_batch(
+            self._catalog,
+            self._subscription,
+            batch,
+            skip_lsn,
+            folder,
+            keep=lambda path: replayable.write(batch, path, self._spark, self._skipper()),
+        )
 
     def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
         """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
         self._undo.undo(paths, fence=fence)
+
+    def _skipper(self) -> replayable.Skipper:
+        row = self._catalog.subscription(self._subscription)
+        rels = self._catalog.rels(self._subscription)
+        return replayable.Skipper(
+            row.txn_app_id if row is not None else "", {(rel.namespace, rel.name): rel.relid for rel in rels}
+        )
 
     def _app_id(self) -> str:
         row = self._catalog.subscription(self._subscription)
         assert row is not None  # noqa: S101 - the worker has registered it
         return row.batch_app_id
 
-    def _finish(
-        self,
-        batch: Batch,
-        clear_skip_lsn: Lsn | None,
-        columns: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({}),
-        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
-    ) -> None:
-        prepared = [
-            PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
-            for t in batch.prepared
-            if isinstance(t.spooled, SpoolFile) and t.gid is not None
-        ]
-        ended = [t.spooled.path.name for t in batch.ended if isinstance(t.spooled, SpoolFile)]
-        self._catalog.finish_batch(
-            self._subscription,
-            batch.end_lsn,
-            prepared,
-            ended,
-            clear_skip_lsn=clear_skip_lsn,
-            columns=columns,
-            relids=relids,
-            applied=AppliedBatch(
-                self._app_id(),
-                batch.start_lsn,
-                batch.first_commit_time_us,
-                batch.commit_time_us,
-                batch.transactions,
-                tuple({(t.target.namespace, t.target.name, t.target.path): None for t in batch.tables}),
-            ),
-        )
-        for spool in batch.spools:
-            spool.discard()
-
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with error_context(context):
-            alter_table(self._spark, changes.target.path, changes.alterations, self._log)
+            alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
         context = context_of(self._origin_name, batch, changes)
@@ -303,6 +279,10 @@ class Applier:
 
             def apply() -> None:
                 lost.clear()  # of an attempt that a concurrent commit made fail
+                if changes.target.mode != "mirror":
+                    keep = append_changes if changes.target.mode == "changelog" else apply_versions
+                    keep(self._spark, changes, unrepresentable=self._unrepresentable, lost=lost.append)
+                    return
                 apply_table(
                     self._spark,
                     changes,
@@ -316,7 +296,9 @@ class Applier:
                 retry_commit(apply, changes.target.path, self._log)
                 for rows in lost:
                     self._lost(changes.target.qualified_name, rows)
-            except (PySparkException, Py4JError) as error:
+            except SPARK_ERRORS as error:
+                if is_lost(error):
+                    raise
                 unheld = unheld_of(error)
                 if unheld is not None:
                     raise ApplyError(

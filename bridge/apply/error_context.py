@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-from py4j.protocol import Py4JNetworkError
 
 from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+from bridge.spark_outcome import is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +33,14 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     """
     try:
         yield
-    except (Py4JNetworkError, ConnectionError) as error:
-        raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
     except (ApplyError, TargetBusy):
         raise
     except BridgeError as error:
         raise ApplyError(error.message, context, hint=error.hint) from error
     except Exception as error:
-        raise ApplyError(summary(error), context, hint=store_hint(error)) from error
+        if is_lost(error):
+            raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
+        raise ApplyError(summary(error), context, hint=store_hint(error) or executor_hint(error)) from error
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

@@ -14,9 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from py4j.protocol import Py4JNetworkError
-
 from bridge import faults
+from bridge.spark_outcome import is_lost
 from bridge.track import maintenance as track
 from bridge.track.maintenance import MaintainedRow, OptimizeIntent
 
@@ -139,7 +138,7 @@ class Maintenance:
         """Make an OPTIMIZE durable that an earlier process left, or undo it; called before anything else is done.
 
         Raises:
-            PySparkException, Py4JError, TargetError: The table cannot be restored; nothing may be applied on top of it.
+            SPARK_ERRORS, TargetError: The table cannot be restored; nothing may be applied on top of it.
             StateError: The catalog cannot be read or written, or the table cannot be flushed.
         """
         intent = track.standing(self.catalog, self.subscription)
@@ -168,8 +167,8 @@ class Maintenance:
             behind_s: The stream's lag; None if it is idle.
 
         Raises:
-            Py4JNetworkError: Spark is gone; an OPTIMIZE that was begun stands (see `recover`).
-            PySparkException, Py4JError, BridgeError: An OPTIMIZE failed, and so did its undo. The same.
+            SPARK_ERRORS, ConnectionError: Spark is lost; an OPTIMIZE that was begun stands (see `recover`).
+            SPARK_ERRORS, BridgeError: An OPTIMIZE failed, and so did its undo. The same.
             StateError: The catalog cannot be read or written.
         """
         due = self._due(behind_s)
@@ -182,9 +181,9 @@ class Maintenance:
         before = track.rows(self.catalog, self.subscription).get(path, MaintainedRow(self.now_s()))
         try:
             after = self._maintain(path, before, _times(behind_s))
-        except (Py4JNetworkError, ConnectionError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
+        except Exception as error:  # whatever it was, the subscription goes on without
+            if is_lost(error):
+                raise
             if self.stopping():
                 self.log.info("maintenance was cut short", path=path)
                 return

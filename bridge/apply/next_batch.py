@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.apply.batch.growing_batch import GrowingBatch
 from bridge.receive.queue import BatchLimits
-from protocol.lsn import Lsn
-from protocol.transactions import divide
+from protocol.lsn import INVALID, Lsn
+from protocol.transactions import count_ending_by, divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,14 +57,21 @@ class Growth:
     Attributes:
         apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
         failures: The number of joined batches that could not be applied.
+        fence_lsn: No batch goes over this LSN (see `bridge.track.fence`).
     """
 
     apart_until_lsn: Lsn | None = None
     failures: int = 0
+    fence_lsn: Lsn = INVALID
 
     def apart(self, until_lsn: Lsn) -> None:
         """Batches are not to join before the origin has reached an LSN."""
         self.apart_until_lsn = max(self.apart_until_lsn or until_lsn, until_lsn)
+
+    def fence(self, lsn: Lsn) -> None:
+        """No batch is to go over an LSN; until it is reached, batches do not join."""
+        self.fence_lsn = max(self.fence_lsn, lsn)
+        self.apart(lsn)
 
     def failed(self, start_lsn: Lsn, end_lsn: Lsn) -> None:
         """A joined batch could not be applied: its transactions are to be received again, and applied apart.
@@ -185,7 +192,17 @@ class NextBatch:
             items, others = divide(items, 1)
             if others:
                 self._again.appendleft(others)
-        return items
+        return self._up_to_fence(items)
+
+    def _up_to_fence(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The transactions up to the fence; the others are formed next."""
+        number = count_ending_by(items, self.growth.fence_lsn) if self._start_lsn < self.growth.fence_lsn else 0
+        if not number:
+            return items
+        here, others = divide(items, number)
+        if others:
+            self._again.appendleft(others)
+        return here
 
     def form(self, items: Sequence[Item]) -> None:
         """Form transactions that were taken; they join the batch, or become the one after it."""

@@ -8,35 +8,38 @@ stamp of the transaction, so that a replay that was cut short goes on where it w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
+from bridge import remedies
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.keyed_target import KeyedTarget
-from bridge.apply.delta.merge_by_key import any_missing
+from bridge.apply.delta.location import place_of, read_table
+from bridge.apply.delta.merge_effects import leaves_missing
 from bridge.apply.delta.preview import Preview, preview
-from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.delta.stage import SparkStage
 from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.error_context import error_context
 from bridge.apply.target.target import Target
-from bridge.errors import ApplyContext, SkipError
+from bridge.errors import ApplyContext, SkipError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
-    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.replayable import ReplayFile
     from bridge.config import Subscription
     from bridge.track.catalog_rows import RelRow
@@ -54,6 +57,7 @@ class TablePreview:
         relation: `namespace.name`.
         path: Its Delta table.
         changes: The transaction's changes of it, by command.
+        lost: In how many rows a value becomes NULL, because the stream did not carry it.
         truncated: How many rows it would lose first, by TRUNCATE; None without one.
         rows: What happens to rows; None if that is not known before, because the table has no key, or because the
             result depends on each change in turn.
@@ -64,6 +68,7 @@ class TablePreview:
     changes: dict[str, int]
     truncated: int | None
     rows: Preview | None
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +94,14 @@ class Replay:
         finish_lsn: The transaction's.
         files: What was kept of it.
         rels: The subscription's tables, by (namespace, name).
+        copying: Those that its tablesync worker has.
 
     Attributes:
         copied_since: The tables that have it already, because they were copied after it.
 
     Raises:
-        SkipError: A table is not subscribed any more, or is being copied.
+        SkipError: It was skipped in another life of the subscription; or a table is not subscribed any more, is another
+            one by now, or is being copied.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class Replay:
         finish_lsn: Lsn,
         files: Sequence[ReplayFile],
         rels: Mapping[tuple[str, str], RelRow],
+        copying: Collection[tuple[str, str]] = (),
     ) -> None:
         self._spark = spark
         self._subscription = subscription
@@ -113,14 +121,25 @@ class Replay:
         self._finish_lsn = finish_lsn
         self.copied_since: list[str] = []
         self._paths: dict[tuple[str, str], str] = {}
-        for relation in dict.fromkeys(file.relation for file in files):
+        if any(file.origin != app_id for file in files):
+            raise SkipError(
+                f'the transaction was skipped before subscription "{subscription.name}" began afresh',
+                hint="the tables were copied since then, from the server as it was at that time",
+            )
+        relids = {file.relation: file.relid for file in files}
+        for relation, relid in relids.items():
             name, rel = ".".join(relation), rels.get(relation)
-            if rel is None:
+            if rel is not None and None not in {rel.relid, relid} and rel.relid != relid:
+                raise SkipError(
+                    f'table "{name}" is another table by now than the one that the transaction changed',
+                    hint="apply the changes in the transaction's Parquet files by hand",
+                )
+            if rel is None and relation not in copying:
                 raise SkipError(
                     f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
                     hint="apply the changes in the transaction's Parquet files by hand",
                 )
-            if rel.state not in _READY:
+            if rel is None or rel.state not in _READY:
                 raise SkipError(
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint="run the daemon until its state is r (pgbridge status), then repeat the command",
@@ -142,10 +161,15 @@ class Replay:
         for file in self._files:
             changes = self._changes(file)
             lost = self._count(changes) if changes.truncated else None
-            yield TablePreview(file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes))
+            yield TablePreview(
+                file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes), file.lost
+            )
 
-    def apply(self) -> Iterator[TableReplayed]:
+    def apply(self, begin_flush: Callable[[], None] = lambda: None) -> Iterator[TableReplayed]:
         """Apply the changes; what an earlier attempt has committed is left out.
+
+        Args:
+            begin_flush: Called before local tables are flushed: after a flush that failed, another one proves nothing.
 
         Yields:
             Each part once it is committed. They are durable when the iterator ends.
@@ -165,37 +189,47 @@ class Replay:
                 changes = self._changes(file)
                 retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
             yield replayed
-        LocalTables().flush(self._paths.values())
+        LocalTables(partial(place_of, self._spark)).flush(self._paths.values(), begin_flush)
 
     def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
         def count(conflicts: Conflicts) -> None:
             replayed.conflicts.update(conflicts.counts)
 
         unrepresentable = self._subscription.unrepresentable
+        if changes.target.mode == "changelog":
+            append_changes(self._spark, changes, unrepresentable=unrepresentable)
+            return
         apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
 
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]
-        schema = target_schema_of(existing_schema(self._spark, path))
-        return file.changes(Target(*file.relation, path, schema), SparkStage(self._spark))
+        schema = row_schema(file.mode, existing_schema(self._spark, path), path)
+        try:
+            return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
+        except TargetError as error:
+            raise SkipError(
+                f"the columns of the Delta table are others than those of the transaction: {error.message}",
+                hint=f"copy the table again: {remedies.resync(self._subscription.name, file.qualified_name)}",
+            ) from error
 
     def _count(self, changes: TableChanges) -> int:
-        return self._spark.read.format("delta").load(changes.target.path).count()
+        return read_table(self._spark, changes.target.path).count()
 
     def _rows(self, changes: TableChanges) -> Preview | None:
-        if changes.truncated or not changes.foldable or changes.needs_fold or isinstance(changes.changes, Staged):
+        if (
+            changes.target.mode != "mirror"
+            or changes.truncated
+            or not changes.foldable
+            or changes.needs_fold
+            or isinstance(changes.changes, Staged)
+        ):
             return None
         effect = net_effect(changes.changes, changes.key)
         target = changes.target
         keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
-        if not effect.clear or (effect.shape.leaves and self._leaves_nothing(effect, keyed)):
+        if not effect.clear or (effect.shape.leaves and leaves_missing(self._spark, effect, keyed)):
             return None
         return preview(self._spark, effect, keyed)
-
-    def _leaves_nothing(self, effect: NetEffect, keyed: KeyedTarget) -> bool:
-        """Whether a row that would move to another key is not there: then it does not come to be there either."""
-        leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
-        return any_missing(self._spark, as_frame(self._spark, leaving), keyed)
 
 
 def _commands(changes: TableChanges) -> dict[str, int]:
@@ -213,6 +247,8 @@ def lines_of(shown: TablePreview) -> Iterator[str]:
     if shown.truncated is not None:
         said = f"TRUNCATE of {shown.truncated:,} rows, then {said}"
     yield f"{shown.relation}: {said}"
+    if shown.lost:
+        yield f"  {shown.lost:,} rows get NULL for a large value that the stream did not carry"
     if shown.rows is None:
         return
     counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(shown.rows.counts.items()))

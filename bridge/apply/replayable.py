@@ -15,17 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from bridge.apply.batch.renaming import Renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
-from bridge.apply.delta.filter_changes import filter_changes
-from bridge.apply.delta.schema import spark_type
+from bridge.apply.delta.published_changes import passed_changes
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.target.target import TargetColumn
-from bridge.apply.target.widening import published_type
+from bridge.apply.target.widening import widened
 from bridge.errors import SkipError, StateError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track.fsync import fsync
 from protocol.values.types import ColumnType, Kind
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.table_changes import Stage
-    from bridge.apply.target.target import Target
+    from bridge.apply.target.target import Mode, Target
 
 FOLDER: Final = "replay"
 REFUSED: Final = "refused.txt"
@@ -57,9 +55,13 @@ class ReplayFile:
         relation: (namespace, name) of the published table.
         columns: As `TableChanges.columns`, in the types that the target had.
         key: As `TableChanges.key`.
+        mode: The target's.
         truncated: As `TableChanges.truncated`.
         published: As `TableChanges.published`.
         fills: As `TableChanges.fills`.
+        lost: As `TableChanges.lost`.
+        origin: Who skipped it.
+        relid: The published table's oid then; None if it was not known.
         rows: How many changes there are.
     """
 
@@ -67,9 +69,13 @@ class ReplayFile:
     relation: tuple[str, str]
     columns: tuple[TargetColumn, ...]
     key: tuple[int, ...]
+    mode: Mode
     truncated: bool
     published: frozenset[str] | None
     fills: Mapping[str, pa.Scalar]
+    lost: int
+    origin: str
+    relid: int | None
     rows: int
 
     @property
@@ -86,26 +92,53 @@ class ReplayFile:
 
         Raises:
             TargetError: A column is missing there, or does not hold the values.
+            SkipError: A row moves to another key, and the target has columns that the transaction does not know: their
+                values would have to move with it.
         """
-        columns = target.check(self.columns)
+        published = [c for c in self.columns if self.published is None or c.name in self.published]
+        checked = {column.name: column for column in target.check(published)}
+        columns = tuple(checked.get(column.name, column) for column in self.columns)
         tables = (_as_now(pa.Table.from_batches([batch]), columns) for batch in _batches(self.path))
         changes: pa.Table | Staged
         if self.rows > _ROWS_AT_ONCE:
             changes = _staged(tables, self.key, stage)
         else:
             changes = pa.concat_tables([*tables] or [_as_now(_schema(self.path).empty_table(), columns)])
-        return TableChanges(
+        found = TableChanges(
             target, columns, self.key, changes, self.truncated, published=self.published, fills=self.fills
         )
+        new = [f'"{field.name}"' for field in target.schema if field.name not in checked]
+        if new and target.mode == "mirror" and found.key and found.key_changes:
+            raise SkipError(
+                f'the transaction changes keys of table "{self.qualified_name}", which has columns that it does not '
+                f"know: {', '.join(new)}",
+                hint="copy the table again to have its changes, with these columns' values",
+            )
+        return found
 
 
-def write(batch: Batch, folder: Path, spark: SparkSession) -> None:
+@dataclass(frozen=True, slots=True)
+class Skipper:
+    """Who skips a transaction.
+
+    Attributes:
+        origin: Delta's application id of the subscription's commits (`SubscriptionRow.txn_app_id`): the server, the
+            subscription and its incarnation.
+        relids: The published tables' oids, by (namespace, name).
+    """
+
+    origin: str
+    relids: Mapping[tuple[str, str], int | None]
+
+
+def write(batch: Batch, folder: Path, spark: SparkSession, skipper: Skipper) -> None:
     """Write the changes of a transaction that is skipped; they are durable afterwards.
 
     Args:
         batch: The transaction alone.
         folder: The skipped transaction's folder.
         spark: Computes row filters.
+        skipper: Who skips it.
 
     Raises:
         StateError: The file system reports an error.
@@ -116,7 +149,7 @@ def write(batch: Batch, folder: Path, spark: SparkSession) -> None:
         if batch.error is not None:
             _refuse(path, f"the transaction could not be decoded: {batch.error.message}")
         else:
-            _write_tables(batch, path, spark)
+            _write_tables(batch, path, spark, skipper)
         for file in (*path.iterdir(), path, folder):
             fsync(file)
     except OSError as error:
@@ -136,7 +169,7 @@ def read(folder: Path) -> list[ReplayFile]:
     refused = path / REFUSED
     if not path.is_dir():
         raise SkipError(
-            f"{folder} was written by a version of pgbridge that did not keep what a replay needs",
+            f"{folder} has nothing for a replay: it was written for a handler, or by an earlier version of pgbridge",
             hint="its Parquet files show the changes; apply them by hand in Spark, or copy the tables again",
         )
     if refused.exists():
@@ -150,12 +183,19 @@ def read(folder: Path) -> list[ReplayFile]:
         raise SkipError(f"{path} cannot be read: {error}") from error
 
 
-def _write_tables(batch: Batch, path: Path, spark: SparkSession) -> None:
+def _write_tables(batch: Batch, path: Path, spark: SparkSession, skipper: Skipper) -> None:
+    for changes in batch.tables:
+        if changes.target.mode == "history":
+            name = changes.target.qualified_name
+            _refuse(path, f'table "{name}" is a history, which has the versions of later transactions already')
+            return
     for number, changes in enumerate(batch.tables):
         file = path / f"{number:04}.arrow"
         try:
-            _write_table(changes, file, spark)
-        except PySparkException as error:  # of a row filter: the transaction is skipped all the same
+            _write_table(changes, file, spark, skipper)
+        except SPARK_ERRORS as error:  # of a row filter: the transaction is skipped all the same
+            if is_lost(error) or not changes.filters:
+                raise
             for written in path.glob("*.arrow"):
                 written.unlink()
             _refuse(path, f'the row filter of table "{changes.target.qualified_name}" fails: {summary(error)}')
@@ -166,12 +206,23 @@ def _refuse(path: Path, reason: str) -> None:
     (path / REFUSED).write_text(f"{reason}\n", encoding="utf-8")
 
 
-def _write_table(changes: TableChanges, file: Path, spark: SparkSession) -> None:
+def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper: Skipper) -> None:
     """Write the changes of one commit, a part at a time."""
-    metadata = {_KEY: json.dumps(_description(changes)).encode()}
+    lost = 0
+
+    def count(rows: int) -> None:
+        nonlocal lost
+        lost += rows
+
+    parts: Iterable[pa.Table]
+    if isinstance(changes.changes, Staged) or changes.filters:
+        parts = _parts(passed_changes(spark, changes, count))
+    else:
+        parts, lost = [changes.changes], changes.lost
+    metadata = {_KEY: json.dumps(_description(changes, lost, skipper)).encode()}
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for part in _parts(changes, spark):
+        for part in parts:
             table = part.replace_schema_metadata(metadata)
             writer = writer or pa.ipc.new_file(file, table.schema)
             writer.write_table(table, _ROWS_AT_ONCE)
@@ -180,14 +231,7 @@ def _write_table(changes: TableChanges, file: Path, spark: SparkSession) -> None
             writer.close()
 
 
-def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
-    found = changes.changes
-    if not isinstance(found, Staged) and not changes.filters:
-        yield found
-        return
-    frame = found.frame if isinstance(found, Staged) else as_frame(spark, found)
-    if changes.filters:
-        frame = _filtered(frame, changes)
+def _parts(frame: DataFrame) -> Iterator[pa.Table]:
     bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
     if bounds.first is None:
         yield frame.toArrow()
@@ -198,23 +242,19 @@ def _parts(changes: TableChanges, spark: SparkSession) -> Iterator[pa.Table]:
             yield part
 
 
-def _filtered(frame: DataFrame, changes: TableChanges) -> DataFrame:
-    assert changes.filters is not None  # noqa: S101 - the caller has looked
-    positions = {column.name: i for i, column in enumerate(changes.columns)}
-    types = {column.name: published_type(column.type) for column in changes.columns}
-    wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
-    return filter_changes(frame, changes.filters, positions, wider).drop("lost")
-
-
-def _description(changes: TableChanges) -> dict[str, Any]:
+def _description(changes: TableChanges, lost: int, skipper: Skipper) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "relation": [changes.target.namespace, changes.target.name],
         "columns": [{"name": column.name, "type": _type_document(column.type)} for column in changes.columns],
         "key": list(changes.key),
+        "mode": changes.target.mode,
         "truncated": changes.truncated,
         "published": None if changes.published is None else sorted(changes.published),
         "fills": _fills_text(changes.fills),
+        "lost": lost,
+        "origin": skipper.origin,
+        "relid": skipper.relids.get((changes.target.namespace, changes.target.name)),
     }
 
 
@@ -230,9 +270,13 @@ def _described(file: Path) -> ReplayFile:
         (namespace, name),
         tuple(TargetColumn(column["name"], _type_of(column["type"])) for column in document["columns"]),
         tuple(document["key"]),
+        document["mode"],
         document["truncated"],
         None if document["published"] is None else frozenset(document["published"]),
         _fills_of(document["fills"]),
+        document["lost"],
+        document["origin"],
+        document["relid"],
         rows,
     )
 
@@ -293,7 +337,7 @@ def _as_now(table: pa.Table, columns: tuple[TargetColumn, ...]) -> pa.Table:
         for name in (f"new_{i}", f"old_{i}"):
             if name in table.column_names and not table[name].type.equals(column.type.arrow):
                 place = table.column_names.index(name)
-                table = table.set_column(place, name, table[name].cast(column.type.arrow))
+                table = table.set_column(place, name, widened(table[name], column.type.arrow))
     return table.replace_schema_metadata(None)
 
 

@@ -32,10 +32,10 @@ from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.applier import Applier
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.batcher import Batcher
     from bridge.receive.queue import BatchLimits, TransactionQueue
@@ -83,6 +83,19 @@ class Control(Protocol):
 
     def origin_advanced(self) -> None:
         """The origin's LSN has advanced, and is durable."""
+
+
+class Sink(Protocol):
+    """What makes batches durable: the mirror's `Applier`, or a `HandlerApplier`."""
+
+    def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
+        """Make a batch durable, and record it; see `Applier.apply`."""
+
+    def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
+        """Skip a transaction; see `Applier.skip`."""
+
+    def undo(self, *, fence: bool = False) -> None:
+        """Make the batch under way one that has not begun; see `Applier.undo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +156,7 @@ class ApplyWorker:
         subscription: str,
         stream: Stream,
         batcher: Batcher,
-        applier: Applier,
+        applier: Sink,
         catalog: Catalog,
         *,
         limits: BatchLimits,

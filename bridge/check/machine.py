@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
+from bridge import descriptors
 from bridge.check.finding import Finding, failure, passed, warning
 from bridge.commands.status import size_text
 
@@ -32,6 +33,19 @@ def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
             remedy='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
         )
     return passed("memory", f"pgbridge may use {needed}, and {available} are available")
+
+
+def check_descriptors(subscriptions: int) -> Finding:
+    """Compare the limit of open file descriptors with what so many subscriptions may need."""
+    needed, most = descriptors.needed(subscriptions), descriptors.limit()
+    if most is not None and most < needed:
+        return warning(
+            "file descriptors",
+            f"a process may have {most} open, and {subscriptions} subscriptions may need {needed}",
+            remedy="raise the limit before the daemon is started: LimitNOFILE= of its systemd unit, or in the shell",
+            statement=f"ulimit -Hn {needed}",
+        )
+    return passed("file descriptors", f"a process may have {'any number' if most is None else most} open")
 
 
 def check_state_dir(state_dir: Path) -> Iterator[Finding]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import sql
 from bridge import session
 from bridge.apply.delta.durable import local_folder
+from bridge.check.catalogs import check_catalogs
+from bridge.check.connect import check_connect
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
-from bridge.check.machine import check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.machine import check_descriptors, check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.others import others_need
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
 from bridge.errors import BridgeError
@@ -41,14 +45,18 @@ def collect(
     machine = list(_machine(config, environment))
     path = catalog_path(config.state_dir)
     found: dict[str, list[Finding]] = {}
+    running = is_running(config.state_dir)
+    in_catalogs = check_catalogs(config.spark, [one.warehouse for one in subscriptions], running=running)
     with closing(Catalog(path)) if path.exists() else nullcontext() as catalog:
-        known = Known(catalog, is_running(config.state_dir))
+        known = Known(catalog, running)
         for subscription in subscriptions:
-            folder = local_folder(subscription.warehouse)
+            warehouse = subscription.warehouse
             found[subscription.name] = [
                 *check_secrets(config_file, subscription.name, _with_password(subscription)),
-                check_warehouse(folder, subscription.warehouse),
-                *check_subscription(subscription, known),
+                in_catalogs.get(warehouse) or check_warehouse(local_folder(warehouse), warehouse),
+                *check_subscription(
+                    subscription, known, others_need(config.subscription.values(), subscription, known)
+                ),
             ]
     return {
         "exit_code": exit_code([*machine, *(finding for findings in found.values() for finding in findings)]),
@@ -66,6 +74,9 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
         # a running daemon has its memory already
         if not is_running(config.state_dir):
             yield check_memory(needed_bytes, available_bytes())
+    else:
+        yield check_connect(find_spec)
+    yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
 
 

@@ -5,6 +5,7 @@ Source: the documentation's "Logical Replication Configuration Settings" and "Re
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,19 +23,35 @@ _CLOCK_S = 5.0
 _LONG_S = 300.0
 
 
-def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What subscriptions still need of a server.
+
+    Attributes:
+        slots: Replication slots.
+        senders: WAL senders.
+    """
+
+    slots: int = 0
+    senders: int = 0
+
+
+def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool, others: Needs | None = None) -> list[Finding]:
     """Look at a server.
 
     Args:
         facts: What it says of itself.
         slot_exists: Whether the subscription's slot is among its slots.
         running: Whether the daemon is running, so that its WAL sender is among the server's.
+        others: What other subscriptions of the configuration still need there; None for nothing.
     """
+    others = others or Needs()
+    needs = Needs(others.slots + (0 if slot_exists else 1), others.senders + (0 if running else 1))
     return [
         *_version(facts),
         *_wal_level(facts),
         *_role(facts),
-        *_room(facts, slot_exists=slot_exists, running=running),
+        *_room(facts, needs),
         *_kept_wal(facts),
         *_idle_timeout(facts),
         *_open_transactions(facts.open_transactions, slot_exists=slot_exists),
@@ -97,21 +114,21 @@ def _role(facts: ServerFacts) -> Iterator[Finding]:
         yield passed("role", f'"{facts.role}", no superuser')
 
 
-def _room(facts: ServerFacts, *, slot_exists: bool, running: bool) -> Iterator[Finding]:
+def _room(facts: ServerFacts, needs: Needs) -> Iterator[Finding]:
     """A subscription has one slot and one sender; tables that come later need one more of each for a while."""
     slots, senders = int(facts.settings["max_replication_slots"]), int(facts.settings["max_wal_senders"])
     for subject, most, used, needed, what in (
-        ("max_replication_slots", slots, facts.slots, 0 if slot_exists else 1, "replication slots"),
-        ("max_wal_senders", senders, facts.senders, 0 if running else 1, "WAL senders"),
+        ("max_replication_slots", slots, facts.slots, needs.slots, "replication slots"),
+        ("max_wal_senders", senders, facts.senders, needs.senders, "WAL senders"),
     ):
         free = most - used
         text = f"{free} of {most} {what} are free"
         statement = f"ALTER SYSTEM SET {subject} = {most + needed + 1 - free};"
         if free < needed:
-            yield failure(
-                subject, f"{text}: the subscription needs one", remedy="run on the server, then restart it",
-                statement=statement,
-            )  # fmt: skip
+            who = "the subscription needs one"
+            if needed > 1:
+                who = f"the subscriptions of the configuration need {needed} together"
+            yield failure(subject, f"{text}: {who}", remedy="run on the server, then restart it", statement=statement)
         elif free < needed + 1:
             yield warning(
                 subject,

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
-from bridge.apply.target.target import table_path
+from bridge.apply.target.location import table_location
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
-from bridge.check.server import check_server
+from bridge.check.server import Needs, check_server
 from bridge.check.slot import Expected, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.errors import BridgeError, PublisherError
@@ -22,6 +22,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
 from bridge.receive.timeline_history import check_same_server
+from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
@@ -50,8 +51,14 @@ class Known:
     running: bool
 
 
-def check_subscription(subscription: Subscription, known: Known) -> Iterator[Finding]:
-    """Look at a subscription. The first failure of the connection ends it: nothing else can be known then."""
+def check_subscription(subscription: Subscription, known: Known, others: Needs | None = None) -> Iterator[Finding]:
+    """Look at a subscription. The first failure of the connection ends it: nothing else can be known then.
+
+    Args:
+        subscription: The subscription.
+        known: What the state directory knows.
+        others: What other subscriptions still need of the same server; None for nothing.
+    """
     application_name = f"{subscription.name}_check"
     try:
         facts = read_facts(subscription.connection, application_name=application_name)
@@ -61,7 +68,7 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
     yield passed("connection", f'database "{facts.database}" as role "{facts.role}"')
     try:
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
-            yield from _with_publisher(subscription, known, facts, publisher)
+            yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
     except PublisherError as error:
         found = check_server(facts, slot_exists=False, running=False)
         yield from found
@@ -70,12 +77,12 @@ def check_subscription(subscription: Subscription, known: Known) -> Iterator[Fin
 
 
 def _with_publisher(
-    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher
+    subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher, others: Needs
 ) -> Iterator[Finding]:
     expected = _expected(subscription, known)
     status = publisher.slot(subscription.slot_name)
     streams = expected.running and status is not None and status.active
-    yield from check_server(facts, slot_exists=status is not None, running=streams)
+    yield from check_server(facts, slot_exists=status is not None, running=streams, others=others)
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)
     yield from check_slot_state(status, expected, database=facts.database)
@@ -144,6 +151,7 @@ def _publications(
         read_privileges(publisher.connection, [table.relid for table in tables]),
         {table.qualified_name: _as_text(table, types) for table in tables},
         role=facts.role,
+        warehouse=subscription.warehouse,
         changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
     )
     yield from _targets(subscription, known, tables)
@@ -185,7 +193,9 @@ def _targets(subscription: Subscription, known: Known, tables: list[PublishedTab
     rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     states = {(rel.namespace, rel.name): rel.state for rel in rels}
     for table in tables:
-        folder = local_folder(table_path(subscription.warehouse, table.namespace, table.name))
+        if unsupported_name(subscription.warehouse, table.namespace, table.name) is not None:
+            continue
+        folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))
         if folder is None:
             continue
         found = check_target(

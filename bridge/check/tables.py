@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
-from bridge.publication.delta_columns import unsupported
+from bridge.publication.delta_columns import unsupported_table
 from bridge.receive.publisher import quoted_name, quoted_table
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def check_tables(
     *,
     role: str,
     changing: bool,
+    warehouse: str = "",
 ) -> Iterator[Finding]:
     """Look at the tables that a subscription gets.
 
@@ -36,11 +37,12 @@ def check_tables(
         as_text: By qualified name, the columns whose type Delta lacks; they become strings.
         role: The connection's role.
         changing: Whether UPDATE or DELETE is published.
+        warehouse: As configured.
     """
     for table in tables:
         found = [
             *_readable(table, privileges.get(table.relid), role),
-            *_columns(table),
+            *_columns(table, warehouse),
             *(_identity(table) if changing else ()),
         ]
         yield from found
@@ -78,8 +80,8 @@ def _readable(table: PublishedTable, privileges: Privileges | None, role: str) -
         )
 
 
-def _columns(table: PublishedTable) -> Iterator[Finding]:
-    why = unsupported(table.qualified_name, [column.name for column in table.columns])
+def _columns(table: PublishedTable, warehouse: str) -> Iterator[Finding]:
+    why = unsupported_table(table, warehouse)
     if why is not None:
         yield warning(table.qualified_name, f"the table is left out: {why.reason}", remedy=why.hint)
 

@@ -107,7 +107,7 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     when = state.when if enabled else f"once you run: {remedies.enable(name)}"
     yield f'subscription "{name}" begins afresh ({when}); each table keeps its rows until its copy replaces them:'
     yield from (f"  {table}: copied again" for table in tables)
-    left_out = unsupported_tables(published, before)
+    left_out = unsupported_tables(published, before, subscription.warehouse)
     how = "copied" if subscription.copy_data else "without a copy"
     for table in sorted(published.keys() - before):
         yield f"  {'.'.join(table)}: " + (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bridge import config
+from bridge.apply.target.location import table_location
 from bridge.errors import ConfigError
 from bridge.receive.connection import has_password
 
@@ -67,7 +69,7 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
         connection=_toml(connection),
         publications=", ".join(map(_toml, publications)),
         warehouse=_toml(warehouse),
-        example=f"{warehouse.rstrip('/')}/public/t1",
+        example=_example(warehouse),
     )
     try:
         _create(config_file, text, mode=_PRIVATE if has_password(connection) else _USUAL)
@@ -80,6 +82,12 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
     except ConfigError:
         config_file.unlink()
         raise
+
+
+def _example(warehouse: str) -> str:
+    with suppress(ValueError):
+        return table_location(warehouse, "public", "t1")
+    return warehouse  # it is refused below
 
 
 def _create(file: Path, text: str, *, mode: int) -> None:

@@ -58,7 +58,11 @@ def _one(subscription: Subscription) -> dict[str, Any]:
         "definitions": subscription.publication_definitions,
         "refused": _refused(applied),
         "warnings": [refusal.warning for refusal in applied.refusals],
-        "notes": [*notes, *(gap.message for gap in applied.gaps if not gap.fatal), *_left_out(applied)],
+        "notes": [
+            *notes,
+            *(gap.message for gap in applied.gaps if not gap.fatal),
+            *_left_out(applied, subscription.warehouse),
+        ],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
     }
 
@@ -67,9 +71,10 @@ def _refused(applied: Applied) -> str | None:
     return "\n".join(gap.message for gap in applied.gaps if gap.fatal) or None
 
 
-def _left_out(applied: Applied) -> Iterator[str]:
+def _left_out(applied: Applied, warehouse: str) -> Iterator[str]:
     for entry in applied.routing.targets.values():
-        why = unsupported(entry.target.qualified_name, entry.column_names)
+        namespace, name = entry.target.namespace, entry.target.name
+        why = unsupported(namespace, name, entry.column_names, warehouse)
         if why is not None:
             yield f"{why.reason}: it is left out, unless it is already subscribed"
 

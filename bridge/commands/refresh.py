@@ -56,7 +56,7 @@ def ask(
     with catalog.transaction():  # because a hand-over moves tables from one name to the other
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
-    unsupported = unsupported_tables(published, subscribed)
+    unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
@@ -70,9 +70,10 @@ def ask(
             hint=f"to remove it from the subscription, run: {remedies.refresh(name)}",
         )
     warning = [f"WARNING:  {missing_message(missing)}"] if missing else []
-    if not lines:
+    if not lines and not pending:
         return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
-    refresh.ask(catalog, name, tables, copy_data=copied)
+    unpublished = planned.removed if None in tables else ()
+    refresh.ask(catalog, name, tables, copy_data=copied, unpublished=unpublished)
     return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]
 
 

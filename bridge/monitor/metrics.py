@@ -86,7 +86,7 @@ class PgbridgeCollector(Collector):
         found.gauge("up", "1 while the daemon answers.", 1)
         found.gauge("start_time_seconds", "When the daemon began, in seconds since 1970.", self._view.started_s)
         found.gauge("spark_running", "Whether Spark has been started.", sources.spark() == "running")
-        found.counter("jvm_restarts", "How often Spark's JVM died and was started again.", sources.restarts())
+        found.counter("jvm_restarts", "How often Spark's JVM, or a Spark Connect server, was lost.", sources.restarts())
         heap = sources.heap()
         if heap is not None:
             found.gauge("jvm_heap_used_bytes", "Heap of Spark's JVM in use.", heap.used_bytes)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from bridge.monitor.outstanding import Outstanding
 from bridge.observer import BatchReport, Observer
+from protocol.epoch import POSTGRES_EPOCH_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from protocol.lsn import Lsn
-
-_POSTGRES_EPOCH_S = 946_684_800
-"""2000-01-01 UTC, in seconds since 1970."""
 
 PHASES = ("form", "commit", "flush", "record")
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -32,7 +30,7 @@ _SAMPLES = 360  # an hour
 
 def epoch_s(commit_time_us: int) -> float:
     """Return a commit time as seconds since 1970."""
-    return _POSTGRES_EPOCH_S + commit_time_us / 1e6
+    return POSTGRES_EPOCH_S + commit_time_us / 1e6
 
 
 @dataclass(frozen=True, slots=True)

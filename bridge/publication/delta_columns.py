@@ -1,9 +1,11 @@
-"""Column names that Delta does not support, and the published tables that are left out because of them. Pure."""
+"""Names that Delta or a catalog does not support, and the published tables that are left out because of them. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from bridge.warehouse import unsupported_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +28,13 @@ class Unsupported:
     hint: str
 
 
-def unsupported(relation: str, names: Sequence[str]) -> Unsupported | None:
-    """Why Delta cannot hold a table with columns of these names; None if it can."""
+def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str = "") -> Unsupported | None:
+    """Why Delta, or a warehouse's catalog, cannot hold a table with columns of these names; None if it can."""
+    relation = f"{namespace}.{table}"
+    if (why := unsupported_name(warehouse, namespace, table)) is not None:
+        return Unsupported(
+            f'table "{relation}" cannot be in {warehouse}: {why}', "rename it, or configure a path as the warehouse"
+        )
     if not names:
         return Unsupported(
             f'table "{relation}" has no published column, and a Delta table needs one',
@@ -50,13 +57,18 @@ def unsupported(relation: str, names: Sequence[str]) -> Unsupported | None:
     return None
 
 
+def unsupported_table(table: PublishedTable, warehouse: str = "") -> Unsupported | None:
+    """As `unsupported`, of a published table."""
+    return unsupported(table.namespace, table.name, [column.name for column in table.columns], warehouse)
+
+
 def unsupported_tables(
-    tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]]
+    tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]], warehouse: str = ""
 ) -> dict[tuple[str, str], Unsupported]:
-    """The published tables that Delta cannot hold, without those that are subscribed: they have their target."""
+    """The published tables that cannot be held, without those that are subscribed: they have their target."""
     found = {}
     for name in sorted(tables.keys() - set(subscribed)):
-        why = unsupported(tables[name].qualified_name, [column.name for column in tables[name].columns])
+        why = unsupported_table(tables[name], warehouse)
         if why is not None:
             found[name] = why
     return found

@@ -25,6 +25,7 @@ from bridge.receive.copy_both import StreamEnded, copy_both
 from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
 from bridge.track.refresh import owner_of
 from protocol.assembler import State, TransactionAssembler
+from protocol.epoch import POSTGRES_EPOCH_S
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.transactions import Ending, Transaction
 from protocol.walsender import (
@@ -52,7 +53,6 @@ STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
 pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
-_POSTGRES_EPOCH_S = 946_684_800  # 2000-01-01 UTC
 _UNDEFINED_OBJECT = "42704"
 _NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
 """SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
@@ -288,7 +288,7 @@ class WalReceiver:
             write_lsn=max(self._progress.received_lsn, durable),
             flush_lsn=durable,
             apply_lsn=durable,
-            send_time_us=int((time.time() - _POSTGRES_EPOCH_S) * 1_000_000),
+            send_time_us=int((time.time() - POSTGRES_EPOCH_S) * 1_000_000),
             reply_requested=reply_wanted,
         )
         self._copy_both.send(encode_standby_status_update(update))

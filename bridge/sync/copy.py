@@ -1,8 +1,12 @@
 """A published table under an exported snapshot as a DataFrame.
 
-Spark's executors run the COPY statements, as a Spark data source; rows pass from the server to the Delta write in Arrow
-batches, so that no process ever holds a whole table. That takes Spark some Python processes, which need seconds to
-start. So a table of modest size is read by the daemon itself, if Spark runs on the same machine.
+Spark's executors run the COPY statements, in Python; rows pass from the server to the Delta write in Arrow batches, so
+that no process ever holds a whole table. That takes Spark some Python processes, which need seconds to start. So a
+table of modest size is read by the daemon itself, if Spark runs on the same machine, or is a Spark Connect server,
+whose Python then needs nothing of pgbridge.
+
+They are a function over Arrow, not a Python data source: Spark would also run that in a Python of the driver's machine,
+where the path of a Python that `spark.archives` unpacks on executors leads nowhere.
 """
 
 from __future__ import annotations
@@ -11,17 +15,18 @@ import os
 import re
 import threading
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
 from bridge.apply.delta.schema import spark_schema
 from bridge.closing import Closing
 from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.block_ranges import BlockRange
-from bridge.sync.copy_reader import CopySpec, copy_rows
+from bridge.sync.copy_reader import copy_rows, read_ranges
 from bridge.sync.copy_statement import copy_statement
 
 if TYPE_CHECKING:
@@ -29,7 +34,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+
+    from bridge.sync.copy_reader import CopySpec
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""
@@ -37,46 +43,13 @@ MOST_CONNECTIONS = 8
 MODEST_BYTES: Final = 256 << 20
 """Up to this size on the server's disk, one connection takes no longer than several with their Python processes."""
 
+SENT_BYTES: Final = 32 << 20
+"""The same for a Spark Connect server, to which the rows have to be sent: some megabytes a second."""
+
 _LOOK_INTERVAL_S: Final = 0.25
 _CANCEL_TIMEOUT_S: Final = 5.0
 
 _LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
-
-
-class CopySource(DataSource):
-    """`spark.read.format("pgbridge_copy")`: a published table under a snapshot."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "pgbridge_copy"
-
-    def schema(self) -> StructType:
-        """Return the target's columns."""
-        return spark_schema([(field.name, field.type) for field in CopySpec.of(self.options).arrow])
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader."""
-        del schema
-        return CopyReader(CopySpec.of(self.options))
-
-
-class CopyReader(DataSourceReader):
-    """Reads each range as one partition."""
-
-    def __init__(self, spec: CopySpec) -> None:
-        self._spec = spec
-
-    def partitions(self) -> list[InputPartition]:
-        """Return one partition for each range: its COPY statement."""
-        spec = self._spec
-        return [
-            InputPartition(copy_statement(spec.select, spec.row_filters, BlockRange(*blocks))) for blocks in spec.ranges
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one partition's COPY statement."""
-        yield from copy_rows(self._spec, partition.value)
 
 
 @contextmanager
@@ -95,14 +68,15 @@ def copied_rows(
         SyncError: The table cannot be read here, or its statement was cancelled. What the executors meet is Spark's
             error.
     """
-    if table_bytes is None or table_bytes > MODEST_BYTES or not reads_local_files(spark):
+    modest_bytes = SENT_BYTES if is_remote() else MODEST_BYTES if reads_local_files(spark) else 0
+    if table_bytes is None or table_bytes > modest_bytes:
         yield read_on_executors(spark, spec)
         return
     statement = copy_statement(spec.select, spec.row_filters, BlockRange())
     with (
         _Canceller(stopping) as canceller,
         arrow_stream_source(
-            spark, spec.arrow, _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened))
+            spark, spec.schema, _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened))
         ) as rows,
     ):
         yield rows
@@ -149,8 +123,9 @@ class _Canceller(Closing):
 
 def read_on_executors(spark: SparkSession, spec: CopySpec) -> DataFrame:
     """The rows as a DataFrame that Spark's executors read; it has the target's columns."""
-    spark.dataSource.register(CopySource)
-    rows = spark.read.format("pgbridge_copy").options(**spec.options()).load()
+    columns = spark_schema([(field.name, field.type) for field in spec.schema])
+    numbers = spark.range(0, len(spec.ranges), 1, len(spec.ranges))
+    rows = numbers.mapInArrow(partial(read_ranges, spec), columns)
     # fewer tasks, each of which reads several ranges one after the other
     return rows if len(spec.ranges) <= MOST_CONNECTIONS or _few_cores(spark) else rows.coalesce(MOST_CONNECTIONS)
 

@@ -5,8 +5,7 @@ It runs in the daemon and on Spark's executors, so it knows nothing of Spark.
 
 from __future__ import annotations
 
-import base64
-import json
+import socket
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +15,20 @@ from psycopg import sql as psql
 
 from bridge.apply.target.target import unrepresentable_hint
 from bridge.apply.target.widening import widened
-from bridge.errors import TargetError
+from bridge.errors import PublisherError, TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
-from bridge.sync.copy_statement import copy_select
+from bridge.sync.block_ranges import BlockRange
+from bridge.sync.copy_statement import copy_select, copy_statement
 from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
 from protocol.values.types import BUILTIN, TypeInfo, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bridge.apply.target.target import TargetColumn
     from bridge.publication.published_table import PublishedTable
-    from bridge.sync.block_ranges import BlockRange
 
 _SETTINGS = {
     # Row security must not remove rows from a copy silently: the copy fails instead, as pg_dump does.
@@ -42,17 +41,12 @@ _SETTINGS = {
 """Settings of a reader's transaction."""
 
 
-def encoded(schema: pa.Schema) -> str:
-    """Return a schema as text, for a data source's option."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
 @dataclass(frozen=True, slots=True)
 class CopySpec:
-    """The data that a reader on an executor needs, as plain values.
+    """The data that a reader on an executor needs, as plain values: it is pickled.
 
     Attributes:
-        connection_secret: The connection string. Spark redacts options with "secret" in their name.
+        conninfo: The publisher, as the executors reach it.
         application_name: For pg_stat_activity; it wins over the connection string's.
         snapshot: The exported snapshot's name.
         relation: `namespace.name`, for messages.
@@ -60,13 +54,13 @@ class CopySpec:
         row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
         ranges: A Spark partition for each: its first block, and the first block after it, None for no end.
         columns: (name, type oid, typmod) of each column of the SELECT.
-        schema: These columns as the target has them, `encoded`.
+        schema: These columns as the target has them.
         types: Properties of the types that are not built in.
         unrepresentable: What to do with a value that the target's type cannot hold: "error" or "null".
         key: Key columns; `unrepresentable` does not apply to them.
     """
 
-    connection_secret: str = field(repr=False)
+    conninfo: str = field(repr=False)
     application_name: str
     snapshot: str
     relation: str
@@ -74,37 +68,10 @@ class CopySpec:
     row_filters: list[str]
     ranges: list[tuple[int, int | None]]
     columns: list[tuple[str, int, int]]
-    schema: str
+    schema: pa.Schema
     types: list[dict[str, Any]]
     unrepresentable: str
     key: list[str]
-
-    def options(self) -> dict[str, str]:
-        """Return the data source's options."""
-        return {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(self).items()}
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """The schema, decoded."""
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> CopySpec:
-        """Read the data source's options."""
-        return cls(
-            options["connection_secret"],
-            options["application_name"],
-            options["snapshot"],
-            options["relation"],
-            options["select"],
-            json.loads(options["row_filters"]),
-            [(first, end) for first, end in json.loads(options["ranges"])],
-            [(name, oid, typmod) for name, oid, typmod in json.loads(options["columns"])],
-            options["schema"],
-            json.loads(options["types"]),
-            options["unrepresentable"],
-            json.loads(options["key"]),
-        )
 
 
 def copy_spec(
@@ -142,11 +109,39 @@ def copy_spec(
         list(table.row_filters),
         [(blocks.first, blocks.end) for blocks in ranges],
         [(column.name, column.type_oid, column.typmod) for column in table.columns],
-        encoded(pa.schema(targets.items())),
+        pa.schema(targets.items()),
         [asdict(info) for info in own],
         unrepresentable,
         _key(table),
     )
+
+
+def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Copy ranges, one after the other, by a COPY statement each. Executors run this.
+
+    Args:
+        spec: What is read.
+        numbers: Which ranges, in one column of numbers from 0 on.
+
+    Yields:
+        Rows in the target's types, some megabytes at a time.
+
+    Raises:
+        PublisherError: As `copy_rows` does; it names the executor's machine.
+        TargetError: As `copy_rows` does.
+    """
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            try:
+                yield from copy_rows(spec, range_statement(spec, number))
+            except PublisherError as error:
+                message = f"{error.message} (Spark's executor on {socket.gethostname()})"
+                raise PublisherError(message, hint=error.hint, retry=error.retry) from error
+
+
+def range_statement(spec: CopySpec, number: int) -> str:
+    """Return the COPY statement of a range."""
+    return copy_statement(spec.select, spec.row_filters, BlockRange(*spec.ranges[number]))
 
 
 def copy_rows(
@@ -166,7 +161,7 @@ def copy_rows(
         PublisherError: The server cannot be reached, or refuses or ends the statement.
         TargetError: The target cannot hold a value.
     """
-    connection = connect(spec.connection_secret, application_name=spec.application_name)
+    connection = connect(spec.conninfo, application_name=spec.application_name)
     try:
         opened(connection)
         # CopyMonitor finds the COPY by this name, even if the connection string sets another
@@ -190,7 +185,7 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
     decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
     try:
         for messages in copy_out(connection, statement, len(types)):
-            yield from _widened(decoder.decode(messages), spec.arrow).to_batches()
+            yield from _widened(decoder.decode(messages), spec.schema).to_batches()
         decoder.finish()
     except UnrepresentableValue as error:
         raise TargetError(

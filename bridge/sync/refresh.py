@@ -56,9 +56,10 @@ class Refresh:
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
         planned = plan(asked, tables, rels)
-        new = (self._new(tables[name]) for name in planned.copied)
+        known = [rel for name, rel in rels.items() if name not in planned.removed]
+        new = (self._new(tables[name], known) for name in planned.copied)
         bring_in = [rel for rel in new if rel is not None]
-        new = (self._new(tables[name], publisher) for name in planned.uncopied)
+        new = (self._new(tables[name], known, publisher) for name in planned.uncopied)
         follow = [rel for rel in new if rel is not None]
         for name in planned.resynced:
             # as after a copy that was cut short: the rows stay until one commit replaces them
@@ -81,10 +82,13 @@ class Refresh:
     def _rels(self) -> list[RelRow]:
         return self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
 
-    def _new(self, table: PublishedTable, publisher: Publisher | None = None) -> RelRow | None:
-        """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error."""
+    def _new(self, table: PublishedTable, known: list[RelRow], publisher: Publisher | None = None) -> RelRow | None:
+        """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error.
+
+        The table joins `known`, the subscription's tables.
+        """
         try:
-            found = self._sync.new_rels([table])
+            found = self._sync.new_rels([table], known)
             if not found:
                 return None
             (rel,) = found
@@ -96,5 +100,6 @@ class Refresh:
             self._catalog.record_error(self._name, str(error), counter="sync", relation=table.qualified_name)
             self._log.error("table cannot be added", relation=table.qualified_name, error=str(error))
             return None
+        known.append(rel)
         self._log.info("table is added", relation=table.qualified_name, copied=publisher is None)
         return rel

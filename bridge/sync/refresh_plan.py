@@ -49,17 +49,20 @@ def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: C
 
     Args:
         asked: The requests, in order. The last request for all publications says whether new tables are copied; a new
-            table that another request wants copied again is copied in any case.
+            table that another request wants copied again is copied in any case. A subscribed table that was not
+            published at an earlier request counts as new: only its place in the stream was kept.
         published: The tables that the publications, or the definitions, publish now.
         subscribed: The subscription's tables, those of its tablesync worker included.
     """
     whole = [row for row in asked if row.table is None]
     added = sorted(set(published) - set(subscribed)) if whole else []
     removed = sorted(set(subscribed) - set(published)) if whole else []
-    afresh = {row.table for row in asked if row.table is not None}
-    wanted = sorted(afresh - set(added) - set(removed))
+    copies = bool(whole) and whole[-1].copy_data
     both = set(published) & set(subscribed)
-    copied = set(added) if whole and whole[-1].copy_data else afresh
+    back = {row.table for row in asked if row.unpublished and row.table in both and copies}
+    afresh = {row.table for row in asked if row.table is not None and not row.unpublished} | back
+    wanted = sorted(afresh - set(added) - set(removed))
+    copied = set(added) if copies else afresh
     return Plan(
         tuple(name for name in added if name in copied),
         tuple(name for name in added if name not in copied),

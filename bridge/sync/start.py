@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher, SlotStatus
     from bridge.receive.timeline_history import ServerIdentity
+    from bridge.sync.handled_tables import HandledTables
     from bridge.sync.tablesync import TableSync
     from bridge.track.catalog import Catalog
     from protocol.lsn import Lsn
@@ -37,7 +38,7 @@ class Start:
         subscription: Subscription,
         catalog: Catalog,
         publisher: Publisher,
-        sync: TableSync,
+        sync: TableSync | HandledTables,
         published: Mapping[tuple[str, str], PublishedTable],
         log: FilteringBoundLogger,
         *,
@@ -142,8 +143,9 @@ class Start:
         """Create the slot, or take the existing one with `create_slot = false`, and create the origin at its LSN."""
         name, slot_name = self._subscription.name, self._subscription.slot_name
         row = self._catalog.subscription(name)
-        known = {(rel.namespace, rel.name) for rel in self._catalog.rels(name)}
-        rels = self._sync.new_rels(table for key, table in self._published.items() if key not in known)
+        known = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name)}
+        new = (table for key, table in self._published.items() if key not in known)
+        rels = self._sync.new_rels(new, known.values())
         status = self._publisher.slot(slot_name)
         if not self._subscription.create_slot:
             snapshot = Snapshot(None, self._check_slot(status, None))

@@ -20,38 +20,42 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.sql.utils import is_remote
 
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import (
     WAYS_BACK,
     TableSize,
-    create_table,
     read_target_schema,
     remember_size,
     schema_of,
 )
 from bridge.apply.delta.durable import LocalTables, local_folder
+from bridge.apply.delta.executor_errors import executor_hint
+from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
-from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.table_forms import copied_rows_as, delta_schema
 from bridge.apply.evolution.tracker import copied_columns
-from bridge.apply.target.target import Target, TargetColumn, table_path, target_schema
+from bridge.apply.target.location import table_location
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
-from bridge.publication.delta_columns import unsupported
+from bridge.publication.delta_columns import unsupported_table
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
+from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 
@@ -72,6 +76,9 @@ if TYPE_CHECKING:
     from protocol.values.types import TypeInfo
 
 FOLLOWS_STREAM = frozenset("sr")
+
+_LOOKS_AT_ONCE = 8
+"""Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
 
 
 def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
@@ -114,25 +121,38 @@ class TableSync:
         self._catalog = catalog
         self._log = log
         self._stopping = stopping
-        self._local = LocalTables()
+        self._local = LocalTables(partial(place_of, spark))
 
-    def new_rels(self, tables: Iterable[PublishedTable]) -> list[RelRow]:
-        """Return catalog rows for new tables, without tables that Delta cannot hold.
+    def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
+        """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
+
+        Args:
+            tables: The tables.
+            known: The subscription's tables.
 
         Raises:
-            TargetError: Another subscription writes to a Delta table.
+            TargetError: Another subscription writes to a Delta table; or two tables would have the same one.
         """
-        rels = []
+        warehouse = self._subscription.warehouse
+        by_path = {rel.path: rel for rel in known}
+        rels: list[RelRow] = []
         for table in tables:
-            if unsupported(table.qualified_name, [column.name for column in table.columns]) is not None:
+            if unsupported_table(table, warehouse) is not None:
                 continue
-            path = table_path(self._subscription.warehouse, table.namespace, table.name)
+            path = table_location(warehouse, table.namespace, table.name)
+            other = by_path.get(path)
+            if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
+                raise TargetError(
+                    f'tables "{other.qualified_name}" and "{table.qualified_name}" would both become {path}',
+                    hint=shared_name_hint(warehouse, (other.namespace, other.name), (table.namespace, table.name)),
+                )
             if owner := self._catalog.owner_of(path, but=self._subscription.name):
                 raise TargetError(
                     f'the Delta table at {path} is written by subscription "{owner}"',
                     hint="give the subscriptions different warehouses, or publish the table to one of them only",
                 )
-            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path, table.relid))
+            by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
+            rels.append(by_path[path])
         return rels
 
     def needs_copy(self, rel: RelRow) -> bool:
@@ -147,7 +167,7 @@ class TableSync:
         """
         if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
             return
-        if not self._spark.read.format("delta").load(rel.path).isEmpty():
+        if not read_table(self._spark, rel.path).isEmpty():
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
                 hint="move the Delta table away, set adopt = true to have the copy replace its rows, "
@@ -221,7 +241,11 @@ class TableSync:
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         if existed:
             self.check_copied_to(rel)
-        name, started_s = self._subscription.name, time.monotonic()
+        name, started_s, mode = (
+            self._subscription.name,
+            time.monotonic(),
+            self._subscription.mode_of(rel.qualified_name),
+        )
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
@@ -252,16 +276,19 @@ class TableSync:
                 try:
                     replaced = partial(
                         overwrite_rows,
-                        rows,
+                        copied_rows_as(mode, rows, snapshot.consistent_point),
                         rel.path,
                         self._stamp(snapshot.consistent_point),
                         columns_too=columns is None,
                         rows_per_file=lock.rows_per_file,
                     )
                     retry_commit(replaced, rel.path, self._log)
-                except (PySparkException, Py4JJavaError) as error:  # the latter from classic sessions' writes
+                except SPARK_ERRORS as error:
+                    if is_lost(error):
+                        raise
                     raise SyncError(
-                        f'cannot copy table "{rel.qualified_name}": {summary(error)}', hint=store_hint(error)
+                        f'cannot copy table "{rel.qualified_name}": {summary(error)}',
+                        hint=store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
         self._local.flush([rel.path])
@@ -274,11 +301,11 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
-    @staticmethod
-    def _remember_size(path: str) -> None:
+    def _remember_size(self, path: str) -> None:
         """Spare the first batch asking Delta for the size of a table that was just created: Spark may still be cold."""
-        folder = local_folder(path)
-        if folder is not None:
+        place = place_of(self._spark, path)
+        folder = None if place is None else local_folder(place)
+        if folder is not None and folder.is_dir() and not is_remote():  # else it may be a folder of Spark's machine
             sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
             version = latest_version(folder / "_delta_log")
             remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True, plain=True, version=version))
@@ -295,19 +322,22 @@ class TableSync:
         columns = [
             TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
         ]
-        if (why := unsupported(table.qualified_name, [column.name for column in columns])) is not None:
+        if (why := unsupported_table(table)) is not None:
             raise TargetError(why.reason, hint=why.hint)
-        schema = read_target_schema(self._spark, rel.path)
+        mode = self._subscription.mode_of(rel.qualified_name)
+        schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             fields = [(column.name, column.type.arrow) for column in columns]
             schema = target_schema(fields)
             try:
-                create_table(self._spark, rel.path, spark_schema(fields))
-            except (PySparkException, Py4JJavaError) as error:
+                create_table(self._spark, rel.path, delta_schema(mode, fields, rel.qualified_name))
+            except SPARK_ERRORS as error:
+                if is_lost(error):
+                    raise
                 message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
                 raise SyncError(message, hint=store_hint(error)) from error
             self._local.flush([rel.path])
-        target = Target(rel.namespace, rel.name, rel.path, schema)
+        target = Target(rel.namespace, rel.name, rel.path, schema, mode)
         return target, target.check(columns)
 
     def follow(
@@ -323,13 +353,14 @@ class TableSync:
         subscribed: dict[tuple[str, str], Subscribed] = {}
         remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
-        for rel in self._catalog.rels(self._subscription.name):
+        rels = [rel for rel in self._catalog.rels(self._subscription.name) if not self.needs_copy(rel)]
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
+            existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
+        for rel in rels:
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
-            if self.needs_copy(rel):
-                continue
             if rel.state != "i":
-                target = self._existing(rel)
+                target = existing[rel].result()
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
                 target, _ = self._target(rel, table, types)
@@ -346,13 +377,14 @@ class TableSync:
 
     def _existing(self, rel: RelRow) -> Target:
         """Return the Delta table of a copied table. If it is gone, creating it again would lose its rows silently."""
-        schema = read_target_schema(self._spark, rel.path)
+        mode = self._subscription.mode_of(rel.qualified_name)
+        schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
                 hint=WAYS_BACK + remedies.resync(self._subscription.name, rel.qualified_name),
             )
-        return Target(rel.namespace, rel.name, rel.path, schema)
+        return Target(rel.namespace, rel.name, rel.path, schema, mode)
 
 
 def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:

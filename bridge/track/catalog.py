@@ -1,8 +1,9 @@
 """The subscriber's catalog: the counterpart of pg_subscription, pg_subscription_rel and pg_replication_origin_status.
 
 It is one SQLite file, `state_dir/catalog.sqlite`, in WAL mode with synchronous = FULL: when a call returns, its change
-survives a power cut. The daemon and the command line open it at the same time. Other modules of this package keep
-further tables in it, with functions that take the catalog: `refresh`, `reload`, `stats`, `left_out`, `timeline`.
+survives a power cut (`set_state` excepted). The daemon and the command line open it at the same time. Other modules of
+this package keep further tables in it, with functions that take the catalog: `refresh`, `reload`, `stats`, `left_out`,
+`timeline`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bridge.errors import StateError
 from bridge.track import commits
 from bridge.track.catalog_rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
 from bridge.track.database import Database
+from bridge.track.origin_advances import OriginAdvances
 from bridge.track.schema import migrate
 from protocol.lsn import Lsn
 
@@ -59,6 +61,7 @@ class Catalog:
         self._lock = threading.RLock()
         self.state_dir = path.parent
         self._database = Database(path)
+        self._advances = OriginAdvances(self._transaction, self._ready_rels)
         try:
             with self._transaction() as db:
                 migrate(db)
@@ -67,8 +70,8 @@ class Catalog:
             raise
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._database.transaction() as db:
+    def _transaction(self, *, flush: bool = True) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._database.transaction(flush=flush) as db:
             yield db
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -126,8 +129,8 @@ class Catalog:
             )
 
     def set_state(self, name: str, state: str, *, received_lsn: Lsn | None = None) -> None:
-        """Record the state that `status` shows of a running daemon; recovery does not need it."""
-        with self._transaction() as db:
+        """Record the state that `status` shows of a running daemon. Recovery does not need it: it is not flushed."""
+        with self._transaction(flush=False) as db:
             db.execute(
                 "UPDATE subscription SET state = ?, received_lsn = max(received_lsn, ?) WHERE name = ?",
                 (state, received_lsn or 0, name),
@@ -166,14 +169,7 @@ class Catalog:
         Returns:
             Whether the origin moved: only then may `remote_lsn` be confirmed.
         """
-        with self._transaction() as db:
-            moved = db.execute(
-                "UPDATE origin SET remote_lsn = ?2 WHERE subscription = ?1 AND remote_lsn < ?2 "
-                "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
-                (name, remote_lsn),
-            )
-            self._ready_rels(db, name)
-        return moved.rowcount > 0
+        return self._advances.advance(name, remote_lsn)
 
     def set_origin(self, name: str, remote_lsn: Lsn) -> None:
         """Set the origin by hand, as pg_replication_origin_advance does, but never back, and not within a batch.

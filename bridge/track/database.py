@@ -31,6 +31,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._held = False
+        self._flushes = True
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o600)  # error messages have values; SQLite's other files get the same mode
@@ -48,13 +49,19 @@ class Database:
             raise _unusable(path, error) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, flush: bool = True) -> Iterator[sqlite3.Connection]:
         """A write transaction: all of the block becomes durable, or none of it.
+
+        Args:
+            flush: Wait for the disk. Without, a power cut may take the transaction back, but none that is flushed.
 
         Raises:
             StateError: As in `using`.
         """
         with self.using() as db:
+            if flush is not self._flushes:
+                db.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+                self._flushes = flush
             db.execute("BEGIN IMMEDIATE")
             self._set_held(held=False)
             try:

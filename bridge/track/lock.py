@@ -71,7 +71,7 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
     with file:
         if not _acquired(file, patience_s):
             raise StateError(
-                f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may write to S3",
+                f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may still write",
                 hint=f"find its process and kill it: fuser {path}",
                 retry=True,
             )

@@ -44,19 +44,30 @@ class RefreshRow:
         number: Grows with each request.
         table: (namespace, name) of a table to copy afresh; None for the publications as a whole.
         copy_data: Whether tables that were added are copied.
+        unpublished: The table was subscribed, but not published when the publications were to be refreshed. If it is
+            published again when the request is taken up, its changes in between were not sent.
     """
 
     number: int
     table: tuple[str, str] | None
     copy_data: bool
+    unpublished: bool = False
 
 
-def ask(catalog: Catalog, subscription: str, tables: Iterable[tuple[str, str] | None], *, copy_data: bool) -> None:
-    """Record requests for the worker; see `RefreshRow.table`."""
+def ask(
+    catalog: Catalog,
+    subscription: str,
+    tables: Iterable[tuple[str, str] | None],
+    *,
+    copy_data: bool,
+    unpublished: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Record requests for the worker; see `RefreshRow`."""
+    rows = [(subscription, *(table or (None, None)), int(copy_data), 0) for table in tables]
+    rows += [(subscription, *table, int(copy_data), 1) for table in unpublished]
     with catalog.transaction() as db:
         db.executemany(
-            "INSERT INTO refresh (subscription, namespace, name, copy_data) VALUES (?, ?, ?, ?)",
-            [(subscription, *(table or (None, None)), int(copy_data)) for table in tables],
+            "INSERT INTO refresh (subscription, namespace, name, copy_data, unpublished) VALUES (?, ?, ?, ?, ?)", rows
         )
 
 
@@ -64,11 +75,12 @@ def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     """The requests that the worker has not taken up, in their order."""
     with catalog.transaction() as db:
         rows = db.execute(
-            "SELECT id, namespace, name, copy_data FROM refresh WHERE subscription = ? ORDER BY id", (subscription,)
+            "SELECT id, namespace, name, copy_data, unpublished FROM refresh WHERE subscription = ? ORDER BY id",
+            (subscription,),
         ).fetchall()
     return [
-        RefreshRow(number, None if name is None else (namespace, name), bool(copy_data))
-        for number, namespace, name, copy_data in rows
+        RefreshRow(number, None if name is None else (namespace, name), bool(copy_data), bool(unpublished))
+        for number, namespace, name, copy_data, unpublished in rows
     ]
 
 

@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 16
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -232,6 +232,16 @@ _SINCE_13 = (
 )
 
 _SINCE_14 = (
+    # where a batch that was handed over and failed has ended: no batch may begin before it and end after it
+    "ALTER TABLE origin ADD COLUMN fence_lsn INTEGER NOT NULL DEFAULT 0",
+)
+
+_SINCE_15 = (
+    # the table was subscribed and not published when the publications were to be refreshed
+    "ALTER TABLE refresh ADD COLUMN unpublished INTEGER NOT NULL DEFAULT 0",
+)
+
+_SINCE_16 = (
     """
     CREATE TABLE commit_record (             -- what <warehouse>/pgbridge/commits does not have yet
       number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -258,7 +268,7 @@ _SINCE_14 = (
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
-    *(_SINCE_13, _SINCE_14),
+    *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16),
 )
 
 

@@ -39,6 +39,7 @@ class WorkerStatus:
         self._lock = threading.Lock()
         self._errors: deque[Callable[[], None]] = deque(maxlen=_MOST)
         self._state: tuple[str, Lsn | None] | None = None
+        self._written: tuple[str, Lsn | None] | None = None
         self._told = False
         self._enabled = True
 
@@ -83,10 +84,11 @@ class WorkerStatus:
                 while self._errors:
                     self._errors[0]()
                     self._errors.popleft()
-                if self._state is not None:
+                if self._state is not None and self._state != self._written:
                     state, received_lsn = self._state
                     self._catalog.set_state(self._name, state, received_lsn=received_lsn)
-                    self._state = None
+                    self._written = self._state
+                self._state = None
             except StateError as error:
                 if not self._told:
                     self._log.error("status and errors cannot be written; they are kept in memory", error=str(error))

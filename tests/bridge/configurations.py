@@ -27,6 +27,8 @@ DEFAULTS = {
     "unrepresentable": "error",
     "untranslatable_filters": "refuse",
     "filter_connection": None,
+    "mode": "mirror",
+    "tables": {},
     "adopt": False,
     "maintenance": "created",
     "vacuum_retention_h": 168,

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from bridge.config import Config, Subscription, load
+from bridge.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
 CONTRACT = """
@@ -221,3 +222,29 @@ def test_publication_definitions(tmp_path):
 def test_copies_at_once(read, text, expected):
     """What the apply workers leave, one at least; without the key nobody's max_sync_workers is cut."""
     assert read(text).copies_at_once == expected
+
+
+@pytest.mark.parametrize("warehouse", ["catalog:main", "catalog:spark_catalog.shop"])
+def test_a_catalog_is_no_path(tmp_path, warehouse):
+    file = tmp_path / "pgbridge.toml"
+    file.write_text(f'[subscription.a]\nconnection = ""\npublications = ["p"]\nwarehouse = "{warehouse}"\n')
+    assert load(file).subscription["a"].warehouse == warehouse
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "conf", "words"),
+    [
+        ("catalog:main.shop.t", "", r'subscription.a.warehouse: must be "catalog:CATALOG" or'),
+        (
+            "catalog:spark_catalog",
+            '[spark.conf]\n"spark.sql.catalogImplementation" = "in-memory"',
+            "spark.conf: .* forgets its tables when Spark ends",
+        ),
+    ],
+)
+def test_a_catalog_that_cannot_be_used(tmp_path, warehouse, conf, words):
+    file = tmp_path / "pgbridge.toml"
+    table = f'[subscription.a]\nconnection = ""\npublications = ["p"]\nwarehouse = "{warehouse}"\n'
+    file.write_text(f"{conf}\n{table}")
+    with pytest.raises(ConfigError, match=words):
+        load(file)

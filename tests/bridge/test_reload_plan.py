@@ -137,6 +137,20 @@ def test_the_lines():
         f"state_dir not changed: the daemon works on /state; {start}",
         f"spark.master not changed: Spark has been started; {start}",
         f'spark.conf."spark.driver.memory" not changed: Spark has been started; {start}',
-        f"subscription.shop.warehouse not changed: {stay}tables that come later then go to the other folder",
+        f"subscription.shop.warehouse not changed: {stay}tables that come later then go to the other warehouse",
         f"subscription.shop.slot_name not changed: {slot}restart the daemon: its start checks the other slot",
     ]
+
+
+@pytest.mark.parametrize("conf", [{}, {"spark.sql.catalogImplementation": "hive"}])
+def test_spark_without_a_metastore_takes_no_warehouse_in_its_catalog(conf):
+    """Its catalog would forget the tables."""
+    old = config(subscription(), spark=Spark(conf=conf))
+    moved = subscription(warehouse="catalog:spark_catalog.shop")
+    found = plan(old, config(moved, subscription("crm", warehouse="catalog:spark_catalog"), spark=Spark(conf=conf)))
+    if conf:
+        assert (found.refused, found.added, found.changed) == ({}, ("crm",), {"shop": ("warehouse",)})
+        return
+    assert found.refused.keys() == {"subscription.shop.warehouse", "subscription.crm"}
+    assert (found.config.subscription, found.added, found.changed) == (old.subscription, (), {})
+    assert "subscription.crm not changed: Spark has been started without a metastore" in "\n".join(found.lines())

@@ -11,14 +11,15 @@ import pytest
 from bridge.apply import replayable
 from bridge.config import Config, Subscription
 from bridge.errors import SkipError, StateError
-from bridge.replay import replay
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.replay import _check_begun, replay
+from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.lock import locked
 from protocol.lsn import Lsn
 from tests.bridge.apply.test_skipped_transactions import CHANGES, of
 
 NO_SPARK: Any = None
+SKIPPER = replayable.Skipper("pgbridge/1/shop/x", {})
 SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
 
 
@@ -33,7 +34,7 @@ def shop(tmp_path):
     """A state directory with a subscription, and the transaction that finished at 0/18."""
     folder = tmp_path / "skipped" / "0-18" / "shop"
     folder.mkdir(parents=True)
-    replayable.write(of(CHANGES), folder, NO_SPARK)
+    replayable.write(of(CHANGES), folder, NO_SPARK, SKIPPER)
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("shop", enabled=True)
         catalog.create_origin("shop", Lsn(0x20), "abc", [])
@@ -73,10 +74,20 @@ def test_a_batch_is_unfinished(shop):
     assert "a batch that was begun and not finished" in refused(shop, kind=StateError)
 
 
+@pytest.mark.parametrize("found", [{"boot_id": "another", "flushing": False}, {"boot_id": boot_id(), "flushing": True}])
+def test_an_attempt_that_may_not_have_reached_the_disk(tmp_path, found):
+    begun = tmp_path / "begun.json"
+    begun.write_text(json.dumps(found))
+    with pytest.raises(SkipError, match="may not have reached the disk(.|\n)*pgbridge refresh shop --resync TABLE"):
+        _check_begun(begun, "shop")
+    begun.write_text(json.dumps({"boot_id": boot_id(), "flushing": False}))
+    _check_begun(begun, "shop")
+
+
 def test_nothing_published(shop, tmp_path):
     folder = tmp_path / "skipped" / "0-28" / "shop"
     folder.mkdir(parents=True)
-    replayable.write(of(None), folder, NO_SPARK)
+    replayable.write(of(None), folder, NO_SPARK, SKIPPER)
     assert list(replay(shop, SHOP, "0/28", started=no_spark)) == [
         "the transaction that finished at 0/28 has no changes that are published"
     ]

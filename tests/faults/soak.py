@@ -1,6 +1,7 @@
 """Random faults under load, for as long as is asked for; at the end the Delta tables must equal the source.
 
     python -m tests.faults.soak --seconds 1200 --report tests/faults/reports/…
+    python -m tests.faults.soak --kind cluster  # or s3: `soak_places.py` has each kind, with faults of its own
 
 Everything is real: a PostgreSQL pair, a TCP proxy before it, the daemon with its JVM, a small file system for state and
 tables that is filled up (as root; otherwise this fault is left out). The seed decides on the order of faults and the
@@ -30,16 +31,17 @@ import psycopg
 
 from tests.faults.load import SCHEMA, TABLES, Load
 from tests.faults.proxy import Proxy
+from tests.faults.soak_places import PLACES
 from tests.faults.soak_report import report
 from tests.faults.soaked_daemon import ROOT, Daemon
 from tests.faults.standby import Pair
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
+from tests.oracle.native import DatabaseRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from tests.oracle.native import Row
+    from tests.faults.soak_places import Place
 
 NAME = "soak"
 _DISK = "4g"
@@ -48,14 +50,13 @@ _CATCH_UP_S = 600.0
 CONFIG = """
 state_dir = "./state"
 [spark]
-master = "local[2]"
+master = "{master}"
 [spark.conf]
-"spark.driver.memory" = "1g"
-"spark.driver.host" = "127.0.0.1"
+{conf}
 [subscription.soak]
 connection = "host=127.0.0.1,127.0.0.1 port={ports} dbname=postgres user=postgres password={password} {attributes}"
 publications = ["pub"]
-warehouse = "./lake"
+warehouse = "{warehouse}"
 adopt = true
 failover = true
 streaming = "{streaming}"
@@ -68,9 +69,9 @@ batch_max_rows = {batch_max_rows}
 class Soak:
     """One run: what is under test, and the faults."""
 
-    def __init__(self, pair: Pair, folder: Path, seed: int, *, disk: bool) -> None:
-        self.pair, self.folder, self.disk = pair, folder, disk
-        self.random = random.Random(seed)
+    def __init__(self, pair: Pair, folder: Path, place: Place, seed: int, *, disk: bool) -> None:
+        self.pair, self.folder, self.place, self.disk = pair, folder, place, disk
+        self.random = place.chance
         self.counts: Counter[str] = Counter()
         self.notes: list[str] = []
         self._pair_ports = (pair.primary.port, pair.standby.port if pair.standby else 0)
@@ -93,6 +94,9 @@ class Soak:
     def configure(self) -> None:
         """Write a configuration; some options differ each time."""
         text = CONFIG.format(
+            master=self.place.master,
+            conf="\n".join(f'"{key}" = "{value}"' for key, value in self.place.conf.items()),
+            warehouse=self.place.warehouse,
             ports=",".join(str(proxy.port) for proxy in reversed(self.proxies)),
             password=self.pair.primary.password,
             attributes="target_session_attrs=read-write connect_timeout=5",
@@ -130,12 +134,13 @@ class Soak:
             "a table copied again": (2, self._resync_table),
             "a transaction that cannot be applied, skipped": (2, self._poison),
             "reload with other options": (3, self._reload),
-            "OPTIMIZE by hand while the daemon is stopped": (2, self._optimize),
             "the slot dropped, and the subscription copied again": (1, self._lose_slot),
         }
+        if self.place.local:
+            found["OPTIMIZE by hand while the daemon is stopped"] = (2, self._optimize)
         if self.disk:
             found["full disk for 10 s"] = (2, self._fill_disk)
-        return found
+        return found | self.place.faults()
 
     def one(self) -> None:
         """Let a fault happen."""
@@ -262,6 +267,7 @@ class Soak:
         """
         self.load.stop()
         self._on_proxies("heal")
+        self.place.heal()
         (self.folder / "filler").unlink(missing_ok=True)
         if not self._extra:
             self._refresh()
@@ -298,25 +304,16 @@ class Soak:
         """Compare each table with the source: its rows there, and the differences."""
         from bridge import session
 
-        spark = session.start("local[2]", {"spark.driver.memory": "2g"})
-        source = Source(self.pair.primary.conninfo())
+        spark = session.start(
+            "local[2]", {"spark.driver.memory": "2g", **self.place.reads}, warehouses=[self.place.warehouse]
+        )
+        source = DatabaseRows(self.pair.primary.conninfo())
         found = {}
         for table in TABLES:
-            path = str(self.folder / "lake" / "public" / table)
+            path = self.place.table(self.folder, table)
             found[table] = (len(source.rows(f"public.{table}")), differences(spark, path, source, f"public.{table}"))
         session.stop(spark)
         return found
-
-
-class Source:
-    """The rows of the primary, for `differences`."""
-
-    def __init__(self, conninfo: str) -> None:
-        self._conninfo = conninfo
-
-    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
-        """A table's rows."""
-        return text_rows(self._conninfo, table, columns)
 
 
 @contextlib.contextmanager
@@ -338,14 +335,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1200.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kind", choices=PLACES, default="local", help="Where Spark and the tables are.")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--keep-log", type=Path, help="Copy the daemon's log there.")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     disk = os.geteuid() == 0
     settings = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
-    with working_folder(disk=disk) as folder, Pair(settings) as pair:
-        soak = Soak(pair, folder, arguments.seed, disk=disk)
+    kind = PLACES[arguments.kind]
+    with (
+        working_folder(disk=disk) as folder,
+        working_folder(disk=False) as beside,
+        kind(beside, random.Random(arguments.seed)) as place,
+        Pair(settings) as pair,
+    ):
+        soak = Soak(pair, folder, place, arguments.seed, disk=disk)
         soak.execute(SCHEMA)
         soak.configure()
         soak.daemon.start()
@@ -369,7 +373,7 @@ def main() -> int:
                 proxy.close()
             if arguments.keep_log:
                 shutil.copy(folder / "daemon.log", arguments.keep_log)
-        text = report(soak, arguments.seconds, arguments.seed, found)
+        text = report(soak, arguments.kind, arguments.seconds, arguments.seed, found)
     print(text)
     if arguments.report:
         arguments.report.write_text(text, encoding="utf-8")

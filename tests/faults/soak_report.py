@@ -17,7 +17,7 @@ _TOLD = ("batch", "slot", "timeline", "optimize", "vacuum")
 """What of the log's other events the report counts."""
 
 
-def report(soak: Soak, seconds: float, seed: int, found: dict[str, tuple[int, list[str]]]) -> str:
+def report(soak: Soak, kind: str, seconds: float, seed: int, found: dict[str, tuple[int, list[str]]]) -> str:
     """Return the report."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -26,6 +26,7 @@ def report(soak: Soak, seconds: float, seed: int, found: dict[str, tuple[int, li
         "# Random faults under load",
         "",
         f"- date: {datetime.now(UTC):%Y-%m-%d}",
+        f"- where Spark and the tables are: {kind} (tests/faults/soak_places.py)",
         f"- machine: {platform.machine()}, {os.cpu_count()} cores",
         f"- versions: PostgreSQL {soak.pair.primary.version}, Python {platform.python_version()}",
         f"- pgbridge: {commit.stdout.strip()}",

@@ -12,7 +12,7 @@ from bridge.errors import ApplyError
 from tests.bridge.subscribed import end, wait_until
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY
 from tests.oracle.delta import differences
-from tests.oracle.native import text_rows
+from tests.oracle.native import DatabaseRows
 
 SETUP = """
 CREATE TABLE docs (id int PRIMARY KEY, body text, n int, day date);
@@ -31,19 +31,9 @@ FEW_TRIES = {"retry.limit": "1", "attempts.maximum": "1"}
 TABLES = ("docs", "facts")
 
 
-class Source:
-    """The publisher's rows, for `differences`."""
-
-    def __init__(self, publisher):
-        self.publisher = publisher
-
-    def rows(self, table, columns=None):
-        return text_rows(self.publisher.conninfo, table, columns)
-
-
 def assert_equal(spark, bridge, publisher):
     for table in TABLES:
-        assert differences(spark, bridge.path(table), Source(publisher), f"public.{table}") == []
+        assert differences(spark, bridge.path(table), DatabaseRows(publisher.conninfo), f"public.{table}") == []
 
 
 @pytest.fixture
@@ -140,4 +130,9 @@ def test_the_daemon_is_killed(spark, publisher, daemon, bucket, monkeypatch, tmp
         publisher.execute(changes)
         assert bridge.run_until_caught_up(fault=point) == (-signal.SIGKILL if point else 0), bridge.log_tail()
     for table in TABLES:
-        assert differences(spark, f"{bucket.warehouse}/public/{table}", Source(publisher), f"public.{table}") == []
+        assert (
+            differences(
+                spark, f"{bucket.warehouse}/public/{table}", DatabaseRows(publisher.conninfo), f"public.{table}"
+            )
+            == []
+        )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from bridge.apply.delta.location import read_table
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -22,7 +24,7 @@ Values = tuple[Any, ...]
 
 def delta_table(spark: SparkSession, path: str) -> pa.Table:
     """A Delta table's rows, as Arrow; re-read from the log, not from a cached plan."""
-    return spark.read.format("delta").load(path).toArrow()
+    return read_table(spark, path).toArrow()
 
 
 class Rows(Protocol):

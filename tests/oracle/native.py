@@ -44,6 +44,21 @@ WHERE pid IN (SELECT pid FROM pg_stat_subscription WHERE subname = %(name)s)
 """
 
 
+class DatabaseRows:
+    """The rows of a database, for `differences`: of a publisher, where no native subscriber is needed.
+
+    Args:
+        conninfo: The database.
+    """
+
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
+        """A table's rows, as `text_rows` gives them."""
+        return text_rows(self.conninfo, table, columns)
+
+
 def text_rows(conninfo: str, table: str, columns: Iterable[str] | None = None) -> list[Row]:
     """All rows of a table, sorted, each value as its type's output function writes it under `TEXT_OUTPUT`.
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 from bridge.errors import ApplyError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

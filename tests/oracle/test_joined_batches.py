@@ -9,7 +9,7 @@ import pytest
 
 from bridge.apply import next_batch
 from bridge.apply.batch.growing_batch import GrowingBatch
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 from bridge.errors import ApplyError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

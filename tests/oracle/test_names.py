@@ -12,7 +12,7 @@ from typing import Final
 
 from psycopg import sql
 
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 from bridge.check.finding import Level
 from bridge.check.subscription import Known, check_subscription
 from tests.hostile import NAMES

@@ -38,6 +38,17 @@ def assert_equal(spark, path_of, native):
         assert differences(spark, path_of(table), native, table) == []
 
 
+def assert_nothing_lost(spark, bridge, publisher, native):
+    """A daemon that was killed catches up to what the native subscriber has, and there was no error of its own."""
+    assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+    native.wait_caught_up()
+    assert_equal(spark, bridge.path, native)
+    serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
+    assert serials[0][0] == serials[0][1] > 0
+    status = bridge.status()
+    assert (status["apply_error_count"], status["sync_error_count"]) == (0, 0), bridge.log_tail()
+
+
 @pytest.mark.soak  # without it, `test_kill` has the same workload, streamed, in binary form, with kills
 @pytest.mark.parametrize(("streaming", "binary"), list(itertools.product(["off", "on"], [False, True])))
 def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, streaming, binary):
@@ -82,7 +93,7 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
             moments = random.Random(seed)
             with _Meddling(spark, bridge, moments) as meddling:
                 for life in range(6):
-                    with _repeated(lambda: workload.step(1), 0.25):
+                    with repeated(lambda: workload.step(1), 0.25):
                         bridge.start()
                         bridge.wait_for('"streaming"')
                         meddling.bridge_has_run.set()
@@ -92,13 +103,7 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
                         bridge.kill()
             assert meddling.disabled > 3
             assert meddling.optimized + meddling.gave_way > 1, vars(meddling)
-            assert bridge.run_until_caught_up() == 0, bridge.log_tail()
-            native.wait_caught_up()
-            assert_equal(spark, bridge.path, native)
-            serials = publisher.query("SELECT count(*), count(DISTINCT serial) FROM events")
-            assert serials[0][0] == serials[0][1] > 0
-            status = bridge.status()
-            assert (status["apply_error_count"], status["sync_error_count"]) == (0, 0), bridge.log_tail()
+            assert_nothing_lost(spark, bridge, publisher, native)
 
 
 class _Meddling:
@@ -111,8 +116,8 @@ class _Meddling:
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        self._running.enter_context(_repeated(self._disable_and_enable, 4.0))
-        self._running.enter_context(_repeated(self._optimize, 0.2))
+        self._running.enter_context(repeated(self._disable_and_enable, 4.0))
+        self._running.enter_context(repeated(self._optimize, 0.2))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,7 +144,7 @@ class _Meddling:
 
 
 @contextmanager
-def _repeated(action: Callable[[], object], pause_s: float) -> Iterator[None]:
+def repeated(action: Callable[[], object], pause_s: float) -> Iterator[None]:
     """Do something again and again in a thread of its own; what it raises comes at the end."""
     stop = threading.Event()
 

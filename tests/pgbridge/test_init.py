@@ -12,11 +12,22 @@ import pgbridge
 
 def test_every_public_name_is_there():
     for name in pgbridge.__all__:
-        assert getattr(pgbridge, name).__doc__, name
+        assert getattr(pgbridge, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = pgbridge.nothing
 
 
+def test_public_classes_and_functions_say_what_they_are():
+    for name in set(pgbridge.__all__) - {"__version__"}:
+        assert getattr(pgbridge, name).__doc__, name
+
+
 def test_the_command_line_does_not_wait_for_spark():
-    code = "import sys, pgbridge; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, pgbridge; from pgbridge import Subscription; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_alone_imports_neither_spark_nor_arrow():
+    """The command line begins with it, and must answer at once."""
+    code = "import sys, pgbridge; assert not {'pyspark', 'pyarrow', 'psycopg'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,6 +6,7 @@ on the way.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ from bridge.apply.batch.block_decoder import BlockDecoder
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.definitions import Definitions
+from bridge.apply.batch.positions import Ordinals
 from bridge.apply.batch.projection import keep, kept_positions
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.subscribed import key_of
@@ -24,9 +26,10 @@ from protocol.errors import ProtocolError
 from protocol.messages import LogicalMessage, Relation, Truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from bridge.apply.batch.decode_block import DecodeBlock
+    from bridge.apply.batch.positions import BlockPositions
     from bridge.apply.batch.routes import Routes
     from bridge.apply.batch.table_changes import Stage
     from bridge.apply.evolution.tracker import DefinitionTracker
@@ -62,6 +65,7 @@ class Batcher:
         memory_bytes: int = 64 << 20,
         tracker: DefinitionTracker | None = None,
     ) -> None:
+        self._every_change = routes.every_change
         self._origin_name = origin_name
         self._routes = routes
         self._stage = stage
@@ -106,9 +110,10 @@ class Batcher:
         batch.names_before = dict(self._routes.names)
         self._definitions.begin(batch)
         collectors: dict[str, ChangeCollector] = {}
+        ordinals = Ordinals() if self._every_change else None
         try:
             for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
-                self._decode(block, collectors, batch)
+                self._decode(block, collectors, batch, ordinals)
                 if block.spooled and self._stage is not None:
                     self._limit_memory(collectors.values(), self._stage)
         except ApplyError as error:
@@ -153,11 +158,13 @@ class Batcher:
             for collector in collectors:
                 collector.stage(stage)
 
-    def _decode(self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch) -> None:
+    def _decode(
+        self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch, ordinals: Ordinals | None
+    ) -> None:
         """Decode a block's rows, from one definition or TRUNCATE to the next."""
-        decoder = self._decoder(block, collectors)
+        decoder = self._decoder(block, collectors, ordinals=ordinals)
         begin = 0
-        for position, transaction, message in block.events:
+        for event, (position, transaction, message) in enumerate(block.events):
             if isinstance(message, LogicalMessage):
                 if not batch.with_messages or batch.with_messages[-1] is not transaction:
                     batch.with_messages.append(transaction)
@@ -174,11 +181,20 @@ class Batcher:
                 if known:
                     self._routes.reread_catalog()
             else:
-                self._truncate(collectors, message, transaction)
+                as_change = None
+                if decoder.positions is not None:
+                    as_change = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
+                self._truncate(collectors, message, transaction, as_change)
         decoder.decode(begin, len(block.rows))
 
-    def _truncate(self, collectors: dict[str, ChangeCollector], message: Truncate, transaction: Transaction) -> None:
-        """Empty the targets of a TRUNCATE: the changes before it do not count."""
+    def _truncate(
+        self,
+        collectors: dict[str, ChangeCollector],
+        message: Truncate,
+        transaction: Transaction,
+        as_change: Callable[[ChangeCollector, int], None] | None,
+    ) -> None:
+        """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept."""
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
@@ -191,7 +207,7 @@ class Batcher:
             raise ApplyError(error.message, context, hint=error.hint) from error
         except ProtocolError as error:
             raise ApplyError(str(error), context) from error
-        for subscribed in emptied:
+        for number, subscribed in enumerate(emptied):
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
@@ -201,11 +217,25 @@ class Batcher:
             )
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
-                    try:
+                    with _target_errors(replace(context, relation=target.qualified_name)):
                         columns, _ = self._definitions.follow(relation, subscribed, collector)
-                    except TargetError as error:
-                        with_relation = replace(context, relation=target.qualified_name)
-                        raise ApplyError(error.message, with_relation, hint=error.hint) from error
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
-            collector.truncate()
+            if target.every_change and as_change is not None:
+                with _target_errors(replace(context, relation=target.qualified_name)):
+                    as_change(collector, number)
+            else:
+                collector.truncate()
+
+
+def _keep_truncate(positions: BlockPositions, event: int, seq: int, collector: ChangeCollector, number: int) -> None:
+    collector.keep_truncate(seq, positions.of_truncate(event, number))
+
+
+@contextmanager
+def _target_errors(context: ApplyContext) -> Iterator[None]:
+    """Give a TargetError its context."""
+    try:
+        yield
+    except TargetError as error:
+        raise ApplyError(error.message, context, hint=error.hint) from error

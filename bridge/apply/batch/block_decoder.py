@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.apply.batch.collector import ChangeCollector
+from bridge.apply.batch.positions import BlockPositions
 from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
 from bridge.apply.batch.routes import name_of
 from bridge.apply.batch.server_filters import with_new_operations
@@ -29,15 +30,20 @@ from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from bridge.apply.batch.decode_block import DecodeBlock
     from bridge.apply.batch.definitions import Definitions
+    from bridge.apply.batch.positions import Ordinals
     from bridge.apply.batch.routes import Routes
     from bridge.apply.batch.subscribed import Subscribed
     from protocol.lsn import Lsn
     from protocol.messages import Relation
-    from protocol.values.value_array import Bytes, Ints
+    from protocol.values.value_array import Bools, Bytes, Ints
+
+_KEYLESS_HISTORY = (
+    'a history needs a primary key, or a replica identity by an index; or set mode = "changelog" for the table'
+)
 
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
@@ -53,6 +59,10 @@ class BlockDecoder:
         origin_name: For error contexts.
         unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
         ignored: Called with a table that has changes and is not subscribed.
+        ordinals: Counts changes from block to block; None if no target keeps every change.
+
+    Attributes:
+        positions: Where the block's changes are in the stream; None if no target keeps every change.
 
     Raises:
         ApplyError: One of the block's messages is not a row message.
@@ -68,6 +78,7 @@ class BlockDecoder:
         origin_name: str,
         unrepresentable: Literal["error", "null"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
+        ordinals: Ordinals | None = None,
     ) -> None:
         self._block = block
         self._collectors = collectors
@@ -81,6 +92,10 @@ class BlockDecoder:
         except ProtocolError as error:
             xid, commit_lsn = block.transaction_of(0)
             raise ApplyError(str(error), ApplyContext(origin_name, commit_lsn, xid)) from error
+        self._aborted: Bools | None = None
+        if block.aborted and self._messages.xids is not None:
+            self._aborted = np.isin(self._messages.xids, block.aborted)
+        self.positions = BlockPositions(block, self._aborted, ordinals) if ordinals is not None else None
 
     def decode(self, begin: int, end: int) -> None:
         """Decode rows[begin:end] of the block; no definition changes between them.
@@ -93,8 +108,8 @@ class BlockDecoder:
         ids = self._messages.relation_ids[begin:end]
         for relation_id in np.unique(ids):
             rows = np.flatnonzero(ids == relation_id) + begin
-            if self._block.aborted and self._messages.xids is not None:
-                rows = rows[~np.isin(self._messages.xids[rows], self._block.aborted)]
+            if self._aborted is not None:
+                rows = rows[~self._aborted[rows]]
             if len(rows):
                 self._decode_relation(int(relation_id), rows)
 
@@ -187,17 +202,24 @@ class BlockDecoder:
             table = in_target_types(table, types, columns)
         collector.columns, collector.key = kept_columns, kept_key
         changed = not inserts_only(table)
-        if changed and not collector.key and relation.replica_identity != "f":
+        mode = subscribed.target.mode
+        keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
+        if changed and not collector.key and keyless:
             raise self._error(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,
                 relation=name,
-                hint=f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
+                hint=_KEYLESS_HISTORY
+                if mode == "history"
+                else f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
                 f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
             )
         seq = pa.array(rows + self._block.first_seq)
-        olds = old_positions(columns, relation, subscribed, collector.key) if changed else ()
-        changes = as_changes(from_old_tuples(table), seq, olds, kept)
+        olds: Collection[int] = old_positions(columns, relation, subscribed, collector.key) if changed else ()
+        positions: dict[str, pa.Array] = {}
+        if subscribed.target.every_change and self.positions is not None:
+            olds, positions = range(len(columns)), self.positions.of_rows(rows)
+        changes = as_changes(from_old_tuples(table), seq, olds, kept, positions)
         if operations is not None:
             changes, lost = with_new_operations(changes, operations)
             collector.lost += lost

@@ -10,10 +10,13 @@ import pyarrow.compute as pc
 
 from bridge.apply.batch.commit_part import CommitPart
 from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.effects.operations import NO_OLD, TRUNCATE
+from bridge.apply.target.target import sql_type, unpublished_column
+from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.batch.table_changes import Stage
@@ -52,8 +55,12 @@ class ChangeCollector:
             table: As `TableChanges.changes`.
 
         Raises:
-            TargetError: Partitions find rows by different columns, and their changes come by turns.
+            TargetError: Partitions find rows by different columns, and their changes come by turns. Or, where every
+                change is kept, a column has two types that have none in common.
         """
+        if self.subscribed.target.every_change:
+            self._keep(table)
+            return
         piece = self._changes(table)
         changed = not piece.inserts_only
         first_seq, last_seq = (pc.min_max(table["seq"]).as_py()[name] or 0 for name in ("min", "max"))
@@ -70,12 +77,43 @@ class ChangeCollector:
             return
         self._parts.append(CommitPart([piece], changed, last_seq))
 
+    def _keep(self, table: pa.Table) -> None:
+        """Add changes where every change is kept: one part has all, because their positions order them."""
+        piece = self._changes(table)
+        types = {column.name: column.type for column in piece.columns}
+        for column in self._parts[-1].columns if self._parts else ():
+            later = types.get(column.name, column.type)
+            if not holds(later.arrow, column.type.arrow):
+                raise TargetError(
+                    f'column "{column.name}" of table "{piece.target.qualified_name}" changes its type from '
+                    f"{sql_type(column.type.arrow)} to {sql_type(later.arrow)} within one batch",
+                    hint="no other change of the transaction may have the earlier type",
+                )
+        if self._parts:
+            self._parts[-1].add(piece, 0, changed=False)
+        else:
+            self._parts.append(CommitPart([piece], changed=False, last_seq=0))
+
     def alter(self, changes: Sequence[Alteration]) -> None:
         """Note changes of the target's columns, and bring the earlier changes along."""
         self.alterations += tuple(changes)
         for part in self._parts:
             for change in changes:
                 part.alter(change)
+
+    def keep_truncate(self, seq: int, position: Mapping[str, pa.Array]) -> None:
+        """Add a TRUNCATE as a change, where every change is kept.
+
+        Args:
+            seq: Its position in the batch: that of the row after it.
+            position: The columns of its position in the stream.
+        """
+        fixed = {"seq": pa.array([seq]), "op": pa.array([TRUNCATE], pa.int16()), "old": pa.array([NO_OLD], pa.int16())}
+        if not self.columns:  # a root that the stream does not define
+            fields = self.subscribed.target.schema
+            self.columns = tuple(unpublished_column(field.name, field.arrow) for field in fields if field.arrow)
+        values = {f"new_{i}": pa.nulls(1, column.type.arrow) for i, column in enumerate(self.columns)}
+        self._keep(pa.table({**fixed, **position, **values}))
 
     def truncate(self) -> None:
         """Drop the changes so far."""

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from bridge.apply.batch.renaming import renamed, renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.evolution.alterations import AddColumn, WidenColumn
-from bridge.apply.target.target import TargetColumn
-from protocol.values.types import ColumnType, Kind
+from bridge.apply.target.target import unpublished_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.batch.table_changes import Stage
     from bridge.apply.evolution.alterations import Alteration
-    from bridge.apply.target.target import TargetSchema
+    from bridge.apply.target.target import TargetColumn, TargetSchema
 
 
 @dataclass(slots=True)
@@ -145,10 +144,12 @@ class CommitPart:
             for column in piece.columns:
                 if piece.published is None or column.name in piece.published:
                     found.setdefault(column.name, column)
-        keyed = any(piece.key_changes for piece in self.pieces)
+        last = self.pieces[-1].target
+        # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
+        keyed = last.mode != "handler" if last.every_change else any(piece.key_changes for piece in self.pieces)
         for name, arrow, _ in schema:
             if arrow is not None and (keyed or name in fills):
-                found.setdefault(name, TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE)))
+                found.setdefault(name, unpublished_column(name, arrow))
         return tuple(found.values())[defined:]
 
 

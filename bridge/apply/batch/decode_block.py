@@ -44,6 +44,7 @@ class DecodeBlock:
         first_rows: The position of each transaction's first row; and at the end, the number of rows.
         aborted: xids of aborted subtransactions, whose rows do not count.
         spooled: Whether it was read from a spool file, whose other blocks memory may not hold.
+        items: The transactions; of a spooled one, this block may have a part only.
     """
 
     xids: Ints
@@ -55,6 +56,7 @@ class DecodeBlock:
     first_rows: Ints
     aborted: list[int] = field(default_factory=list)
     spooled: bool = False
+    items: Sequence[Transaction | TransactionRun] = ()
 
     def first_row_from(self, lsn: Lsn) -> int:
         """Position of the first row that commits at or after `lsn` (`should_apply_changes_for_rel` in worker.c)."""
@@ -111,7 +113,7 @@ def _spooled_and_streamed(item: Transaction | TransactionRun) -> tuple[bool, boo
     return (item.spooled is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
 
 
-def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> DecodeBlock:
+def _joined(items: Sequence[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> DecodeBlock:
     """One block of transactions in memory."""
     parts: list[MessageArray] = []
     rows = 0
@@ -143,6 +145,7 @@ def _joined(items: Iterable[Transaction | TransactionRun], seq: int, *, in_strea
         seq,
         np.concatenate([*first_rows, [rows]]),
         aborted,
+        items=items,
     )
 
 
@@ -178,6 +181,7 @@ def _alone(
         np.array([0, len(rows)], np.int64),
         list(transaction.aborted),
         spooled,
+        (transaction,),
     )
 
 

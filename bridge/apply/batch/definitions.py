@@ -107,7 +107,9 @@ class Definitions:
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
             published = subscribed.columns
-            if self._tracker is None:
+            if target.mode == "handler":
+                pass  # there is no table that has to follow
+            elif self._tracker is None:
                 replicated = [column for column in columns if published is None or column.name in published]
                 checked = {column.name: column for column in target.check(replicated)}
                 columns = tuple(checked.get(column.name, column) for column in columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from bridge.apply.batch.subscribed import key_of
 from bridge.apply.target.widening import widened
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.target.target import TargetColumn
@@ -62,6 +63,7 @@ def as_changes(
     seq: pa.Array,
     old_positions: Collection[int],
     kept: Sequence[int] | None = None,
+    positions: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> pa.Table:
     """Decoded rows as changes.
 
@@ -70,6 +72,7 @@ def as_changes(
         seq: Each row's position in the batch.
         old_positions: Positions of the columns whose old values are kept.
         kept: Positions of the columns that are kept, in order: what is returned counts them from 0. None keeps all.
+        positions: Further columns, of the changes' positions in the stream.
 
     Returns:
         A table in the columns of `TableChanges.changes`; `op` and `old` are int16, which Spark has.
@@ -78,6 +81,7 @@ def as_changes(
         "seq": seq,
         "op": pc.cast(table["op"], pa.int16()),
         "old": pc.cast(table["old"], pa.int16()),
+        **positions,
     }
     place = None if kept is None else {position: i for i, position in enumerate(kept)}
     for name in table.column_names:

@@ -36,6 +36,7 @@ class ReappliedRoutes(Routes):
         refresh: Applies the publications to the catalog as it is now.
         subscription: As in `Routes`.
         replaced: As in `Routes`.
+        others: As in `Routes`.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
@@ -50,8 +51,9 @@ class ReappliedRoutes(Routes):
         *,
         subscription: str = "",
         replaced: Callable[[str, str], None] = lambda *_: None,
+        others: Callable[[str, str], Subscribed] | None = None,
     ) -> None:
-        super().__init__(subscribed, subscription=subscription, replaced=replaced)
+        super().__init__(subscribed, subscription=subscription, replaced=replaced, others=others)
         self._filter_compiler = filter_compiler
         self._refresh = refresh
         self._use(routing)
@@ -169,7 +171,7 @@ class ReappliedRoutes(Routes):
         """An entry's target as the entry publishes it; None if it is not subscribed, or its copy is not complete."""
         target = entry.target
         # by its oid: if the stream lags, the catalog may already have another name
-        subscribed = self.subscribed.get(self.names.get(target.relid, (target.namespace, target.name)))
+        subscribed = self.table(*self.names.get(target.relid, (target.namespace, target.name)))
         if subscribed is None:
             return None
         filters = self._filter_compiler.compile(entry)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.changes.schema import POSITION
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -57,6 +59,7 @@ def renaming(
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
+    found += [Renaming(name, name, arrow) for name, arrow in POSITION if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:

@@ -39,6 +39,8 @@ class Routes:
         subscription: The subscription's name, for hints.
         replaced: Called when another table has a subscribed table's name, as after DROP and CREATE: with that name,
             and the command that copies the table afresh.
+        others: Makes a subscribed table of any other one that is published, by its namespace and name: each name that
+            the stream brings is a table of its own. None: such changes are ignored, and a renamed table is an error.
 
     Attributes:
         names: The subscribed tables' names, by the relid that each has in the stream.
@@ -51,8 +53,10 @@ class Routes:
         *,
         subscription: str = "",
         replaced: Callable[[str, str], None] = lambda *_: None,
+        others: Callable[[str, str], Subscribed] | None = None,
     ) -> None:
         self.subscribed = subscribed
+        self._others = others
         self._cut_identities = cut_identities
         self._keys: dict[int, frozenset[str]] = {}
         self._subscription = subscription
@@ -70,7 +74,17 @@ class Routes:
             self.subscribed = {
                 name: replace(found, cut_identity=cut.get(name, frozenset())) for name, found in self.subscribed.items()
             }
-        return self.subscribed.get(name_of(relation))
+        return self.table(*name_of(relation))
+
+    @property
+    def every_change(self) -> bool:
+        """Whether there is a table of which every change is kept."""
+        return self._others is not None or any(found.target.every_change for found in self.subscribed.values())
+
+    def table(self, namespace: str, name: str) -> Subscribed | None:
+        """The subscribed table of a name."""
+        found = self.subscribed.get((namespace, name))
+        return self._others(namespace, name) if found is None and self._others is not None else found
 
     def _key_shrank(self, relation: Relation) -> bool:
         """Whether the key has fewer columns than before: it is another key, or a column is no longer published."""
@@ -85,6 +99,8 @@ class Routes:
 
     def _renamed_from(self, relid: int, name: tuple[str, str]) -> RenamedTable | None:
         ours = self.names.get(relid, name)
+        if self._others is not None:
+            return None
         if ours == name or ours not in self.subscribed:
             return None
         old, new = ".".join(ours), ".".join(name)
@@ -103,7 +119,7 @@ class Routes:
     def remember_relid(self, relation: Relation) -> None:
         """Note the relid of a relation whose changes count; it may differ from the one that its name had before."""
         name = name_of(relation)
-        if relation.relation_id in self.names or name not in self.subscribed:
+        if relation.relation_id in self.names or name not in self.subscribed or self._others is not None:
             return
         before = [relid for relid, ours in self.names.items() if ours == name]
         for relid in before:

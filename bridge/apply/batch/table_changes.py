@@ -66,7 +66,9 @@ class TableChanges:
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns with at least one
             unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>` as in
-            `bridge.apply.delta.unrepresentable`. Or `Staged`, with the same columns.
+            `bridge.apply.delta.unrepresentable`. Where every change is kept also the columns of
+            `bridge.changes.schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. Or `Staged`, with
+            the same columns.
         truncated: Whether the target is emptied first.
         filters: The row filters that Spark computes; None where every change counts.
         published: Names of the replicated columns; None for all.
@@ -102,7 +104,7 @@ class TableChanges:
     @property
     def foldable(self) -> bool:
         """Whether the net effect on each key can be computed here."""
-        return bool(self.key) and self.settled
+        return bool(self.key) and self.settled and not self.target.every_change
 
     @property
     def inserts_only(self) -> bool:

@@ -15,7 +15,7 @@ The contract of this sink, on which the applier relies:
                   version before the batch's first commit, which it finds in the table's `history`. It refuses
                   (TargetError) if another writer has changed rows since.
 
-Functions raise Spark's own errors (PySparkException, Py4JError) except where they say otherwise.
+Functions raise Spark's own errors (`bridge.spark_outcome.SPARK_ERRORS`) except where they say otherwise.
 `bridge.apply.error_context` makes an ApplyError of them, or OutcomeUnknown if the connection to Spark was lost. A
 commit may still be made then, so the batch is applied again, or undone with `fence`, which keeps a late one out.
 Two errors that a commit raises on purpose are read back: a conflict (`raise_error.conflict_of`), and a value that its

@@ -16,18 +16,24 @@ import pyarrow as pa
 
 from bridge import faults
 from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
-from bridge.apply.target.target import quoted
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings
+from bridge.apply.target.location import quoted, sql_name
+from bridge.changes.schema import NEW, OLD, UNCHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.evolution.alterations import Alteration
+    from bridge.apply.target.target import Mode
+
+IMAGES = (f"{OLD}.", f"{NEW}.")
+"""Where a changelog has the published table's columns."""
 
 _COLUMN_MAPPING = {"delta.columnMapping.mode": "name"}
 _TYPE_WIDENING = {"delta.enableTypeWidening": "true"}
@@ -35,7 +41,12 @@ _TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
 
 
 def alter_table(
-    spark: SparkSession, path: str, changes: Sequence[Alteration], log: FilteringBoundLogger | None = None
+    spark: SparkSession,
+    path: str,
+    changes: Sequence[Alteration],
+    log: FilteringBoundLogger | None = None,
+    *,
+    mode: Mode = "mirror",
 ) -> None:
     """Change a table's columns, within `stamped` with a stamp that `alters`.
 
@@ -50,18 +61,21 @@ def alter_table(
 
     properties = needed_properties(changes)
     if properties:
-        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
         there = detail.properties | {f"delta.feature.{name}": "supported" for name in detail.tableFeatures}
         missing = {key: value for key, value in properties.items() if there.get(key) != value}
         if missing:
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in missing.items())
-            run(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
-    for statement in statements(path, changes):
+            run(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ({listed})")
+    for statement in statements(path, changes, IMAGES if mode == "changelog" else ("",)):
         run(statement)
         faults.reach("schema_changed")
     values = fills(changes)
-    if values:
+    if mode == "changelog":
+        retry_commit(lambda: _change_images(spark, path, values, renamings(changes)), path, log)
+    elif values:
         retry_commit(lambda: _fill(spark, path, values), path, log)
+    if values:
         faults.reach("column_filled")
 
 
@@ -78,36 +92,66 @@ def needed_properties(changes: Sequence[Alteration]) -> dict[str, str]:
     return properties
 
 
-def statements(path: str, changes: Sequence[Alteration]) -> Iterator[str]:
-    """The changes as statements, in order; one ADD COLUMNS for columns added in a row."""
-    table = f"ALTER TABLE delta.{quoted(path)}"
+def statements(path: str, changes: Sequence[Alteration], places: Sequence[str] = ("",)) -> Iterator[str]:
+    """The changes as statements, in order; one ADD COLUMNS for columns added in a row.
+
+    Args:
+        path: The Delta table.
+        changes: The changes.
+        places: Where the columns are: the prefixes of their names.
+    """
+    table = f"ALTER TABLE {sql_name(path)}"
     added: list[str] = []
     for change in changes:
         if isinstance(change, AddColumn):
-            added.append(f"{quoted(change.name)} {spark_type(change.type).simpleString()}")
+            added += [f"{place}{quoted(change.name)} {spark_type(change.type).simpleString()}" for place in places]
             continue
         if added:
             yield f"{table} ADD COLUMNS ({', '.join(added)})"
             added = []
-        if isinstance(change, RenameColumn):
-            yield f"{table} RENAME COLUMN {quoted(change.name)} TO {quoted(change.new_name)}"
-        else:
-            yield f"{table} ALTER COLUMN {quoted(change.name)} TYPE {spark_type(change.type).simpleString()}"
+        for column in (f"{place}{quoted(change.name)}" for place in places):
+            if isinstance(change, RenameColumn):
+                yield f"{table} RENAME COLUMN {column} TO {quoted(change.new_name)}"
+            else:
+                yield f"{table} ALTER COLUMN {column} TYPE {spark_type(change.type).simpleString()}"
     if added:
         yield f"{table} ADD COLUMNS ({', '.join(added)})"
 
 
 def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar]) -> None:
     """Give existing rows the constants of new columns."""
-    names = list(values)
-    row = pa.table({f"v{i}": pa.array([values[name].as_py()], values[name].type) for i, name in enumerate(names)})
+    assignments = ", ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(values))
+    _update_all(spark, path, values, "true", assignments)
+
+
+def _change_images(spark: SparkSession, path: str, values: dict[str, pa.Scalar], renamed: Mapping[str, str]) -> None:
+    """Have a changelog's images follow, in one commit: Delta leaves out a second one with the same stamp.
+
+    Args:
+        spark: The session.
+        path: The Delta table.
+        values: The constants of new columns, which the new images get: the table's rows have them.
+        renamed: The new names of columns, which the lists of unchanged columns get.
+    """
+    assignments = [f"t.{NEW}.{quoted(name)} = s.v{i}" for i, name in enumerate(values)]
+    if renamed:
+        cases = " ".join(f"WHEN {literal(old)} THEN {literal(new)}" for old, new in renamed.items())
+        assignments.append(f"t.{UNCHANGED} = transform(t.{UNCHANGED}, name -> CASE name {cases} ELSE name END)")
+    if assignments:
+        of_renamed = f"arrays_overlap(t.{UNCHANGED}, array({', '.join(map(literal, renamed))}))"
+        condition = f"t.{NEW} IS NOT NULL" if values else of_renamed
+        _update_all(spark, path, values, condition, ", ".join(assignments))
+
+
+def _update_all(spark: SparkSession, path: str, values: dict[str, pa.Scalar], condition: str, assignments: str) -> None:
+    """Update the rows `t` that meet a condition, by a row `s` with the values `v<i>`."""
+    columns = {f"v{i}": pa.array([value.as_py()], value.type) for i, value in enumerate(values.values())}
     view = f"pgbridge_fill_{abs(hash(path)):x}"
-    frame = as_frame(spark, row)
-    frame.createOrReplaceTempView(view)
-    assignments = ", ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(names))
+    as_frame(spark, pa.table(columns or {"v": pa.array([0])})).createOrReplaceTempView(view)
     try:
         spark.sql(
-            f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON true WHEN MATCHED THEN UPDATE SET {assignments}"
+            f"MERGE INTO {sql_name(path)} AS t USING {view} AS s ON {condition} "
+            f"WHEN MATCHED THEN UPDATE SET {assignments}"
         ).collect()
     finally:
         spark.catalog.dropTempView(view)

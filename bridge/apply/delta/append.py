@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.raise_error import literal
-from bridge.apply.delta.stamp import with_stamp
+from bridge.apply.delta.stamp import stamp_options
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.net_effect import INSERTED
-from bridge.apply.target.target import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +36,12 @@ ONE_FILE_ROWS = 50_000
 
 def append_rows(rows: DataFrame, path: str) -> None:
     """Add rows, under the target's column names, to an existing table; one that has vanished is not created again."""
-    rows.writeTo(f"delta.{quoted(path)}").append()
+    append_table(rows, path)
 
 
 def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
     """Make an empty commit with this stamp, outside of `stamped`; Delta leaves it out if the table has the stamp."""
-    with_stamp(spark.createDataFrame([], schema).write.format("delta").mode("append"), stamp).save(path)
+    append_table(spark.createDataFrame([], schema), path, stamp_options(stamp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
     if keys.rows <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
     rows = inserts.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
-    target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, keys.bounds)
+    target = _between(keyed.keys_of(read_table(spark, keyed.path)), keyed, keys.bounds)
     append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, literal(INSERT_EXISTS), rows.schema)), keyed.path)
 
 
@@ -128,7 +128,7 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
     if len(effects) <= ONE_FILE_ROWS:
         rows = rows.coalesce(1)
     bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
-    target = _between(keyed.keys_of(spark.read.format("delta").load(keyed.path)), keyed, bounds)
+    target = _between(keyed.keys_of(read_table(spark, keyed.path)), keyed, bounds)
     name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
     append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema)), keyed.path)
 

@@ -12,18 +12,14 @@ from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.bag import Bag
 from bridge.apply.delta.commit_sessions import commit_session, work_of_append
 from bridge.apply.delta.delta_table import existing_schema
-from bridge.apply.delta.filter_changes import filter_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
 from bridge.apply.delta.merge_by_key import apply_keyed, raise_one_by_one
 from bridge.apply.delta.merge_effects import apply_effects
 from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
-from bridge.apply.delta.schema import spark_type
-from bridge.apply.delta.stage import as_frame
-from bridge.apply.delta.unrepresentable import held
+from bridge.apply.delta.published_changes import published_changes
 from bridge.apply.effects.conflicts import Tally
 from bridge.apply.effects.net_effect import net_effect
-from bridge.apply.target.widening import published_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
-    from bridge.apply.target.target import TargetColumn
 
 
 def apply_table(
@@ -44,7 +39,7 @@ def apply_table(
     lost: Callable[[int], None] = lambda _: None,
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
-    """Commit one table's changes: nothing, an append, an overwrite, or a MERGE.
+    """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
         spark: The session.
@@ -58,7 +53,7 @@ def apply_table(
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
 
     Raises:
-        PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
+        SPARK_ERRORS: The commit failed (see `bridge.apply.delta`).
         TargetError: The target to truncate does not exist any more.
     """
     relation = changes.target.qualified_name
@@ -71,8 +66,7 @@ def apply_table(
         existing_schema(spark, path)
     if _apply_effect(spark, changes, conflict, lost, conflicts) or _append_settled(spark, changes, lost):
         return
-    frame, columns, key = _published(_filtered(_frame(spark, changes), changes, lost), changes)
-    frame = held(frame, columns, key, unrepresentable)
+    frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
     keyed = KeyedTarget(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
@@ -141,41 +135,6 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
     if changes.lost:
         lost(changes.lost)
     return True
-
-
-def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
-    if isinstance(changes.changes, Staged):
-        staged: DataFrame = changes.changes.frame
-        return staged
-    return as_frame(spark, changes.changes)
-
-
-def _filtered(frame: DataFrame, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
-    """Return the changes that pass the row filters, each with the operation it becomes."""
-    if changes.lost:
-        lost(changes.lost)
-    if not changes.filters:
-        return frame
-    positions = {column.name: i for i, column in enumerate(changes.columns)}
-    types = {c.name: published_type(c.type) for c in changes.columns}
-    wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
-    passed = filter_changes(frame, changes.filters, positions, wider)
-    if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
-        lost(rows)
-    return passed.drop("lost")
-
-
-def _published(frame: DataFrame, changes: TableChanges) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
-    """Drop the columns that only the filters need; returns the changes, the columns, the key's positions."""
-    published = [i for i, c in enumerate(changes.columns) if changes.published is None or c.name in changes.published]
-    if len(published) == len(changes.columns):
-        return frame, changes.columns, changes.key
-    place = {str(position): i for i, position in enumerate(published)}
-    parts = [name.partition("_") for name in frame.columns]
-    kept = [F.col(name) for name in ("seq", "op", "old")]
-    kept += [F.col("".join(part)).alias(f"{part[0]}_{place[part[2]]}") for part in parts if part[2] in place]
-    columns = tuple(changes.columns[i] for i in published)
-    return frame.select(*kept), columns, tuple(published.index(k) for k in changes.key)
 
 
 def _rows(frame: DataFrame, names: list[str]) -> DataFrame:

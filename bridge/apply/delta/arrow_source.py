@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_file
-from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.stage import SparkStage, as_frame, concatenated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PLAN_ROWS: Final = 50_000
 """Up to this many rows are part of the plan."""
@@ -49,10 +50,13 @@ def arrow_stream_source(
     """The same for rows that come one batch after the other, and may be more than memory holds.
 
     Args:
-        spark: A session that reads local files.
+        spark: A session that reads local files, or one of Spark Connect.
         schema: The schema of the batches.
         batches: They are all taken before the DataFrame is given.
     """
+    if is_remote():
+        yield _checkpoints(spark, schema, batches)
+        return
     rest, first = iter(batches), list[pa.RecordBatch]()
     while len(first) == 0 or _fit_plan(first):
         batch = next(rest, None)
@@ -73,6 +77,17 @@ def arrow_stream_source(
 def reads_local_files(spark: SparkSession) -> bool:
     """Whether all of Spark runs on this machine, as this user."""
     return not is_remote() and str(spark.sparkContext.master).startswith("local")
+
+
+def _checkpoints(spark: SparkSession, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFrame:
+    """The rows as checkpoints of a Connect server, whose files are not here."""
+    stage, frames, waiting = SparkStage(spark), list[DataFrame](), list[pa.RecordBatch]()
+    for batch in batches:
+        waiting.append(batch)
+        if not _fit_plan(waiting):
+            frames.append(stage.put(pa.Table.from_batches(waiting, schema)))
+            waiting = []
+    return concatenated([*frames, as_frame(spark, pa.Table.from_batches(waiting, schema))])
 
 
 def _fit_plan(batches: list[pa.RecordBatch]) -> bool:

@@ -12,8 +12,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
+from bridge.apply.delta.location import read_table
 from bridge.apply.delta.stage import constant
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +93,7 @@ class BagTable:
     @classmethod
     def read(cls, spark: SparkSession, bag: Bag) -> Self:
         """Read the table."""
-        rows = spark.read.format("delta").load(bag.path)
+        rows = read_table(spark, bag.path)
         columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
         keyed = rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
         own = {j: name for j, name in enumerate(rows.columns) if name not in bag.names}
@@ -150,6 +151,6 @@ def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:
     names = ", ".join(quoted(name) for name in (*bag.names, *own.values()))
     values = ", ".join([*(f"s.v_{i}" for i in bag.places), *(f"s.c_{j}" for j in own)])
     return (
-        f"MERGE INTO delta.{quoted(bag.path)} AS t USING {view} AS s ON s.action = 'delete' AND {same} "
+        f"MERGE INTO {sql_name(bag.path)} AS t USING {view} AS s ON s.action = 'delete' AND {same} "
         f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND s.action = 'put' THEN INSERT ({names}) VALUES ({values})"
     )

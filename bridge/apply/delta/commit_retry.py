@@ -9,23 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from bridge import log as logs
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 from bridge.errors import TargetBusy
+from bridge.spark_outcome import is_concurrent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,19 +28,6 @@ _ATTEMPTS = 10
 """After so many attempts the operator is told: maintenance that never pauses would hold up the batch forever."""
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-
-_EXCEPTIONS = (
-    DeltaConcurrentModificationException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-    ConcurrentAppendException,
-    ConcurrentDeleteReadException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentTransactionException,
-)
-_JAVA_NAMES = frozenset(exception.__name__ for exception in _EXCEPTIONS)
-_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 
 
 def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger | None = None) -> T:
@@ -83,36 +59,17 @@ def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger |
         raise TargetBusy(
             f"{path}: {state.attempt_number} attempts to commit failed because of concurrent commits by another "
             f"writer; the last error: {_first_line(error)}",
-            hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY delta.{quoted(path)}; "
+            hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY {sql_name(path)}; "
             "maintenance must leave pauses of a few seconds",
         ) from error
 
     return Retrying(
-        retry=retry_if_exception(is_concurrent_modification),
+        retry=retry_if_exception(is_concurrent),
         wait=wait_random_exponential(_PAUSE_S, _LONGEST_PAUSE_S),
         stop=stop_after_attempt(_ATTEMPTS),
         before_sleep=warn,
         retry_error_callback=give_up,
     )(commit)
-
-
-def is_concurrent_modification(error: BaseException) -> bool:
-    """Whether Delta refused a commit because of a concurrent one: nothing was committed."""
-    if isinstance(error, _EXCEPTIONS):
-        return True
-    if isinstance(error, PySparkException):
-        return (error.getCondition() or "").startswith(_CONDITIONS)
-    return isinstance(error, Py4JJavaError) and _has_concurrent_cause(error)
-
-
-def _has_concurrent_cause(error: Py4JJavaError) -> bool:
-    """Whether one of an error's causes is Delta's: PySpark only converts the outermost exception."""
-    cause = error.java_exception
-    while cause is not None:
-        if cause.getClass().getSimpleName() in _JAVA_NAMES:
-            return True
-        cause = cause.getCause()
-    return False
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.commit_log import derived
 from bridge.apply.delta import commits_table
+from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.log_commits import history_of
 from bridge.session import companion
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bridge.track.commits import CommitRecord
 
 _SETTINGS: Final = {
+    # each append is a small file
+    "spark.databricks.delta.autoCompact.enabled": "true",
     # a few rows: to generate code takes longer than to do without
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
@@ -105,7 +108,7 @@ class CommitRows:
         All tables' versions as of the last of these batches are kept, as of tables that join there.
         """
         limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
-        rows = self._spark.read.format("delta").load(self.path).filter(F.col("origin") == origin)
+        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
         old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
         last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
         number = 0 if not last else rows.filter(F.col("position") < last[0].position).count()
@@ -122,7 +125,7 @@ class CommitRows:
             ),
         }
         frame = commits_table.frame_of(self._spark, [kept])
-        frame.write.format("delta").mode("append").save(self.path)
+        append_table(frame, self.path)
         commits_table.prune(self._spark, self.path, origin, last[0].position)
         self.local.flush([self.path])
         return number

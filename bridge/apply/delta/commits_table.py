@@ -15,12 +15,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import CREATED, schema_of
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.target.target import quoted, table_path
+from bridge.apply.target.location import own_location, sql_name
 from bridge.errors import TargetError
-from protocol.commit_time import utc
+from protocol.epoch import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,12 +48,11 @@ _FLAT: Final = pa.schema(
         ("tables", pa.string()),  # JSON here, an array in the table
     ]
 )
-_PROPERTIES: Final = {CREATED: "true", "delta.autoOptimize.autoCompact": "true"}
 
 
 def path_in(warehouse: str) -> str:
-    """The path of a warehouse's table of commits."""
-    return table_path(warehouse, "pgbridge", "commits")
+    """The location of a warehouse's table of commits."""
+    return own_location(warehouse, "commits")
 
 
 def ensure(spark: SparkSession, path: str) -> None:
@@ -60,21 +61,14 @@ def ensure(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table at the path has other columns.
     """
-    fields = [(field.name, field.type) for field in _FLAT if field.name != "tables"]
-    names = [*(name for name, _ in fields), "tables"]
+    flat = spark_schema([(field.name, field.type) for field in _FLAT if field.name != "tables"])
+    wanted = flat.add("tables", f"ARRAY<{_TABLE}>")
 
     def found_or_made() -> None:  # two subscriptions may begin at once
         found = schema_of(spark, path)
         if found is None:
-            columns = ", ".join(
-                f"{quoted(field.name)} {field.dataType.simpleString()}" for field in spark_schema(fields)
-            )
-            properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
-            spark.sql(
-                f"CREATE TABLE delta.{quoted(path)} ({columns}, tables ARRAY<{_TABLE}>) USING delta "
-                f"TBLPROPERTIES ({properties})"
-            ).collect()
-        elif found.fieldNames() != names:
+            create_table(spark, path, wanted)
+        elif found.fieldNames() != wanted.fieldNames():
             raise TargetError(
                 f"the Delta table at {path} is not a table of commits: its columns are {found.simpleString()}",
                 hint="move it away; it is made again from the tables' histories",
@@ -85,7 +79,7 @@ def ensure(spark: SparkSession, path: str) -> None:
 
 def last_number(spark: SparkSession, path: str, origin: str) -> int:
     """The number of the last row of an origin; 0 if there is none."""
-    rows = spark.read.format("delta").load(path).filter(F.col("origin") == origin)
+    rows = read_table(spark, path).filter(F.col("origin") == origin)
     return int(rows.agg(F.max("number")).collect()[0][0] or 0)
 
 
@@ -126,8 +120,8 @@ def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFram
 def append(spark: SparkSession, path: str, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
     """Append rows by one commit, which is stamped with the number of the last one."""
     frame = frame_of(spark, rows).coalesce(1)
-    writer = frame.write.format("delta").mode("append")
-    retry_commit(lambda: writer.options(txnAppId=f"{origin}/commits", txnVersion=number).save(path), path)
+    stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
+    retry_commit(lambda: append_table(frame, path, stamp), path)
 
 
 def tables_at(rows: DataFrame, position: int) -> list[Any]:
@@ -156,5 +150,5 @@ def tables_at(rows: DataFrame, position: int) -> list[Any]:
 def prune(spark: SparkSession, path: str, origin: str, before: int) -> None:
     """Delete the rows of an origin that end before a position, and files that readers had a week to leave."""
     condition = f"origin = '{origin}' AND position < {before}"
-    retry_commit(lambda: spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {condition}").collect(), path)
-    spark.sql(f"VACUUM delta.{quoted(path)}").collect()
+    retry_commit(lambda: spark.sql(f"DELETE FROM {sql_name(path)} WHERE {condition}").collect(), path)
+    spark.sql(f"VACUUM {sql_name(path)}").collect()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge import faults
 from bridge.apply.delta.delta_table import forget_size, table_size
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 from bridge.session import companion
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def enable_for_large(spark: SparkSession, path: str, size: TableSize) -> None:
     if table_size(spark, path).vectors_undecided:
         unstamped = companion(spark, "unstamped", {})
         unstamped.sql(
-            f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+            f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
         ).collect()
         forget_size(path)
         faults.reach("vectors_enabled")

@@ -1,24 +1,25 @@
-"""A Delta table at a path: its columns and its version, and how an empty one is created."""
+"""A Delta table: its columns, its version and its size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 
-from bridge.apply.delta.schema import table_properties, target_schema_of
+from bridge.apply.delta.location import find_schema
 from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import store_hint
-from bridge.apply.target.target import quoted
+from bridge.apply.delta.store_errors import catalog_hint, store_hint
+from bridge.apply.delta.table_forms import row_schema
+from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.apply.target.target import TargetSchema
+    from bridge.apply.target.target import Mode, TargetSchema
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
@@ -33,25 +34,19 @@ _PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
 
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
-    """The Delta table's columns; None if nothing is at the path.
+    """The Delta table's columns; None if nothing is at the location.
 
     Raises:
-        TargetError: There is something else than a Delta table.
-        StoreError: The object store does not answer, or refuses.
+        TargetError: There is something else than a Delta table, or Spark does not know the catalog.
+        StoreError: The object store or the catalog does not answer, or refuses.
     """
     try:
-        return spark.read.format("delta").load(path).schema
-    except AnalysisException as error:
-        condition = error.getCondition() or ""
-        if condition in {"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}:
-            return None
-        if condition in {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"}:
-            raise TargetError(
-                f"{path} exists, but is not a Delta table",
-                hint="move it away, or configure another warehouse",
-            ) from error
-        raise
-    except Py4JJavaError as error:  # of Hadoop's client
+        return find_schema(spark, path)
+    except SPARK_ERRORS as error:
+        if is_lost(error):
+            raise
+        if catalog_parts(path) is not None and isinstance(error, PySparkException):
+            raise StoreError(f"{path} cannot be looked up: {summary(error)}", hint=catalog_hint(error)) from error
         if not (hint := store_hint(error)):
             raise
         raise StoreError(f"{path} cannot be read: {summary(error)}", hint=hint) from error
@@ -72,23 +67,19 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     return schema
 
 
-def read_target_schema(spark: SparkSession, path: str) -> TargetSchema | None:
-    """The columns as `Target` has them; None and errors as for `schema_of`."""
+def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") -> TargetSchema | None:
+    """The columns as `Target` has them; None and errors as for `schema_of`.
+
+    Raises:
+        TargetError: The table is of another mode.
+    """
     schema = schema_of(spark, path)
-    return None if schema is None else target_schema_of(schema)
-
-
-def create_table(spark: SparkSession, path: str, schema: StructType) -> None:
-    """Create an empty Delta table."""
-    columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = {CREATED: "true"} | table_properties(schema.fieldNames())
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    spark.sql(f"CREATE TABLE delta.{quoted(path)} ({columns}) USING delta TBLPROPERTIES ({listed})").collect()
+    return None if schema is None else row_schema(mode, schema, path)
 
 
 def table_version(spark: SparkSession, path: str) -> int:
     """The table's latest version."""
-    number: int = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT 1").collect()[0].version
+    number: int = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT 1").collect()[0].version
     return number
 
 
@@ -121,7 +112,7 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
         wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
-        detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select(*wanted).collect()[0]
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
         created = detail.properties.get(CREATED) == "true"
         plain = created and not (detail.partitionColumns or detail.clusteringColumns)
         plain = plain and all(name.startswith(_PLAIN) for name in detail.properties)

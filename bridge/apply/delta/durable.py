@@ -29,9 +29,14 @@ class LocalTables:
 
     Delta never writes to a file again (except the hint `_last_checkpoint`, which readers can do without), so each file
     is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's checksums of all these.
+
+    Args:
+        place_of: Returns the path or URI of the files of the table at a location; None if there is none.
+            By default the location is that path.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place_of: Callable[[str], str | None] = str) -> None:
+        self._place_of = place_of
         self._flushed: dict[Path, frozenset[str]] = {}
 
     def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
@@ -49,7 +54,7 @@ class LocalTables:
             StateError: The file system reports an error.
         """
         begun = False
-        for folder in filter(None, map(local_folder, paths)):
+        for folder in filter(None, (local_folder(place) for place in map(self._place_of, paths) if place is not None)):
             if not folder.is_dir():
                 continue
             found = frozenset(_files(folder))  # files that are written from here on are left to the next call

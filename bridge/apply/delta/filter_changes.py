@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.unrepresentable import MARKS, exact
-from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,6 +83,7 @@ def filter_changes(
     becomes = (
         F.when(F.col("op") == INSERT, F.when(true(filters.insert, new), INSERT))
         .when(F.col("op") == DELETE, F.when(true(filters.delete, old), DELETE) if has_olds else F.lit(DELETE))
+        .when(F.col("op") == TRUNCATE, TRUNCATE)
         .when(F.col("old") == NO_OLD, F.when(new_matches, UPDATE))
     )
     if has_olds:

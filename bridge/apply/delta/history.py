@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 from bridge.errors import TargetError
 from protocol.lsn import Lsn
 
@@ -232,7 +232,7 @@ class History:
         return TargetError(
             f"{self.path}: version {first} cannot be undone, because another writer committed version "
             f"{later.version} ({later.operation}) after it",
-            hint=f"see DESCRIBE HISTORY delta.{quoted(self.path)}, then run: {self._restore(first - 1)}; "
+            hint=f"see DESCRIBE HISTORY {sql_name(self.path)}, then run: {self._restore(first - 1)}; "
             "repeat the other writer's changes afterwards",
         )
 
@@ -278,7 +278,7 @@ class History:
             )
 
     def _restore(self, version: int) -> str:
-        return f"RESTORE TABLE delta.{quoted(self.path)} TO VERSION AS OF {version}"
+        return f"RESTORE TABLE {sql_name(self.path)} TO VERSION AS OF {version}"
 
 
 def _is_of(commit: Commit, app_id: str, end_lsn: Lsn) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.raise_error import raise_conflict
 from bridge.apply.delta.schema import spark_type
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

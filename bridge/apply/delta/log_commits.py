@@ -10,7 +10,8 @@ from pyspark.errors import AnalysisException
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.history import Commit, History
-from bridge.apply.target.target import quoted
+from bridge.apply.delta.location import place_of
+from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,11 +27,12 @@ def history_of(spark: SparkSession, path: str) -> History:
 
 def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The latest commits, the latest first; none if there is no table."""
-    folder = local_folder(path)
+    place = place_of(spark, path)
+    folder = None if place is None else local_folder(place)
     if folder is not None:
         return list(_local(folder / "_delta_log", latest))
     try:
-        rows = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {latest}").collect()
+        rows = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}").collect()
     except AnalysisException:
         if schema_of(spark, path) is None:
             return ()

@@ -9,7 +9,7 @@ from bridge import session
 from bridge.apply.delta.delta_table import CREATED, forget_size, schema_of, table_version
 from bridge.apply.delta.history import KEEP_ROWS, Commit
 from bridge.apply.maintenance import FILE_BYTES, Debt
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DeltaTables:
 
     def measure(self, path: str) -> Debt:
         """Measure a table."""
-        detail = self.spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
+        detail = self.spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
         return Debt(
             table_version(self.spark, path),
             detail.numFiles,
@@ -58,14 +58,14 @@ class DeltaTables:
 
     def optimize(self, path: str) -> None:
         """Compact small files, and files of which many rows are deleted by deletion vectors."""
-        self._session.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
+        self._session.sql(f"OPTIMIZE {sql_name(path)}").collect()
         forget_size(path)
 
     def vacuum(self, path: str, retention_h: float) -> None:
         """Delete files that no version within the retention has; a retention of the table's own goes first."""
-        detail = self.spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").collect()[0]
+        detail = self.spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
         retain = "" if _RETENTION in detail.properties else f" RETAIN {retention_h:g} HOURS"
-        self._session.sql(f"VACUUM delta.{quoted(path)}{retain}").collect()
+        self._session.sql(f"VACUUM {sql_name(path)}{retain}").collect()
 
     def undo(self, intent: OptimizeIntent) -> None:
         """Restore a table to the version before an OPTIMIZE, if it has one since; one that is gone needs nothing.
@@ -78,9 +78,9 @@ class DeltaTables:
         later = table_version(self.spark, intent.path) - intent.version
         if later <= 0:
             return
-        rows = self.spark.sql(f"DESCRIBE HISTORY delta.{quoted(intent.path)} LIMIT {later}").collect()
+        rows = self.spark.sql(f"DESCRIBE HISTORY {sql_name(intent.path)} LIMIT {later}").collect()
         for version in versions_to_restore([Commit.of(row) for row in rows], intent):
-            self._session.sql(f"RESTORE TABLE delta.{quoted(intent.path)} TO VERSION AS OF {version}").collect()
+            self._session.sql(f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {version}").collect()
 
     def flush(self, path: str, begin: Callable[[], None]) -> None:
         """Flush a local table; `begin` is called before."""
@@ -117,8 +117,8 @@ def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list
             raise TargetError(
                 f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
                 f"committed version {commit.version} ({commit.operation}) since",
-                hint=f"see DESCRIBE HISTORY delta.{quoted(intent.path)}, then run: "
-                f"RESTORE TABLE delta.{quoted(intent.path)} TO VERSION AS OF {intent.version}; "
+                hint=f"see DESCRIBE HISTORY {sql_name(intent.path)}, then run: "
+                f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {intent.version}; "
                 "repeat the other writer's changes afterwards",
             )
         version = version - 1 if commit.restored is None else commit.restored

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.apply.target.target import quoted
+from bridge.apply.delta.location import read_table
+from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,6 @@ def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) ->
 
 def before_merge(spark: SparkSession, path: str) -> DataFrame:
     """The table's rows before its last MERGE."""
-    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
+    history = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
     last: int = history.selectExpr("max(version)").collect()[0][0]
-    return spark.read.format("delta").option("versionAsOf", last - 1).load(path)
+    return read_table(spark, path, version=last - 1)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
 from bridge.apply.delta.delta_table import table_version
+from bridge.apply.delta.location import read_table
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import literal
@@ -27,7 +28,7 @@ from bridge.apply.effects.conflicts import (
     Tally,
 )
 from bridge.apply.effects.net_effect import Shape
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tall
 
 def any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
     """Whether the target lacks a row that effects are on."""
-    keys = keyed.keys_of(spark.read.format("delta").load(keyed.path))
+    keys = keyed.keys_of(read_table(spark, keyed.path))
     return not effects.join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
@@ -176,7 +177,7 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
     present: set[fold.Key] = set()
     if not truncated:
         touched = events(changes, keyed.key).select(*(f"match_{k}" for k in keyed.key)).distinct()
-        target = keyed.keys_of(spark.read.format("delta").load(keyed.path))
+        target = keyed.keys_of(read_table(spark, keyed.path))
         found = target.join(touched, keyed.found("match"), "left_semi").toArrow()
         present = {fold.key_of_values(row.values()) for row in found.to_pylist()}
     rows = changes.orderBy("seq").toArrow()
@@ -254,7 +255,7 @@ def merge_statement(
     begins = "s.first IN ('insert', 'arrive')"
     exists = f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{first} = {raising} " if raising else ""
     return (
-        f"MERGE INTO delta.{quoted(path)} AS t USING {view} AS s ON {condition} {exists}"
+        f"MERGE INTO {sql_name(path)} AS t USING {view} AS s ON {condition} {exists}"
         "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"

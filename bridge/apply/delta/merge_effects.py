@@ -65,11 +65,8 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         return None
     if truncated:
         return _overwrite(commit_session(spark, "large"), effect, keyed)
-    if shape.leaves:
-        session = commit_session(spark, "large")
-        leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
-        if any_missing(session, as_frame(session, leaving), keyed):
-            return None
+    if shape.leaves and leaves_missing(commit_session(spark, "large"), effect, keyed):
+        return None
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
@@ -77,6 +74,12 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if not shape.leaves and rewrite_tiny(spark, effect, keyed):
         return Tally()
     return _merge(spark, effect, keyed, clauses)
+
+
+def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Whether a row that would move to another key is not there: then it does not come to be there either."""
+    leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
+    return any_missing(spark, as_frame(spark, leaving), keyed)
 
 
 def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:

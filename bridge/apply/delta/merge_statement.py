@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bridge.apply.delta.key_ranges import key_ranges
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.net_effect import ARRIVED, BEGINS, INSERTED
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from bridge.apply.delta.keyed_target import KeyedTarget
@@ -103,7 +103,7 @@ class Clauses:
         if self.inserts:
             values = ", ".join(map(new, range(len(names))))
             clauses.append(f"WHEN NOT MATCHED AND s.inserted THEN INSERT ({', '.join(names)}) VALUES ({values})")
-        target = f"delta.{quoted(keyed.path)}"
+        target = sql_name(keyed.path)
         return f"MERGE INTO {target} AS t USING {view} AS s ON {' AND '.join(conditions)} {' '.join(clauses)}"
 
 

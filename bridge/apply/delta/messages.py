@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame
 
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import create_table, schema_of
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stage import SparkStage, as_frame
-from bridge.apply.target.target import quoted, table_path
+from bridge.apply.target.location import own_location, sql_name
 from bridge.errors import TargetError
+from protocol.epoch import POSTGRES_EPOCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,10 +37,9 @@ if TYPE_CHECKING:
 
     _Message = tuple[Transaction, LogicalMessage]
 
-NAMESPACE: Final = "pgbridge"
 NAME: Final = "pgbridge.messages"
+"""Its name in messages, as if it were a published table."""
 
-_POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 UTC
 _AT_ONCE_BYTES = 16 << 20
 _ROW_BYTES = 200  # a message's other columns
 
@@ -58,8 +59,8 @@ _SCHEMA = pa.schema(
 
 
 def path_in(warehouse: str) -> str:
-    """The path of a warehouse's table of messages."""
-    return table_path(warehouse, NAMESPACE, "messages")
+    """The location of a warehouse's table of messages."""
+    return own_location(warehouse, "messages")
 
 
 def ensure(spark: SparkSession, path: str) -> None:
@@ -94,7 +95,7 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
                 "position": int(message.lsn),
                 "finish_lsn": str(transaction.commit_lsn) if message.transactional else None,
                 "xid": transaction.xid if message.transactional else None,
-                "committed_at": transaction.commit_time_us + _POSTGRES_EPOCH_US if message.transactional else None,
+                "committed_at": transaction.commit_time_us + POSTGRES_EPOCH_US if message.transactional else None,
                 "transactional": message.transactional,
                 "prefix": message.prefix,
                 "content": message.content,
@@ -179,5 +180,5 @@ def delete(spark: SparkSession, own: BatchRows) -> bool:
     """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit."""
     if schema_of(spark, own.path) is None:
         return False
-    deleted = spark.sql(f"DELETE FROM delta.{quoted(own.path)} WHERE {own.condition}").collect()
+    deleted = spark.sql(f"DELETE FROM {sql_name(own.path)} WHERE {own.condition}").collect()
     return bool(deleted[0].num_affected_rows)

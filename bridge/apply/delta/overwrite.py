@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.apply.delta.delta_table import existing_schema
-from bridge.apply.delta.stamp import with_stamp
+from bridge.apply.delta.location import overwrite_table
+from bridge.apply.delta.stamp import stamp_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +31,12 @@ def overwrite_rows(
         columns_too: Replace the table's columns by those of the rows; else they stay.
         rows_per_file: The most rows of a file; None for one file for each partition of `rows`.
     """
-    writer = rows.write.format("delta").mode("overwrite")
+    options = stamp_options(stamp) if stamp is not None else {}
     if columns_too:
-        writer = writer.option("overwriteSchema", "true")
+        options["overwriteSchema"] = "true"
     if rows_per_file is not None:
-        writer = writer.option("maxRecordsPerFile", rows_per_file)
-    if stamp is not None:
-        writer = with_stamp(writer, stamp)
-    writer.save(path)
+        options["maxRecordsPerFile"] = str(rows_per_file)
+    overwrite_table(rows, path, options)
 
 
 def truncate_table(spark: SparkSession, path: str) -> None:

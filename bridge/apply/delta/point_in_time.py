@@ -16,8 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import commits_table
 from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.location import read_table
 from bridge.apply.delta.log_commits import history_of
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted, sql_name
 from bridge.errors import TargetError
 from protocol.lsn import Lsn
 
@@ -131,7 +132,7 @@ def _rows(
     new = commits_table.frame_of(spark, rows) if rows else None
     if schema_of(spark, path) is None:
         return new
-    there = spark.read.format("delta").load(path)
+    there = read_table(spark, path)
     return there if new is None else there.unionByName(new)
 
 
@@ -198,16 +199,11 @@ def versions_at(spark: SparkSession, point: Point) -> list[tuple[TableAt, int | 
         return list(zip(point.tables, pool.map(version, point.tables), strict=True))
 
 
-def load(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """A table's rows as of a version."""
-    return spark.read.format("delta").option("versionAsOf", version).load(path)
-
-
 def create_views(spark: SparkSession, namespace: str, versions: Sequence[tuple[TableAt, int]]) -> None:
     """Create or replace a view of each table's version in a namespace of a catalog, as <schema>_<table>."""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}").collect()
     for table, version in versions:
         view = f"{namespace}.{quoted(f'{table.namespace}_{table.name}')}"
         spark.sql(
-            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM delta.{quoted(table.path)} VERSION AS OF {version}"
+            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {sql_name(table.path)} VERSION AS OF {version}"
         ).collect()

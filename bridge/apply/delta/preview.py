@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source
+from bridge.apply.delta.location import read_table
 from bridge.apply.effects.net_effect import BEGINS
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -73,7 +74,7 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
         keyed: The table.
     """
     names = keyed.names
-    rows = spark.read.format("delta").load(keyed.path).select(*(quoted(name) for name in names))
+    rows = read_table(spark, keyed.path)
     target = rows.select(*(F.col(quoted(name)).alias(f"t_{i}") for i, name in enumerate(names)), F.lit(1).alias("here"))
     wanted = [name for name in effect.table.column_names if name.startswith(_WANTED)]
     effects = effect.table.select(wanted).append_column("first", effect.table["first"].cast(pa.int16()))

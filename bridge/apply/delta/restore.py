@@ -22,7 +22,7 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.history import Commit, History
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +96,7 @@ def restore_tables(
 
     def restore(path: str) -> None:
         for version in batch.versions(History(path, lambda latest: _commits(spark, path, latest))):
-            spark.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {version}").collect()
+            spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {version}").collect()
             on_restored()
 
     def delete(own: messages.BatchRows) -> None:
@@ -121,7 +121,7 @@ def restore_tables(
 def _commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """A table's latest commits, the latest first; none if there is no table."""
     try:
-        rows = spark.sql(f"DESCRIBE HISTORY delta.{quoted(path)} LIMIT {latest}").collect()
+        rows = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}").collect()
     except AnalysisException:
         if schema_of(spark, path) is None:
             return ()

@@ -24,6 +24,7 @@ from bridge.apply.delta.arrow_source import reads_local_files
 from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session
 from bridge.apply.delta.delta_table import forget_size, table_size
 from bridge.apply.delta.durable import local_folder
+from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import USER_METADATA
@@ -106,10 +107,10 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
         Whether it is committed, or Delta has left it out, because the table has the batch already. If not, nothing is.
 
     Raises:
-        TargetError: Another writer committed at the same moment. Its rows are not in the table's latest version: the
-            batch's commits have to be undone.
+        TargetError: Another writer committed at the same moment, or gave a catalog another table of the name. Its rows
+            are not in the table's latest version: the batch's commits have to be undone.
     """
-    log = _log_of(keyed.path)
+    log = _log_of(place_of(spark, keyed.path))
     if log is None or len(effect.table) > TINY_ROWS or not reads_local_files(spark):
         return False
     kept = _cache.get(keyed.path)
@@ -126,6 +127,11 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     if entry.exists():
         _check_own(session, entry, kept.version, keyed.path)
         _cache.put(keyed.path, _Kept(kept.version + 1, _identity(entry), rows))
+    elif _log_of(place_of(spark, keyed.path, now=True)) != log:
+        raise TargetError(
+            f"{keyed.path}: the catalog has another table of this name now",
+            hint="the batch is undone and applied again; disable the subscription before you replace its tables",
+        )
     return True
 
 
@@ -141,7 +147,7 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
             return None
     identity = _identity(_entry(log, version))
     # a small file can hold many equal rows
-    table = spark.read.format("delta").option("versionAsOf", version).load(keyed.path).limit(TINY_ROWS + 1)
+    table = read_table(spark, keyed.path, version=version).limit(TINY_ROWS + 1)
     rows: pa.Table = table.toArrow()
     types = {column.name: column.type.arrow for column in keyed.columns}
     if len(rows) > TINY_ROWS or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
@@ -181,8 +187,8 @@ def _applied(rows: pa.Table, effects: pa.Table, keyed: KeyedTarget) -> pa.Table 
     return pa.concat_tables([rows.filter(pa.array(untouched)), pa.table(columns, rows.schema).filter(put)])
 
 
-def _log_of(path: str) -> Path | None:
-    folder = local_folder(path)
+def _log_of(place: str | None) -> Path | None:
+    folder = None if place is None else local_folder(place)
     return None if folder is None else folder / "_delta_log"
 
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JJavaError
+from bridge.spark_outcome import root_text
 
 _MESSAGE_CHARACTERS = 600
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)", re.MULTILINE)  # the line under a Python traceback
 _AROUND = re.compile(r"\AAn error occurred while calling \S+\n: |\s*SQLSTATE: 38000\s*\Z")  # py4j's words, and Spark's
 
 
-def _root_cause(error: Py4JJavaError) -> str:
-    """The innermost cause, for example in a task, of a Java exception that PySpark has no class for."""
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.toString())
-
-
 def summary(error: Exception) -> str:
     """An error's message without stack traces; for an error of a Python worker, the message that was raised there."""
-    text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
+    text = root_text(error)
     last_frame = text.rfind("\n  File ")
     if last_frame >= 0 and (raised := _RAISED.search(text, last_frame)):
         text = text[raised.start(1) :]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-from functools import reduce
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.schema import spark_schema, spark_type
 from bridge.apply.effects.operations import UPDATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
     from bridge.apply.batch.renaming import Renaming
+
+_PIECE_BYTES: Final = 8 << 20
+"""So many bytes of rows are sent to a Connect server with each request; it takes at most 128 MiB."""
 
 
 class SparkStage:
@@ -35,13 +39,14 @@ class SparkStage:
 
     def put(self, table: pa.Table) -> DataFrame:
         """Checkpoint the table's rows; the DataFrame does not refer to the table."""
-        return as_frame(self._spark, table).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+        frame = as_frame(self._spark, table)
+        return frame if is_remote() and table.nbytes > _PIECE_BYTES else _checkpointed(frame)
 
     def union(self, pieces: Sequence[tuple[DataFrame, list[Renaming]]]) -> DataFrame:
         """Concatenate pieces of changes, after renaming the columns of each."""
         names = list(dict.fromkeys(renaming.name for _, renamings in pieces for renaming in renamings))
         frames = [frame.select(*map(_column, renamings)) for frame, renamings in pieces]
-        together = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        together = concatenated(frames, lambda one, other: one.unionByName(other, allowMissingColumns=True))
         return together.select(
             *(
                 F.coalesce(F.col(name), F.lit(False)).alias(name) if name.startswith("unchanged_") else F.col(name)
@@ -69,8 +74,49 @@ def constant(value: pa.Scalar | None, type_: DataType) -> Column:
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Make a DataFrame, with an explicit schema: an inferred one does not tell the two kinds of timestamps apart."""
+    """Make a DataFrame, with an explicit schema: an inferred one does not tell the two kinds of timestamps apart.
+
+    On Spark Connect its rows are part of every request that has to do with it. So many rows are sent once, in pieces,
+    to local checkpoints. (`createDataFrame` alone would leave them in the server's memory until the session ends.)
+    """
     schema = spark_schema([(field.name, field.type) for field in table.schema])
     if not len(table):  # PySpark converts no column without chunks
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
-    return spark.createDataFrame(table, schema)
+    if not is_remote() or table.nbytes <= _PIECE_BYTES:
+        return spark.createDataFrame(table, schema)
+    rows = max(1, len(table) * _PIECE_BYTES // table.nbytes)
+    pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
+    return concatenated([_checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
+
+
+def concatenated(
+    frames: Sequence[DataFrame], union: Callable[[DataFrame, DataFrame], DataFrame] = DataFrame.union
+) -> DataFrame:
+    """Concatenate DataFrames in their order, by a plan that is not deep: a Connect server takes 1024 levels at most."""
+    level = list(frames)
+    while len(level) > 1:
+        pairs = (level[i : i + 2] for i in range(0, len(level), 2))
+        level = [pair[0] if len(pair) == 1 else union(*pair) for pair in pairs]
+    return level[0]
+
+
+def _checkpointed(frame: DataFrame) -> DataFrame:
+    """Checkpoint a DataFrame's rows on the executors' disks."""
+    with _active(frame.sparkSession):
+        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session of Spark Connect the active one of this thread: its client has a checkpoint belong to that one."""
+    if not is_remote():
+        yield
+        return
+    remote: Any = type(spark)
+    active = remote._active_session  # noqa: SLF001 - PySpark sets it only where there is none
+    before = getattr(active, "session", None)
+    active.session = spark
+    try:
+        yield
+    finally:
+        active.session = before

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from protocol.commit_time import utc
+from pyspark.sql.utils import is_remote
+
+from bridge.errors import OutcomeUnknown
+from bridge.spark_outcome import SPARK_ERRORS
+from protocol.epoch import utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import DataFrameWriter, SparkSession
+    from pyspark.sql import SparkSession
 
     from protocol.lsn import Lsn
 
@@ -71,7 +75,11 @@ class CommitStamp:
 
 @contextmanager
 def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
-    """Stamp every commit that the session makes within, in any thread: no other batch may use the session."""
+    """Stamp every commit that the session makes within, in any thread: no other batch may use the session.
+
+    After OutcomeUnknown a session of Spark Connect keeps the stamp. Its server may live on and still make a commit of
+    the batch, which must not be one without a stamp; the session itself is given up (`bridge.session.lost`).
+    """
     settings = {
         _TXN_APP_ID: stamp.txn_app_id_in_delta,
         _TXN_VERSION: str(stamp.txn_version),
@@ -81,9 +89,20 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
         spark.conf.set(key, value)
     try:
         yield
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
+    except OutcomeUnknown:
+        if not is_remote():
+            with suppress(*SPARK_ERRORS, ConnectionError):  # a JVM that has died
+                _unset(spark, settings)
+        raise
+    except BaseException:
+        _unset(spark, settings)
+        raise
+    _unset(spark, settings)
+
+
+def _unset(spark: SparkSession, keys: Iterable[str]) -> None:
+    for key in keys:
+        spark.conf.unset(key)
 
 
 def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
@@ -96,8 +115,10 @@ def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
             other.conf.set(key, value)
 
 
-def with_stamp(writer: DataFrameWriter, stamp: CommitStamp) -> DataFrameWriter:
-    """Stamp a single commit, outside of `stamped`, by options of its writer."""
-    return writer.options(
-        txnAppId=stamp.txn_app_id_in_delta, txnVersion=stamp.txn_version, userMetadata=stamp.user_metadata
-    )
+def stamp_options(stamp: CommitStamp) -> dict[str, str]:
+    """The options of a writer that stamp its commit, outside of `stamped`."""
+    return {
+        "txnAppId": stamp.txn_app_id_in_delta,
+        "txnVersion": str(stamp.txn_version),
+        "userMetadata": stamp.user_metadata,
+    }

@@ -1,4 +1,4 @@
-"""Says what to do about errors of Hadoop's S3 client, by the text of its exceptions."""
+"""Says what to do about errors of Hadoop's S3 client, and of catalogs, by the text of their exceptions."""
 
 from __future__ import annotations
 
@@ -42,3 +42,10 @@ def store_hint(error: BaseException) -> str:
     if "s3a" not in text and "scheme" not in text:
         return ""
     return next((hint for pattern, hint in _HINTS if re.search(pattern, text)), "")
+
+
+def catalog_hint(error: BaseException) -> str:
+    """Return what an operator can do about an error of a catalog."""
+    if "Derby" in str(error):
+        return "Derby's files belong to one JVM at a time: end the other one, or use a metastore that is a server"
+    return "see the settings of the catalog in [spark.conf], and what its user may do there"

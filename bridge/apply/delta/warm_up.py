@@ -13,7 +13,7 @@ from bridge import session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.arrow_source import reads_local_files
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_folder
 from bridge.apply.delta.stamp import CommitStamp, stamped

@@ -54,3 +54,13 @@ def fills(alterations: Sequence[Alteration]) -> dict[str, pa.Scalar]:
         elif isinstance(alteration, WidenColumn) and alteration.name in found:
             found[alteration.name] = found[alteration.name].cast(alteration.type)
     return found
+
+
+def renamings(alterations: Sequence[Alteration]) -> dict[str, str]:
+    """Return the last names of columns that are renamed, by their first ones."""
+    found: dict[str, str] = {}
+    for alteration in alterations:
+        if isinstance(alteration, RenameColumn):
+            first = next((old for old, new in found.items() if new == alteration.name), alteration.name)
+            found[first] = alteration.new_name
+    return {old: new for old, new in found.items() if old != new}

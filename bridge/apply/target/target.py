@@ -1,19 +1,19 @@
-"""The Delta table of a subscribed table: its path, its columns, and the Delta types for PostgreSQL's values."""
+"""The Delta table of a subscribed table: its location, its columns, and the Delta types for PostgreSQL's values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
+from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from protocol.values.types import ColumnType
 
 _SQL_TYPES: Final = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
@@ -48,6 +48,10 @@ class TargetField(NamedTuple):
 TargetSchema = tuple[TargetField, ...]
 """The columns of a Delta table, in their order."""
 
+Mode = Literal["mirror", "changelog", "history", "handler"]
+"""What becomes of a table's changes: rows that equal the published table's, a row for each change, a row for each
+version of a row; or they are handed to a function."""
+
 
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
     """Make a column for values of an Arrow type."""
@@ -67,6 +71,11 @@ class TargetColumn:
     type: ColumnType
 
 
+def unpublished_column(name: str, arrow: pa.DataType) -> TargetColumn:
+    """A column that only the target has, as a column of changes."""
+    return TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The Delta table of a published table.
@@ -74,14 +83,22 @@ class Target:
     Attributes:
         namespace: The published table's schema.
         name: The published table's name.
-        path: The Delta table's folder.
-        schema: The Delta table's columns.
+        path: The Delta table's location (`bridge.apply.target.location`): a path, or a table of a catalog.
+        schema: The Delta table's columns. In a changelog those of its images, in a history those of the published row;
+            for a handler, which has no Delta table, the published table's when the stream began.
+        mode: What becomes of the changes.
     """
 
     namespace: str
     name: str
     path: str
     schema: TargetSchema
+    mode: Mode = "mirror"
+
+    @property
+    def every_change(self) -> bool:
+        """Whether every change is kept, in order, with its position in the stream and both images."""
+        return self.mode != "mirror"
 
     @property
     def qualified_name(self) -> str:
@@ -105,7 +122,7 @@ class Target:
             raise TargetError(
                 f'logical replication target relation "{self.qualified_name}" is missing '
                 f"replicated column{plural}: {listed}",
-                hint=f"run in Spark: ALTER TABLE delta.{quoted(self.path)} ADD COLUMN …",
+                hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMN …",
             )
         found = []
         for column in columns:
@@ -128,19 +145,3 @@ def unrepresentable_hint(*, in_key: bool) -> str:
             "or give the table a replica identity without the column"
         )
     return 'set unrepresentable = "null" to store NULL for such values'
-
-
-def quoted(name: str) -> str:
-    """A name or path in Spark SQL's backticks."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def table_path(warehouse: str, namespace: str, name: str) -> str:
-    """`<warehouse>/<namespace>/<name>`; in a name, a slash is written %2F, and a percent sign %25.
-
-    A name `_delta_log` becomes `%5Fdelta_log`: otherwise Delta would take the folder above it for a Delta table.
-    """
-    parts = [part.replace("%", "%25").replace("/", "%2F") for part in (namespace, name)]
-    parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]
-    parts = [part.replace("_", "%5F", 1) if part == "_delta_log" else part for part in parts]
-    return "/".join([warehouse.rstrip("/"), *parts])

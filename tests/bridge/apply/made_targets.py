@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD
 from bridge.apply.target.target import Target, TargetColumn

@@ -257,3 +257,17 @@ def test_a_recorded_batch_beyond_lowered_limits_does_not_join(following, monkeyp
     following.limits = BatchLimits(9, 1 << 20, 0.0)
     assert following.form_recorded(Lsn(300), 0.0) is False
     assert following.form_recorded(Lsn(300), 0.0) is None
+
+
+def test_no_batch_goes_over_a_fence(following):
+    """Also one that is taken in one piece with what comes after; from there on batches join as ever."""
+    following.growth.fence(Lsn(250))
+    following.growth.fence(Lsn(200))
+    for number in (1, 2, 3, 4):
+        put(following, number)
+    ends = []
+    while form(following) or following.there or following.in_pieces:
+        if following.complete(waited_for=True) or not following.in_pieces:
+            ends.append(int(following.pop().end_lsn))
+            following.progress.durable(Lsn(ends[-1]))
+    assert ends == [200, 400]

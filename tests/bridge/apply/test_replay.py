@@ -9,6 +9,7 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.delta.append import append_rows
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.replay import Replay, TablePreview, TableReplayed, lines_of
+from bridge.apply.replayable import Skipper
 from bridge.config import Subscription
 from bridge.errors import ApplyError, SkipError
 from bridge.session import fork
@@ -17,6 +18,8 @@ from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import changes, empty_target
 
 FINISH = Lsn(0x18)
+ORIGIN = "pgbridge/1/sub/x"
+RELIDS = {("public", name): 700 for name in "tu"}
 SUBSCRIPTION = Subscription(name="sub", connection="", publications=("pub",), warehouse="/lake")
 
 
@@ -27,19 +30,20 @@ def made(spark, tmp_path):
     for target in targets.values():
         append_rows(spark.createDataFrame([(i, f"row {i}") for i in (1, 2, 3)], "id long, note string"), target.path)
 
-    def make(*tables, lsn=0, state="r", without=()):
+    def make(*tables, lsn=0, state="r", without=(), relid=700, origin=ORIGIN, copying=()):
         folder = tmp_path / "0-18"
         if not folder.exists():
             folder.mkdir()
             made = [changes(targets[name], *rows, **options) for name, rows, options in tables]
-            replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, spark)
+            replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, spark, Skipper(ORIGIN, RELIDS))
         rels = {
-            ("public", name): RelRow("public", name, state, Lsn(lsn), target.path)
+            ("public", name): RelRow("public", name, state, Lsn(lsn), target.path, relid)
             for name, target in targets.items()
             if name not in without
         }
         files = replayable.read(folder)
-        return Replay(fork(spark), SUBSCRIPTION, app_id="pgbridge/1/sub/x", finish_lsn=FINISH, files=files, rels=rels)
+        session = fork(spark)
+        return Replay(session, SUBSCRIPTION, app_id=origin, finish_lsn=FINISH, files=files, rels=rels, copying=copying)
 
     return make
 
@@ -123,7 +127,13 @@ def test_a_table_that_was_copied_since_has_it_already(made, rows_of):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"without": ("t",)}, 'table "public.t" is not subscribed any more'), ({"state": "d"}, "is being copied")],
+    [
+        ({"without": ("t",)}, 'table "public.t" is not subscribed any more'),
+        ({"state": "d"}, "is being copied"),
+        ({"without": ("t",), "copying": {("public", "t")}}, "is being copied"),
+        ({"relid": 701}, 'table "public.t" is another table by now'),
+        ({"origin": "pgbridge/1/sub/y"}, 'was skipped before subscription "sub" began afresh'),
+    ],
 )
 def test_tables_that_cannot_have_it(made, options, error):
     with pytest.raises(SkipError, match=error):

@@ -12,8 +12,8 @@ from bridge.apply import replayable
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.delta.stage import SparkStage
-from bridge.apply.effects.operations import INSERT
-from bridge.apply.replayable import read, write
+from bridge.apply.effects.operations import INSERT, KEY_TUPLE
+from bridge.apply.replayable import Skipper, read, write
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import ApplyContext, ApplyError, SkipError, StateError, TargetError
 from bridge.rowfilter.columns import FilterColumn
@@ -29,6 +29,7 @@ TYPES = {
     "a domain": resolve(20_000, -1, {20_000: DOMAIN}),
 }  # fmt: skip
 NO_SPARK: Any = None
+SKIPPER = Skipper("pgbridge/1/sub/x", {("public", "t/1"): 700})
 NO_STAGE: Any = None
 TARGET = Target("public", "t/1", "/t", target_schema((column.name, column.type.arrow) for column in COLUMNS))
 
@@ -37,7 +38,7 @@ def written(tmp_path, batch, spark=None):
     """The folder of the skipped transaction."""
     folder = tmp_path / "0-18" / "sub"
     folder.mkdir(parents=True)
-    write(batch, folder, spark)
+    write(batch, folder, spark, SKIPPER)
     return folder
 
 
@@ -53,6 +54,7 @@ def test_changes_come_back(tmp_path):
     assert (changes.columns, changes.key, changes.truncated) == (COLUMNS, (0,), True)
     assert (changes.fills, changes.published) == ({"added": pa.scalar(7, pa.int32())}, frozenset({"id"}))
     assert (two.truncated, two.fills, two.published) == (False, {}, None)
+    assert (two.origin, two.relid, two.lost) == (SKIPPER.origin, 700, 0)
 
 
 def test_a_truncate_alone_comes_back(tmp_path):
@@ -78,6 +80,24 @@ def test_types_come_back(tmp_path, name):
     assert file.changes(there, NO_STAGE).changes == table
 
 
+def test_values_are_widened_as_the_stream_widens_them(tmp_path):
+    """A real becomes the double of its text, as for a subscriber whose column is a double."""
+    real = resolve(700, -1)
+    table = pa.table(
+        {
+            "seq": pa.array([0, 1], pa.int64()), "op": pa.array([INSERT] * 2, pa.int16()),
+            "old": pa.array([0, 0], pa.int16()), "new_0": pa.array([0.1, None], pa.float32()),
+        }
+    )  # fmt: skip
+    batch = of(CHANGES)
+    batch.tables = [TableChanges(TARGET, (TargetColumn("v", real),), (), table)]
+    (file,) = read(written(tmp_path, batch))
+    there = replace(TARGET, schema=target_schema([("v", pa.float64())]))
+    changes = file.changes(there, NO_STAGE).changes
+    assert not isinstance(changes, Staged)
+    assert changes["new_0"].to_pylist() == [0.1, None]
+
+
 def test_the_target_has_changed_since(tmp_path):
     """Wider types hold the values; a column that is gone is told."""
     narrow = (TargetColumn("id", resolve(23, -1)), COLUMNS[1])
@@ -90,6 +110,33 @@ def test_the_target_has_changed_since(tmp_path):
     gone = replace(TARGET, schema=target_schema([("id", pa.int64())]))
     with pytest.raises(TargetError, match='is missing replicated column: "a note"'):
         file.changes(gone, NO_STAGE)
+
+
+def test_a_column_that_is_not_published_need_not_be_there(tmp_path):
+    batch = of(CHANGES)
+    batch.tables[0].published = frozenset({"id"})
+    (file,) = read(written(tmp_path, batch))
+    listed = replace(TARGET, schema=target_schema([("id", pa.int64())]))
+    assert file.changes(listed, NO_STAGE).columns == COLUMNS
+
+
+def test_a_row_that_moves_would_leave_values_of_new_columns_behind(tmp_path):
+    moves = CHANGES.slice(1, 1).set_column(2, "old", pa.array([KEY_TUPLE], pa.int16()))
+    (file,) = read(written(tmp_path, of(moves)))
+    grown = replace(TARGET, schema=target_schema([(c.name, c.type.arrow) for c in COLUMNS] + [("later", pa.int32())]))
+    with pytest.raises(SkipError, match='which has columns that it does not know: "later"'):
+        file.changes(grown, NO_STAGE)
+    file.changes(TARGET, NO_STAGE)
+
+
+def test_large_values_that_the_stream_did_not_carry_are_counted(spark, tmp_path):
+    """An UPDATE that the filter makes an INSERT."""
+    changes = CHANGES.slice(1, 1).set_column(2, "old", pa.array([KEY_TUPLE], pa.int16()))
+    changes = changes.set_column(5, "old_0", pa.array([9], pa.int64()))
+    batch = of(changes)
+    batch.tables[0].filters = filters_of("id < 2")
+    (file,) = read(written(tmp_path, batch, spark))
+    assert file.lost == 1
 
 
 def test_many_changes_are_staged_again(spark, tmp_path, monkeypatch):
@@ -133,7 +180,7 @@ def test_what_was_not_decoded_is_told(tmp_path):
 
 
 def test_what_an_earlier_version_kept_is_told(tmp_path):
-    with pytest.raises(SkipError, match="was written by a version of pgbridge that did not keep"):
+    with pytest.raises(SkipError, match="has nothing for a replay: it was written for a handler, or by an earlier"):
         read(tmp_path)
 
 
@@ -147,4 +194,4 @@ def test_a_broken_file_is_told(tmp_path, content):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(StateError, match="cannot write the skipped transaction"):
-        write(of(CHANGES), tmp_path / "missing", NO_SPARK)
+        write(of(CHANGES), tmp_path / "missing", NO_SPARK, SKIPPER)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bridge import descriptors
 from bridge.check import machine
 from bridge.check.finding import Level
 
@@ -25,6 +26,17 @@ def test_memory():
     assert machine.check_memory(1 << 30, 2 << 30).level is Level.PASS
     assert machine.check_memory(2 << 30, 1 << 30).level is Level.WARNING
     assert machine.check_memory(2 << 30, None).level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("limit", "subscriptions", "level"),
+    [(1024, 1, Level.PASS), (1024, 200, Level.WARNING), (65536, 200, Level.PASS), (None, 10_000, Level.PASS)],
+)
+def test_file_descriptors(monkeypatch, limit, subscriptions, level):
+    monkeypatch.setattr(descriptors, "limit", lambda: limit)
+    found = machine.check_descriptors(subscriptions)
+    assert found.level is level
+    assert (found.statement == "ulimit -Hn 2512") is (level is Level.WARNING)
 
 
 def test_a_folder_that_does_not_exist_is_tried_where_it_would_be_made(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.check.finding import Level
-from bridge.check.server import check_server
+from bridge.check.server import Needs, check_server
 from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
 
 GOOD = ServerFacts(
@@ -108,6 +108,31 @@ def test_room_for_the_slot_and_for_a_table_that_comes_later(used, slot_exists, l
 def test_the_statement_makes_room_enough():
     statement = look(replace(GOOD, slots=10))["max_replication_slots"].statement
     assert statement == "ALTER SYSTEM SET max_replication_slots = 12;"
+
+
+@pytest.mark.parametrize(
+    ("others", "subjects"),
+    [
+        (Needs(6, 6), {}),
+        (Needs(7, 0), {"max_replication_slots": Level.WARNING}),
+        (Needs(0, 7), {"max_wal_senders": Level.WARNING}),
+        (Needs(8, 8), {"max_replication_slots": Level.FAILURE, "max_wal_senders": Level.FAILURE}),
+    ],
+)
+def test_room_for_all_subscriptions_together(others, subjects):
+    """Eight of ten are free: one is for this subscription, and one more for tables that come later."""
+    found = check_server(GOOD, slot_exists=False, running=False, others=others)
+    levels = {one.subject: one.level for one in found if one.level is not Level.PASS}
+    assert levels == subjects
+
+
+def test_what_all_need_is_told_and_made():
+    found = check_server(GOOD, slot_exists=True, running=True, others=Needs(199, 0))
+    (room,) = [one for one in found if one.subject == "max_replication_slots"]
+    assert room.message == (
+        "8 of 10 replication slots are free: the subscriptions of the configuration need 199 together"
+    )
+    assert room.statement == "ALTER SYSTEM SET max_replication_slots = 202;"
 
 
 @pytest.mark.parametrize("host", ["", "/tmp/socket", "@abstract", "localhost", "127.0.0.1", "127.0.5.5", "::1"])

@@ -47,7 +47,7 @@ def subscription(publisher, tmp_path):
 
 
 def test_the_definitions_say_what_is_published(catalog, subscription):
-    """Tables that are being brought in are the subscription's."""
+    """Tables that are being brought in are the subscription's; the next request keeps that one is not published."""
     chosen = subscription("CREATE PUBLICATION p FOR TABLE b, c WITH (publish = 'insert')")
     assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == [
         'subscription "shop" is refreshed (now)',
@@ -55,7 +55,11 @@ def test_the_definitions_say_what_is_published(catalog, subscription):
         "  public.a: removed: stops following the stream; its Delta table stays",
     ]
     ask(chosen, catalog, resync=["b"], copy_data=None, when="now")
-    assert [row.table for row in refresh.asked(catalog, "shop")] == [None, ("public", "b")]
+    assert [(row.table, row.unpublished) for row in refresh.asked(catalog, "shop")] == [
+        (None, False),
+        (("public", "a"), True),
+        (("public", "b"), False),
+    ]
 
 
 def test_what_was_asked_for_and_not_taken_up_yet_counts(catalog, subscription):

@@ -9,7 +9,7 @@ from bridge.publication.published_table import PublishedColumn, PublishedTable
 
 
 def reason(*names):
-    found = unsupported("public.t", names)
+    found = unsupported("public", "t", names)
     return found and found.reason
 
 

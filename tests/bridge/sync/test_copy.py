@@ -104,10 +104,10 @@ def test_the_rows_are_the_same_whoever_reads_them(spark, publisher, rows):
         snapshot = replication.create_slot("copy_test", temporary=True).name
         publisher.execute("DELETE FROM t")
         here, plan = copied(spark, publisher, snapshot, 256 << 20)
-        assert "pgbridge_copy" not in plan
+        assert "MapInArrow" not in plan
         for size_bytes in (None, (256 << 20) + 1):
             elsewhere, plan = copied(spark, publisher, snapshot, size_bytes)
-            assert "pgbridge_copy" in plan
+            assert "MapInArrow" in plan
             assert elsewhere == here
     assert len(here) == max(0, rows - 1)
 

@@ -36,6 +36,17 @@ def test_nothing_changes_but_what_is_copied_afresh():
     assert plan([], {A}, {B}).empty
 
 
+def test_removed_and_published_again_before_it_is_taken_up():
+    """The stream lacks the changes in between, so the table is copied afresh; without a copy it goes on as it is."""
+    gone = RefreshRow(1, A, copy_data=True, unpublished=True)
+    both = frozenset({A, B})
+    assert plan([WHOLE, gone], {B}, {A, B}) == Plan(removed=(A,), subscribed=frozenset({B}))
+    assert plan([WHOLE, gone], {A, B}, {A, B}) == Plan(resynced=(A,), subscribed=both)
+    assert plan([WHOLE, gone, WHOLE], {A, B}, {A, B}) == Plan(resynced=(A,), subscribed=both)
+    assert plan([WHOLE, gone, UNCOPIED], {A, B}, {A, B}) == Plan(subscribed=both)
+    assert plan([WHOLE, gone], {A, B}, {B}) == Plan(copied=(A,), subscribed=both)
+
+
 def test_what_cannot_be_copied_afresh():
     """It is not published any more, or not subscribed; one that is added or removed at the same time is just that."""
     assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C), subscribed=frozenset({A, C}))

@@ -196,7 +196,7 @@ class Restored:
 
     def start(self) -> int | None:
         """The subscription's start, as before each stream; the timeline that it notes."""
-        sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda _: [])
+        sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda *_: [])
         with Publisher(self.server.conninfo(), application_name="test") as publisher:
             Start(self._subscription, self.catalog, publisher, sync, {}, structlog.get_logger()).run()
         return timeline(self.catalog, "s")

@@ -191,11 +191,11 @@ def test_a_store_that_is_away_is_no_reason_to_replace_columns(spark, publisher, 
     spark.createDataFrame([], "id bigint, own string").write.format("delta").save(path)
     away = iter([True])
 
-    def read_target_schema(session, of):
+    def read_target_schema(session, of, mode="mirror"):
         rels = bridge.catalog.rels(bridge.subscription.name)
         if [rel.state for rel in rels] == ["d"] and next(away, False):
             raise StoreError(f"{of} cannot be read")
-        return delta_table.read_target_schema(session, of)
+        return delta_table.read_target_schema(session, of, mode)
 
     monkeypatch.setattr(tablesync, "read_target_schema", read_target_schema)
     bridge.catch_up()

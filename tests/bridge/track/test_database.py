@@ -90,3 +90,15 @@ def test_our_own_mistakes_stay_what_they_are(opened):
     write(opened, 1)
     with pytest.raises(sqlite3.IntegrityError):
         write(opened, 1)
+
+
+def test_only_what_recovery_does_not_need_is_not_flushed(opened, path):
+    """SQLite's numbers: FULL (2) flushes at each commit, NORMAL (1) leaves it to the next FULL one."""
+    found: list[int] = []
+    for flush in (True, False, False, True):
+        with opened.transaction(flush=flush) as connection:
+            connection.execute("INSERT INTO t VALUES (?)", (str(len(found)),))
+            found.append(connection.execute("PRAGMA synchronous").fetchone()[0])
+    assert found == [2, 1, 1, 2]
+    with closing(Database(path)) as other:
+        assert rows(other) == 4

@@ -24,7 +24,7 @@ def test_an_earlier_versions_catalog(tmp_path, version):
             db.execute(statement)
         db.execute(f"PRAGMA user_version = {version}")
         db.execute("INSERT INTO subscription (name, enabled, configured_enabled) VALUES ('shop', 1, 1)")
-        db.execute("INSERT INTO origin VALUES ('shop', 100)")
+        db.execute("INSERT INTO origin (subscription, remote_lsn) VALUES ('shop', 100)")
         db.execute("INSERT INTO batch (subscription, start_lsn, end_lsn) VALUES ('shop', 100, 120)")
         db.commit()
     for _ in range(2):

@@ -90,3 +90,21 @@ def test_an_unknown_outcome_is_no_transaction_to_skip(catalog, status):
     error = catalog.last_error("shop")
     assert (error.finish_lsn, error.relation) == (None, None)
     assert "finished at 0/20" in error.message
+
+
+def test_a_state_that_has_not_changed_is_not_written_again(catalog, status, monkeypatch):
+    """A daemon with hundreds of idle subscriptions has each report once a second."""
+    written = []
+    set_state = catalog.set_state
+
+    def counted(name, state, *, received_lsn):
+        written.append((state, received_lsn))
+        set_state(name, state, received_lsn=received_lsn)
+
+    monkeypatch.setattr(catalog, "set_state", counted)
+    for lsn in (1, 1, 1, 2, 2):
+        status.set_state("streaming", received_lsn=Lsn(lsn))
+    status.set_state("stopped")
+    status.set_state("streaming", received_lsn=Lsn(2))
+    assert written == [("streaming", 1), ("streaming", 2), ("stopped", None), ("streaming", 2)]
+    assert catalog.subscription("shop").state == "streaming"

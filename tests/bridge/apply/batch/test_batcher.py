@@ -276,3 +276,52 @@ def test_binary_values():
     binary = Insert(1, (Value(ValueKind.BINARY, struct.pack(">i", -7)), Value(ValueKind.BINARY, b"b")))
     batch = batcher(subscribed(T)).form([transaction(100, T, binary)], Lsn(50))
     assert batch.tables[0].changes.select(["new_0", "new_1"]).to_pylist() == [{"new_0": -7, "new_1": "b"}]
+
+
+def every_change(relation, mode, **options):
+    found = subscribed(relation, **options)
+    return replace(found, target=replace(found.target, mode=mode))
+
+
+def test_where_every_change_is_kept_a_truncate_is_one_of_them():
+    """What comes before it stays; the other table is emptied. Old images have all columns."""
+    made = batcher(every_change(T, "changelog"), subscribed(LOG))
+    batch = made.form(
+        [
+            transaction(100, T, LOG, insert(1, "a"), Insert(2, (text("x"),)), Truncate((2, 1)), insert(2, "b")),
+            transaction(200, Delete(1, old_tuple=(text(2), text("b")))),
+        ],
+        Lsn(50),
+    )
+    kept, emptied = batch.tables
+    assert [chr(op) for op in kept.changes["op"].to_pylist()] == ["I", "T", "I", "D"]
+    assert kept.changes["ordinal"].to_pylist() == [0, 3, 4, 0]
+    assert kept.changes["commit_lsn"].to_pylist() == [100, 100, 100, 200]
+    assert kept.changes["old_1"].to_pylist() == [None, None, None, "b"]
+    assert (kept.truncated, emptied.truncated) == (False, True)
+    assert "ordinal" not in emptied.changes.column_names
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("changelog", False), ("handler", False), ("history", True)])
+def test_what_has_no_key_is_refused_where_rows_must_be_found(mode, refused):
+    full = replace(LOG, replica_identity="f")
+    change = transaction(100, full, Update(2, (text("y"),), old_tuple=(text("x"),)))
+    batch = batcher(every_change(full, mode)).attempt([change], Lsn(50))
+    assert (batch.error is not None and "no key" in batch.error.message) is refused
+
+
+def test_types_that_have_none_in_common_divide_a_handlers_batch():
+    """In one batch a column has one type: the later definition's, if it holds the earlier one's values."""
+    wider = replace(T, columns=(Column("id", 20, -1, is_key=True), T.columns[1]))
+    other = replace(T, columns=(Column("id", TEXT, -1, is_key=True), T.columns[1]))
+    grown = batcher(every_change(T, "handler")).form(
+        [transaction(100, T, insert(1, "a")), transaction(200, wider, insert(2, "b"))], Lsn(50)
+    )
+    assert grown.tables[0].changes["new_0"].to_pylist() == [1, 2]
+    assert grown.tables[0].columns[0].type.arrow == pa.int64()
+    batch = batcher(every_change(T, "handler")).attempt(
+        [transaction(100, T, insert(1, "a")), transaction(200, other, insert(2, "b"))], Lsn(50)
+    )
+    assert batch.error is not None
+    assert "changes its type from int to string within one batch" in batch.error.message
+    assert batch.error.context.finish_lsn == Lsn(200)

@@ -44,3 +44,18 @@ def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
         assert found is not None
         seen.append((sorted(found.cut_identity), len(looks)))
     assert seen == [([], 0), *[(["a", "b"], 1)] * 3]
+
+
+def test_every_name_that_the_stream_has_is_a_table_of_its_own():
+    """With `others`: no table is missing, renamed or replaced."""
+    made = Routes(subscribed("t"), others=lambda _, name: subscribed(name)["public", name])
+    assert made.every_change
+    t, renamed = (Relation(1, "public", name, "d", ()) for name in ("t", "u"))
+    for relation in (t, renamed):
+        found = made.route(relation)
+        assert found is not None
+        assert found.target.name == relation.name
+        made.remember_relid(relation)
+        assert made.renamed_table(relation) is None
+    assert made.names == {}
+    assert not Routes(subscribed("t")).every_change

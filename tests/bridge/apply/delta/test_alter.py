@@ -8,7 +8,7 @@ import pytest
 from bridge.apply.delta import restore
 from bridge.apply.delta.alter import alter_table, needed_properties, statements
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
 from bridge.session import fork

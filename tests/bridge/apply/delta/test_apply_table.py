@@ -9,7 +9,7 @@ import pytest
 
 from bridge.apply.delta import arrow_source
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import Target

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from delta.exceptions import base
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from structlog.testing import capture_logs
 
@@ -18,7 +16,7 @@ from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.commit_retry import is_concurrent_modification, retry_commit
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, UPDATE
 from bridge.errors import TargetBusy
@@ -27,71 +25,6 @@ from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import changes, content, empty_target
-
-EXCEPTIONS = [
-    base.DeltaConcurrentModificationException,
-    base.ConcurrentWriteException,
-    base.MetadataChangedException,
-    base.ProtocolChangedException,
-    base.ConcurrentAppendException,
-    base.ConcurrentDeleteReadException,
-    base.ConcurrentDeleteDeleteException,
-    base.ConcurrentTransactionException,
-]
-
-
-class OfCondition(PySparkException):
-    """As a client without classes of Delta's has it."""
-
-    def __init__(self, condition: str | None) -> None:
-        super().__init__("no")
-        self.condition = condition
-
-    def getCondition(self) -> str | None:  # noqa: N802 - PySpark's name
-        return self.condition
-
-
-class JavaError(Py4JJavaError):  # type: ignore[misc] # py4j has no types
-    """Exceptions of Java's, each the cause of the one before it."""
-
-    def __init__(self, *names: str) -> None:
-        self.java_exception = Java(*names)
-
-    def __str__(self) -> str:
-        return "no"
-
-
-class Java:
-    """One of them; its class, too."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-
-    def getClass(self) -> Java:  # noqa: N802
-        return self
-
-    def getSimpleName(self) -> str:  # noqa: N802
-        return self.names[0]
-
-    def getCause(self) -> Java | None:  # noqa: N802
-        return Java(*self.names[1:]) if self.names[1:] else None
-
-
-def test_concurrent_modifications_are_recognized():
-    """By class, by condition, or by the Java exception that Spark has put into another; nothing else."""
-    assert all(is_concurrent_modification(exception("no")) for exception in EXCEPTIONS)
-    for condition in ("DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"):
-        assert is_concurrent_modification(OfCondition(condition))
-    assert is_concurrent_modification(JavaError("SparkException", "ConcurrentDeleteReadException", "IOException"))
-    others: list[Exception] = [
-        OfCondition("DELTA_TABLE_NOT_FOUND"),
-        OfCondition(None),
-        JavaError("SparkException", "IOException"),
-        Py4JNetworkError("gone"),
-        AnalysisException("DELTA_CONCURRENT_APPEND"),
-        ValueError("DELTA_CONCURRENT_APPEND"),
-    ]
-    assert not any(map(is_concurrent_modification, others))
 
 
 def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from bridge.apply.delta import commits_table
 from bridge.apply.delta.commit_rows import CommitRows
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.stamp import CommitStamp, with_stamp
+from bridge.apply.delta.stamp import CommitStamp, stamp_options
 from bridge.track.commits import CommitRecord
 from protocol.lsn import Lsn
 
@@ -20,10 +20,10 @@ def lake(spark, tmp_path):
     for name, ends in (("a", (0x20, 0x40)), ("b", (0x30,))):
         path = str(tmp_path / name)
         copied = CommitStamp(f"{ORIGIN}/copy", Lsn(0x10), Lsn(0x10))
-        with_stamp(spark.range(1).write.format("delta"), copied).save(path)
+        spark.range(1).write.format("delta").options(**stamp_options(copied)).save(path)
         for end in ends:
             stamp = CommitStamp(f"{ORIGIN}/0", Lsn(end - 0x10), Lsn(end), commit_time_us=end)
-            with_stamp(spark.range(1).write.format("delta").mode("append"), stamp).save(path)
+            spark.range(1).write.format("delta").mode("append").options(**stamp_options(stamp)).save(path)
     return tmp_path
 
 

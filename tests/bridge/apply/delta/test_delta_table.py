@@ -4,7 +4,8 @@ import pytest
 
 from bridge.apply.delta import delta_table
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import TableSize, create_table, schema_of, table_size
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import TableSize, schema_of, table_size
 from bridge.apply.delta.merge_by_key import merge_effects
 from bridge.errors import TargetError
 

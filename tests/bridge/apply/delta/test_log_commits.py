@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.apply.delta import log_commits
-from bridge.apply.delta.stamp import CommitStamp, with_stamp
+from bridge.apply.delta.stamp import CommitStamp, stamp_options
 from protocol.lsn import Lsn
 
 
 def test_the_log_says_what_describe_history_says(spark, tmp_path, monkeypatch):
     path = str(tmp_path / "t")
     stamp = CommitStamp("pgbridge/1/sub/inc/0", Lsn(0x10), Lsn(0x20), commit_time_us=5)
-    with_stamp(spark.range(3).write.format("delta"), stamp).save(path)
+    spark.range(3).write.format("delta").options(**stamp_options(stamp)).save(path)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1").collect()
     spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0").collect()
     local = log_commits.log_commits(spark, path, 50)

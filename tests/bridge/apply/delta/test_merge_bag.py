@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.merge_bag import settle
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame

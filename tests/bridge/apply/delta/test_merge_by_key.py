@@ -16,7 +16,7 @@ from bridge.apply.batch.growing_table import GrowingTable
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.merge_by_key import merge_statement
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from bridge.apply.delta import point_in_time
-from bridge.apply.delta.stamp import CommitStamp, with_stamp
+from bridge.apply.delta.stamp import CommitStamp, stamp_options
 from bridge.errors import TargetError
 from bridge.track.commits import CommitRecord
 from protocol.lsn import Lsn
@@ -38,7 +38,7 @@ def test_a_history_that_is_cut_off(spark, tmp_path):
     path = str(tmp_path / "t")
     for end in (0x10, 0x20, 0x30):
         stamp = CommitStamp(f"{ORIGIN}/0", Lsn(end - 0x10), Lsn(end))
-        with_stamp(spark.range(1).write.format("delta").mode("append"), stamp).save(path)
+        spark.range(1).write.format("delta").mode("append").options(**stamp_options(stamp)).save(path)
     spark.sql(f"OPTIMIZE delta.`{path}`").collect()
 
     def version(lsn, *, later=False):

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.preview import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
 from bridge.apply.delta.schema import spark_schema

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.restore import UndoneBatch, restore_tables
 from bridge.apply.delta.stamp import CommitStamp

@@ -14,11 +14,11 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import merge_effects, rewrite_tiny
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.delta_table import forget_size, table_size
+from bridge.apply.delta.delta_table import forget_size, table_size, table_version
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
-from bridge.errors import ApplyError
+from bridge.errors import ApplyError, TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import applier, batch
@@ -246,3 +246,25 @@ def test_the_latest_version_is_that_of_the_log(tmp_path):
     for name in ("00000000000000000002.json", "00000000000000000010.json", "00000000000000000011.crc", "x.json"):
         Path(tmp_path, name).touch()
     assert rewrite_tiny.latest_version(tmp_path) == 10
+
+
+def test_rows_of_one_table_are_not_written_to_another_of_its_name(spark, tmp_path):
+    """A catalog may have its name lead elsewhere; then the batch is undone, and made again from the rows there."""
+    here, there = filled(spark, tmp_path, "here"), filled(spark, tmp_path, "there")
+    append_rows(spark.createDataFrame([(9, "there")], "id long, note string"), there.path)
+    spark.sql("CREATE NAMESPACE moving")
+    try:
+        spark.sql(f"CREATE TABLE moving.t USING delta LOCATION '{here.path}'")
+        target = replace(here, path="catalog:spark_catalog.moving.t")
+        apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+        assert rewritten(spark, here)
+        spark.sql("DROP TABLE moving.t")
+        spark.sql(f"CREATE TABLE moving.t USING delta LOCATION '{there.path}'")
+        before = table_version(spark, there.path)
+        with pytest.raises(TargetError, match="another table of this name"):
+            apply_table(spark, changes(target, (UPDATE, None, 1, "y")))
+        spark.sql(f"RESTORE TABLE moving.t TO VERSION AS OF {before}")
+        apply_table(spark, changes(target, (UPDATE, None, 1, "y")))
+        assert content(spark, there) == [(1, "y"), *ROWS[1:], (9, "there")]
+    finally:
+        spark.sql("DROP NAMESPACE moving CASCADE")

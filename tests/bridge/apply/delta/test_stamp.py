@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.delta_table import create_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.target.target import quoted
+from bridge.apply.target.location import quoted
 from bridge.session import fork
 from protocol.lsn import Lsn
 

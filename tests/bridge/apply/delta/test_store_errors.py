@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.store_errors import catalog_hint, store_hint
 
 TEXTS = {
     "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lake/t': getFileStatus on s3a://lake/t: "
@@ -27,3 +27,8 @@ def test_an_error_of_the_store(text, words):
 @pytest.mark.parametrize("text", ["java.net.ConnectException: of something else", "s3a://lake/t: division by zero"])
 def test_other_errors(text):
     assert store_hint(OSError(text)) == ""
+
+
+def test_a_catalog_is_told_from_a_derby_that_another_jvm_has():
+    assert "one JVM at a time" in catalog_hint(Exception("Another instance of Derby may have already booted"))
+    assert "[spark.conf]" in catalog_hint(Exception("PERMISSION_DENIED: no USE SCHEMA"))

@@ -1,28 +1,12 @@
 """Targets: the Delta types for PostgreSQL's, paths, names, and the check of a relation's columns."""
 
-import os
-import re
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bridge.apply.target import target
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import resolve
-from tests.hostile import NAMES as HOSTILE
-
-NAME = (
-    st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=63)
-    .filter(lambda name: len(name.encode()) <= 63)
-    .map(str)
-    | st.text("./%_delta_log2EF5", min_size=1, max_size=63)
-    | st.sampled_from(HOSTILE)
-)
-"""What a server may name a table: at most 63 bytes of UTF-8, without NUL."""
 
 CONTRACT = {
     # pg_type oid, typmod: Delta's type, as CONTRACT.md has it
@@ -51,49 +35,6 @@ CONTRACT = {
 @pytest.mark.parametrize(("declared", "delta"), CONTRACT.items())
 def test_delta_types_are_the_contracts(declared, delta):
     assert target.sql_type(resolve(*declared).arrow) == delta
-
-
-@pytest.mark.parametrize(
-    ("namespace", "name", "path"),
-    [
-        ("public", "t1", "/lake/public/t1"),
-        ("public", "My Table", "/lake/public/My Table"),
-        ("a/b", "50%", "/lake/a%2Fb/50%25"),
-        ("public", "..", "/lake/public/%2E%2E"),
-        ("_delta_log", "_delta_log", "/lake/%5Fdelta_log/%5Fdelta_log"),
-        ("public", "_t.é", "/lake/public/_t.é"),
-    ],
-)
-def test_table_path(namespace, name, path):
-    assert target.table_path("/lake/", namespace, name) == path
-
-
-def test_different_tables_never_share_a_path():
-    names = ["_delta_log", "%5Fdelta_log", "a/b", "a%2Fb", "a%b", "a%25b", ".", "%2E", ".."]
-    assert len({target.table_path("w", "public", name) for name in names}) == len(names)
-
-
-@given(st.tuples(NAME, NAME))
-def test_a_path_is_two_folders_below_the_warehouse(names):
-    """Whatever a server names; and a file system takes each of them."""
-    path = target.table_path("/srv/lake", *names)
-    assert os.path.normpath(path) == path
-    assert path.startswith("/srv/lake/")
-    assert len(Path(path).relative_to("/srv/lake").parts) == 2
-    assert all(len(part.encode()) <= 255 for part in Path(path).parts)
-
-
-@given(st.tuples(NAME, NAME), st.tuples(NAME, NAME))
-def test_paths_differ_as_names_do(one, other):
-    assert (target.table_path("w", *one) == target.table_path("w", *other)) == (one == other)
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_in_backticks_is_one_name(name):
-    """Spark's identifier ends at the first backtick that is not doubled."""
-    text = target.quoted(name)
-    assert re.fullmatch("`(?:[^`]|``)*`", text)
-    assert text[1:-1].replace("``", "`") == name
 
 
 def column(name, oid):

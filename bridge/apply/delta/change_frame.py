@@ -1,0 +1,90 @@
+"""A table's changes in the change schema (`bridge.changes.schema`): as a DataFrame, and appended to its changelog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.append import ONE_FILE_ROWS, append_rows
+from bridge.apply.delta.published_changes import published_changes
+from bridge.apply.delta.schema import spark_type
+from bridge.apply.effects.operations import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.changes.schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.target.target import TargetColumn
+
+
+def change_frame(
+    spark: SparkSession,
+    changes: TableChanges,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> DataFrame:
+    """The changes that are published, a row for each, in no particular order.
+
+    Args:
+        spark: The session.
+        changes: Changes of a target that keeps every change.
+        unrepresentable: As in `apply_table`.
+        lost: As in `apply_table`.
+    """
+    frame, columns, _ = published_changes(spark, changes, unrepresentable, lost)
+    operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
+    has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)
+    has_new = F.col("op").isin(INSERT, UPDATE)
+    return frame.select(
+        operations[F.col("op").cast("int")].alias(OPERATION),
+        *(F.col(name) for name in POSITION_NAMES),
+        F.when(has_old, _image("old", columns, frame)).alias(OLD),
+        F.when(has_new, _image("new", columns, frame)).alias(NEW),
+        _unchanged(columns, frame).alias(UNCHANGED),
+    )
+
+
+def append_changes(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Commit one table's changes to its changelog; arguments as of `change_frame`.
+
+    Raises:
+        PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
+    """
+    found = changes.changes
+    if not isinstance(found, Staged) and not len(found):
+        return  # only its columns have changed
+    rows = change_frame(spark, changes, unrepresentable, lost)
+    few = not isinstance(found, Staged) and len(found) <= ONE_FILE_ROWS
+    append_rows(rows.coalesce(1) if few else rows, changes.target.path)
+
+
+def _image(kind: str, columns: Sequence[TargetColumn], frame: DataFrame) -> Column:
+    there = frozenset(frame.columns)
+    return F.struct(
+        *(
+            (F.col(f"{kind}_{i}") if f"{kind}_{i}" in there else F.lit(None).cast(spark_type(column.type.arrow))).alias(
+                column.name
+            )
+            for i, column in enumerate(columns)
+        )
+    )
+
+
+def _unchanged(columns: Sequence[TargetColumn], frame: DataFrame) -> Column:
+    """The names of the columns whose value was not sent; NULL if there are none."""
+    marked = [(i, column.name) for i, column in enumerate(columns) if f"unchanged_{i}" in frame.columns]
+    if not marked:
+        return F.lit(None).cast("array<string>")
+    names = F.array_compact(F.array(*(F.when(F.col(f"unchanged_{i}"), F.lit(name)) for i, name in marked)))
+    return F.when((F.col("op") == UPDATE) & (F.size(names) > 0), names)

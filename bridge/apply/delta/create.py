@@ -1,0 +1,90 @@
+"""Creates empty Delta tables: at a path, or in a catalog, with the namespace that is missing there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
+
+from bridge.apply.delta.delta_table import CREATED, schema_of, table_version
+from bridge.apply.delta.namespace import MISSING, create_namespace
+from bridge.apply.delta.raise_error import literal
+from bridge.apply.delta.schema import table_properties
+from bridge.apply.delta.spark_errors import summary
+from bridge.apply.target.location import catalog_parts, quoted, sql_name
+from bridge.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+_FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+
+
+def create_table(spark: SparkSession, location: str, schema: StructType) -> None:
+    """Create an empty Delta table. In a catalog it is a managed table, and its namespace is created if it is missing.
+
+    Raises:
+        StoreError: The namespace cannot be created, or there are files where the catalog would put the table's.
+    """
+    columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema.fields)
+    images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
+    names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
+    properties = {CREATED: "true"} | table_properties(names)
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta TBLPROPERTIES ({listed})"
+    parts = catalog_parts(location)
+    try:
+        try:
+            spark.sql(statement).collect()
+        except AnalysisException as error:
+            if parts is None or error.getCondition() != MISSING:
+                raise
+            create_namespace(spark, *parts[:2])
+            spark.sql(statement).collect()
+    except AnalysisException as error:
+        if parts is None or error.getCondition() != _FILES_ALREADY:
+            raise
+        _register(spark, location, schema, error)
+
+
+def _ddl(type_: DataType) -> str:
+    """A column's type in Spark SQL; `simpleString` does not quote the names of a struct's fields."""
+    if not isinstance(type_, StructType):
+        return type_.simpleString()
+    return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in type_.fields)}>"
+
+
+def _register(spark: SparkSession, location: str, schema: StructType, error: AnalysisException) -> None:
+    """Give the catalog a table that it lacks, because its CREATE TABLE was cut short after Delta's commit.
+
+    The catalog has it as an external table then: DROP TABLE leaves its files.
+
+    Raises:
+        StoreError: The files are not those of an empty table that pgbridge created.
+    """
+    place = _default_place(spark, location)
+    if place is None or not _is_left_over(spark, place, schema):
+        raise StoreError(
+            f"{location} cannot be created, because there are files already where its own would be: {summary(error)}",
+            hint="move them away; or, if they are this Delta table, give it to the catalog in Spark: "
+            f"CREATE TABLE {sql_name(location)} USING delta LOCATION …",
+        ) from error
+    spark.sql(f"CREATE TABLE {sql_name(location)} USING delta LOCATION {literal(place)}").collect()
+
+
+def _default_place(spark: SparkSession, location: str) -> str | None:
+    """Where Spark's own catalog puts a table's files."""
+    catalog, namespace, name = catalog_parts(location) or ("", "", "")
+    rows = spark.sql(f"DESCRIBE NAMESPACE {quoted(catalog)}.{quoted(namespace)}").collect()
+    found = next((row[1] for row in rows if row[0] == "Location"), None)
+    return f"{found.rstrip('/')}/{name}" if found else None
+
+
+def _is_left_over(spark: SparkSession, place: str, schema: StructType) -> bool:
+    there = schema_of(spark, place)
+    if there is None or there.simpleString() != schema.simpleString() or table_version(spark, place) != 0:
+        return False
+    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(place)}").select("numFiles", "properties").collect()[0]
+    return bool(detail.numFiles == 0 and detail.properties.get(CREATED) == "true")

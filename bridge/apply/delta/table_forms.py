@@ -1,0 +1,119 @@
+"""The columns of a Delta table in each mode, from those of the published table and back.
+
+mirror     the published table's columns
+changelog  the change schema (`bridge.changes.schema`), with these columns in `old` and `new`
+history    the published table's columns, and those of `VALIDITY`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import types as spark_types
+
+from bridge.apply.delta.schema import spark_schema, spark_type, target_schema_of
+from bridge.apply.target.location import quoted
+from bridge.changes.schema import NEW, OLD, OPERATION, change_schema
+from bridge.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from bridge.apply.target.target import Mode, TargetSchema
+
+VALIDITY: Final = (
+    ("valid_from_lsn", pa.int64()),
+    ("valid_to_lsn", pa.int64()),
+    ("valid_from", pa.timestamp("us", "UTC")),
+    ("valid_to", pa.timestamp("us", "UTC")),
+)
+"""The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
+and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
+
+_VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
+
+
+def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str) -> spark_types.StructType:
+    """The Delta table's columns for a published table with these columns.
+
+    Raises:
+        TargetError: A column has the name of one that the mode adds.
+    """
+    if mode == "history":
+        if taken := [name for name, _ in fields if name.lower() in _VALIDITY_NAMES]:
+            raise TargetError(
+                f'table "{relation}" cannot have a history: its column "{taken[0]}" has the name of one that a '
+                "history adds",
+                hint='set mode = "changelog" for the table, or leave the column out by a column list',
+            )
+        return spark_schema([*fields, *VALIDITY])
+    if mode == "changelog":
+        row = spark_schema(fields)
+        return spark_types.StructType(
+            [
+                spark_types.StructField(field.name, row if field.name in {OLD, NEW} else spark_type(field.type))
+                for field in change_schema(())
+            ]
+        )
+    return spark_schema(fields)
+
+
+def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:
+    """The published table's columns in a Delta table; the inverse of `delta_schema`.
+
+    Raises:
+        TargetError: The Delta table is of another mode.
+    """
+    others = [field for field in schema.fields if field.name not in {OLD, NEW}]
+    if mode == "changelog":
+        wanted = [field for field in delta_schema(mode, (), "").fields if field.name not in {OLD, NEW}]
+        images = [field.dataType for field in schema.fields if field.name in {OLD, NEW}]
+        named = {field.name: field.dataType for field in others}
+        if len(images) != 2 or any(named.get(field.name) != field.dataType for field in wanted):
+            raise _of_another_mode(mode, path)
+        image = schema[NEW].dataType
+        if not isinstance(image, spark_types.StructType):
+            raise _of_another_mode(mode, path)
+        return target_schema_of(image)
+    fields = target_schema_of(schema)
+    if mode == "history":
+        added = [(field.name, field.arrow) for field in fields if field.name in _VALIDITY_NAMES]
+        if sorted(added) != sorted(VALIDITY):
+            raise _of_another_mode(mode, path)
+        return tuple(field for field in fields if field.name not in _VALIDITY_NAMES)
+    return fields
+
+
+def _of_another_mode(mode: Mode, path: str) -> TargetError:
+    return TargetError(
+        f'the Delta table at {path} is no {mode}, which mode = "{mode}" needs',
+        hint="move it away and have the table copied afresh: pgbridge refresh … --resync …; or put the mode back",
+    )
+
+
+def copied_rows_as(mode: Mode, rows: DataFrame, snapshot_lsn: int) -> DataFrame:
+    """Rows of an initial copy in the columns of a Delta table.
+
+    In a changelog each is an INSERT, in a history a version, as of the LSN just before the snapshot's: whatever the
+    stream brings comes after.
+    """
+    lsn = F.lit(snapshot_lsn - 1).cast("bigint")
+    if mode == "history":
+        nothing = [F.lit(None).cast(spark_type(arrow)).alias(name) for name, arrow in VALIDITY[1:]]
+        return rows.select("*", lsn.alias(VALIDITY[0][0]), *nothing)
+    if mode == "changelog":
+        row = F.struct(*(F.col(quoted(name)).alias(name) for name in rows.columns))
+        values = {
+            OPERATION: F.lit("INSERT"),
+            "commit_lsn": lsn,
+            "ordinal": F.monotonically_increasing_id(),
+            NEW: row,
+            OLD: F.lit(None).cast(rows.schema),
+        }
+        nulls = {f.name: F.lit(None).cast(spark_type(f.type)) for f in change_schema(()) if f.name not in values}
+        return rows.select(*((values | nulls)[name].alias(name) for name in change_schema(()).names))
+    return rows

@@ -1,0 +1,194 @@
+"""Hands batches to a function, in place of committing them to Delta tables.
+
+The function may write anywhere. What it has written is not known here, so nothing is undone. Exactly once rests on the
+batch's application id and version, which the function gives its commits to Delta:
+
+    1. the catalog records the batch's intent;
+    2. the function gets the batch. Delta leaves out a commit whose version, or a higher one, the table has already;
+    3. the catalog advances the origin and drops the intent.
+
+After a crash the batch is formed again with the same boundaries. If the function raises an error, the batch is divided
+as for the mirror; its end becomes a fence, which no later batch goes over (see `bridge.track.fence`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from bridge import faults, log
+from bridge.apply.delta.change_frame import change_frame
+from bridge.apply.delta.spark_errors import summary
+from bridge.apply.error_context import context_of, error_context
+from bridge.apply.record import finish_batch, skip_batch
+from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
+from bridge.spark_outcome import is_lost
+from bridge.track.catalog_rows import BatchIntent
+from bridge.track.fence import give_up_batch
+from protocol.epoch import utc
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.apply.batch.batch import Batch
+    from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
+    from protocol.messages import LogicalMessage
+    from protocol.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Whole committed transactions, in commit order, as a handler gets them.
+
+    Attributes:
+        tables: A DataFrame for each table that has changes, by `schema.table`, in the documented change schema. Its
+            rows are in no particular order: `commit_lsn` and `ordinal` have it. A row filter may leave it empty. It is
+            valid until the handler returns.
+        spark: The session that the DataFrames belong to.
+        start_lsn: Where the batch begins: transactions that end after it.
+        end_lsn: Where it ends: the end of its last transaction, inclusive.
+        commit_time: When its last transaction was committed, by the server's clock.
+        transactions: How many transactions it has.
+        app_id: Delta's `txnAppId` for what the handler writes.
+        version: Delta's `txnVersion`: `end_lsn`.
+    """
+
+    tables: Mapping[str, DataFrame]
+    spark: SparkSession
+    start_lsn: int
+    end_lsn: int
+    commit_time: dt.datetime
+    transactions: int
+    app_id: str
+    version: int
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        """Options of a writer to Delta, by which the batch is in a Delta table exactly once.
+
+        Delta keeps one version for each table and application id, so a batch may be written to a Delta table once.
+        """
+        return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
+
+
+class HandlerApplier:
+    """Hands one subscription's batches to a function, one at a time; the counterpart of `Applier`.
+
+    Args:
+        spark: A session of the subscription's own.
+        catalog: Has the intents and the origin.
+        handler: Gets each batch that has changes. When it returns, all that it has written is durable.
+        subscription: The subscription's name.
+        origin_name: The replication origin's name, for error contexts.
+        deliver: As in `Applier`.
+        lost: As in `Applier`.
+        unrepresentable: As in `Applier`.
+        fence: Called with an LSN that no batch may go over.
+    """
+
+    def __init__(  # noqa: PLR0913 - callbacks and options
+        self,
+        spark: SparkSession,
+        catalog: Catalog,
+        handler: Callable[[ChangeBatch], object],
+        *,
+        subscription: str,
+        origin_name: str,
+        deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
+        lost: Callable[[str, int], None] = lambda *_: None,
+        unrepresentable: Literal["error", "null"] = "error",
+        fence: Callable[[Lsn], None] = lambda _: None,
+    ) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._handler = handler
+        self._subscription = subscription
+        self._origin_name = origin_name
+        self._deliver = deliver
+        self._lost = lost
+        self._unrepresentable: Literal["error", "null"] = unrepresentable
+        self._fence = fence
+        self._log = log.get(subscription)
+
+    def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
+        """Hand over the batch, and record it.
+
+        After it returns, the origin's LSN is the batch's `end_lsn`. After an ApplyError the catalog has no intent, and
+        the batch's end is a fence; after any other error the intent stands.
+
+        Args:
+            batch: The batch.
+            clear_skip_lsn: The skip LSN to clear once the batch is durable, because it did not match.
+
+        Returns:
+            The seconds of its phases (see `BatchReport`).
+
+        Raises:
+            ApplyError: The handler raised an error, or a value cannot be held.
+            OutcomeUnknown: The connection to Spark was lost.
+        """
+        begun_s = time.monotonic()
+        self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        faults.reach("batch_begun")
+        try:
+            self._hand_over(batch)
+        except OutcomeUnknown:
+            raise
+        except ApplyError:
+            self.undo()
+            raise
+        handed_s = time.monotonic()
+        faults.reach("batch_committed")
+        if batch.with_messages:
+            self._deliver(batch.messages())
+        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn)
+        return {"commit": handed_s - begun_s, "flush": 0.0, "record": time.monotonic() - handed_s}
+
+    def _hand_over(self, batch: Batch) -> None:
+        frames: dict[str, DataFrame] = {}
+        for changes in batch.tables:
+            name = changes.target.qualified_name
+            lost: list[int] = []
+            with error_context(context_of(self._origin_name, batch, changes)):
+                frames[name] = change_frame(self._spark, changes, self._unrepresentable, lost.append)
+            for rows in lost:
+                self._lost(name, rows)
+        if not frames:
+            return
+        row = self._catalog.subscription(self._subscription)
+        assert row is not None  # noqa: S101 - the worker has registered it
+        handed = ChangeBatch(
+            MappingProxyType(frames),
+            self._spark,
+            int(batch.start_lsn),
+            int(batch.end_lsn),
+            utc(batch.commit_time_us),
+            batch.transactions,
+            row.batch_app_id,
+            int(batch.end_lsn),
+        )
+        try:
+            self._handler(handed)
+        except Exception as error:
+            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid)
+            if is_lost(error):
+                raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
+            raise ApplyError(f"the handler raised {type(error).__name__}: {summary(error)}", context) from error
+
+    def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
+        """Skip a transaction, as `Applier.skip` does."""
+        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
+
+    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
+        """Give up the batch under way, so that its transactions can be handed over in other batches, up to its end."""
+        del paths, fence
+        end_lsn = give_up_batch(self._catalog, self._subscription)
+        if end_lsn is not None:
+            self._fence(end_lsn)

@@ -1,0 +1,300 @@
+"""A slot's stream from an offset on, as the source reads it, by the daemon's receiver.
+
+The slot's confirmed position moves only when `confirm` is called. A status update between says nothing of what is
+durable, so that the server neither waits for it at its shutdown, nor lets go of WAL that a restart needs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.closing import Closing
+from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.receive.pgoutput_options import pgoutput_options
+from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.server_types import ServerTypes
+from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.timeline_history import check_history, check_same_server
+from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.source.offset import Offset
+from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
+from protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bridge.publication.published_table import PublishedTable
+    from bridge.receive.publisher import Publisher
+    from bridge.source.options import SourceOptions
+    from protocol.transactions import Item
+
+_TRY_AGAIN_S = 0.25
+_LOOK_S = 0.2
+_OBJECT_IN_USE = "55006"
+
+AFRESH = "begin again with a new snapshot, a new slot and a new checkpointLocation (docs/spark-source.md)"
+"""What to do where changes are lost."""
+
+_NOT_ON = f"the query cannot go on from its checkpoint: {AFRESH}"
+
+
+def published_tables(publisher: Publisher, options: SourceOptions) -> list[PublishedTable]:
+    """Return the tables that a stream or snapshot is of.
+
+    Raises:
+        PublisherError: The publication, or the table in it, does not exist.
+    """
+    missing = publisher.missing(options.publications)
+    if missing:
+        raise PublisherError(
+            f'publication "{missing[0]}" does not exist on the server',
+            hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
+        )
+    tables = publisher.tables(options.publications)
+    if options.table is None:
+        return tables
+    found = [table for table in tables if table.qualified_name == options.table]
+    if not found:
+        names = ", ".join(table.qualified_name for table in tables) or "none"
+        raise PublisherError(
+            f'table "{options.table}" is not published by {", ".join(options.publications)}',
+            hint=f"published are: {names}",
+        )
+    return found
+
+
+def check_start(options: SourceOptions, publisher: Publisher, start: Offset) -> Offset:
+    """Check that a server has all changes after an offset of the checkpoint.
+
+    Returns:
+        The offset with the server's timeline as it is now.
+
+    Raises:
+        SlotAdvanced: The slot has confirmed more than the checkpoint has.
+        PublisherWentBack: The server has lost WAL that was read, or has other WAL in its place.
+        PublisherError: It is another server, or the slot does not exist or is of no use.
+    """
+    try:
+        with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
+            server = replication.identify_system()
+            check_same_server(server, start.system_identifier)
+            timeline = check_history(
+                server,
+                subscription=options.slot,
+                standby=publisher.in_recovery(),
+                remote_lsn=start.lsn,
+                timeline=start.timeline,
+                history=replication.timeline_history,
+            )
+        check_slot_of(options, publisher, start.lsn)
+    except PublisherError as error:
+        raise _for_the_source(error) from error
+    return Offset(start.lsn, start.system_identifier, timeline)
+
+
+def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | None) -> Lsn:
+    """Check a slot by itself; None for a query that has no offset yet. Returns its confirmed_flush_lsn."""
+    status = publisher.slot(options.slot)
+    try:
+        confirmed = check_slot(
+            options.slot, status, subscription=options.slot, database=publisher.database, durable_lsn=start
+        )
+    except PublisherError as error:
+        raise _for_the_source(error) from error
+    if status is not None and status.two_phase:
+        raise PublisherError(
+            f'replication slot "{options.slot}" has two_phase, with which prepared transactions come before they are '
+            "committed",
+            hint="create it without two_phase",
+        )
+    return confirmed
+
+
+def _for_the_source(error: PublisherError) -> PublisherError:
+    """An error of the checks that the daemon has, too, with what to do here."""
+    if isinstance(error, SlotAdvanced | PublisherWentBack):
+        return type(error)(error.message, hint=_NOT_ON)
+    if "are lost" in error.message:
+        return PublisherError(error.message, hint=_NOT_ON)
+    if "another server" in error.message:
+        return PublisherError(
+            error.message.replace("the subscription", "the query"),
+            hint="check the option connection; a query of another server needs another checkpointLocation",
+        )
+    return error
+
+
+class SlotStream(Closing):
+    """A running stream from an offset on.
+
+    Args:
+        options: The source's.
+        publisher: A connection for catalog queries.
+        start: Where to begin.
+        confirm_lsn: What Spark has committed and the server may not know yet; None for nothing new.
+        memory_bytes: Limits what waits in memory, and each transaction in progress; more of a transaction is spooled.
+        leave_when_full: Release the slot if as much waits: `overflowed` says so.
+
+    Raises:
+        PublisherError: As `check_start`; or the slot is still in use after `slot_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        publisher: Publisher,
+        start: Offset,
+        *,
+        confirm_lsn: Lsn | None,
+        memory_bytes: int,
+        leave_when_full: bool = False,
+    ) -> None:
+        self.start = check_start(options, publisher, start)
+        self._progress = _Unconfirmed(INVALID)
+        if confirm_lsn is not None:
+            self._progress.confirm(confirm_lsn)
+        self._folder = tempfile.TemporaryDirectory(prefix="pgbridge-source-")
+        self._queue = _LeavingQueue(memory_bytes, self._leave) if leave_when_full else TransactionQueue(memory_bytes)
+        self._closed = threading.Lock()
+        columns = [column for table in publisher.tables(options.publications) for column in table.columns]
+        readable = all(type_.binary for type_ in ServerTypes(publisher)([(c.type_oid, c.typmod) for c in columns]))
+        self._receiver: WalReceiver | None = WalReceiver(
+            options.connection,
+            StreamOptions(
+                options.slot,
+                start.lsn,
+                pgoutput_options(options.subscription, publisher.version, binary_readable=readable),
+                memory_bytes,
+            ),
+            self._queue,
+            self._progress,
+            SpoolFolder(Path(self._folder.name), []),
+            application_name=options.application_name,
+        )
+        try:
+            waited(self._receiver.start, options.slot_timeout_s)
+            # nobody else can move the slot any more, as somebody could between the check and the start
+            check_slot_of(options, publisher, start.lsn)
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self, end: Lsn, limits: BatchLimits) -> tuple[list[Item], bool]:
+        """Wait for transactions that end by `end`, and take them, up to the limits.
+
+        Returns:
+            The transactions, and whether these are the last that end by then.
+
+        Raises:
+            BridgeError: The stream was lost.
+        """
+        while True:
+            taken, complete = self._queue.take_until(end, lambda: self._progress.passed_lsn, limits, _LOOK_S)
+            if taken or complete:
+                return taken, complete
+            if self.overflowed:
+                return [], False
+            with self._closed:
+                if self._receiver is not None:
+                    self._receiver.request_keepalive()
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether more waited than memory may hold, so that the slot was released."""
+        return isinstance(self._queue, _LeavingQueue) and self._queue.full
+
+    def confirm(self, lsn: Lsn) -> None:
+        """Tell the server that all transactions that end by `lsn` are committed in Spark's checkpoint."""
+        self._progress.confirm(lsn)
+        with self._closed:
+            if self._receiver is not None:
+                self._receiver.confirm()
+
+    def close(self) -> None:
+        """End the stream, release the slot, and remove spool files."""
+        with self._closed:
+            receiver, self._receiver = self._receiver, None
+            if receiver is not None:
+                receiver.stop()
+                self._folder.cleanup()
+
+    def _leave(self) -> None:
+        """Close from another thread than the receiver's, which is the one that calls this."""
+        threading.Thread(target=self.close, name="releases a slot", daemon=True).start()
+
+
+class _Unconfirmed(Progress):
+    """A stream's positions, of which a status update tells only what was confirmed, once.
+
+    A server that is shut down waits until each subscriber has flushed all that was sent, or, from one that tells no
+    flush position, has written it. Spark may commit much later, so the position is told once.
+    """
+
+    def __init__(self, durable_lsn: Lsn) -> None:
+        self._to_tell: deque[Lsn] = deque()
+        super().__init__(durable_lsn)
+
+    def confirm(self, lsn: Lsn) -> None:
+        """Tell it with the next status update."""
+        self._to_tell.append(lsn)
+
+    @property
+    def durable_lsn(self) -> Lsn:
+        """The position for a status update's flush_lsn; 0 for none."""
+        return self._to_tell.popleft() if self._to_tell else INVALID
+
+    @durable_lsn.setter
+    def durable_lsn(self, lsn: Lsn) -> None:
+        """Do without the position that a stream begins with."""
+
+
+class _LeavingQueue(TransactionQueue):
+    """A queue that does not make the server wait once it is full: it has the stream ended."""
+
+    def __init__(self, max_bytes: int, leave: Callable[[], None]) -> None:
+        super().__init__(max_bytes)
+        self._leave = leave
+        self.full = False
+
+    def wait_for_room(self, timeout_s: float) -> bool:
+        """Return whether there is room; the first time that there is none, leave."""
+        room = super().wait_for_room(0)
+        if room and not self.full:
+            return True
+        if not self.full:
+            self.full = True
+            self._leave()
+            self.wake()
+        time.sleep(timeout_s / 10)
+        return False
+
+
+def waited(begin: Callable[[], None], timeout_s: float) -> None:
+    """Call `begin` until the slot is free, or the time is over: the process that had it may have just been killed.
+
+    Raises:
+        PublisherError: It is still in use; or another error of `begin`.
+    """
+    end_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            begin()
+        except PublisherError as error:
+            if getattr(error.__cause__, "sqlstate", None) != _OBJECT_IN_USE:
+                raise
+            if time.monotonic() >= end_s:
+                raise PublisherError(
+                    f"{error.message}; waited for {timeout_s:g} s",
+                    hint="a slot serves one query at a time: end the other one, or give this one a slot of its own; "
+                    "a query that reads a batch more than once at a time needs DataFrame.persist()",
+                    retry=True,
+                ) from error
+            time.sleep(_TRY_AGAIN_S)
+        else:
+            return

@@ -1,0 +1,173 @@
+"""The stream as Spark sees it: offsets, limits, partitions, and what a task reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from bridge.errors import SlotAdvanced
+from bridge.receive.publisher import Publisher
+from bridge.receive.queue import BatchLimits
+from bridge.receive.slot import ReplicationConnection
+from bridge.source.change_rows import ChangeDecoder
+from bridge.source.change_schema import ChangeSchema
+from bridge.source.look_ahead import LookAhead
+from bridge.source.offset import Offset
+from bridge.source.slot_stream import AFRESH, SlotStream, check_slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from bridge.source.options import SourceOptions
+    from protocol.lsn import Lsn
+
+_MEMORY_BYTES: Final = 64 << 20  # of an executor's task; as logical_decoding_work_mem, more of a transaction is spooled
+_LIMITS: Final = BatchLimits(50_000, 32 << 20, 0)
+"""How many rows and bytes of transactions are decoded at a time."""
+
+
+@dataclass(frozen=True)
+class Decoded(InputPartition):
+    """A small batch with its rows: an Arrow stream."""
+
+    batches: bytes
+
+
+@dataclass(frozen=True)
+class FromSlot(InputPartition):
+    """A batch to be read from the slot."""
+
+    start: Offset
+    end: Lsn
+    confirm_lsn: Lsn | None
+
+
+class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a publication's changes.
+
+    Spark has one in the driver's Python process, which plans, and a copy of it in each task, which reads.
+
+    Raises:
+        BridgeError: From every method, if the server cannot be asked, or refuses.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._ahead: LookAhead | None = None
+        self._target: Lsn | None = None
+        ChangeSchema(schema, options.table)  # refuses another schema before anything begins
+
+    # --- in the driver ------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the slot stands: until the first batch is committed, nothing moves it."""
+        options = self._options
+        with (
+            Publisher(options.connection, application_name=options.application_name) as publisher,
+            ReplicationConnection(options.connection, application_name=options.application_name) as replication,
+        ):
+            if options.create_slot and publisher.slot(options.slot) is None:
+                replication.create_slot(options.slot, export_snapshot=False)
+            server = replication.identify_system()
+            confirmed = check_slot_of(options, publisher, None)
+            timeline = None if publisher.in_recovery() else server.timeline
+            return Offset(confirmed, server.system_identifier, timeline).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return a limit, which stands for both options: Spark carries only one."""
+        options = self._options
+        return ReadMaxBytes(options.max_bytes) if options.max_rows is None else ReadMaxRows(options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note how far the server is: the query ends there."""
+        self._target = self._looking().flush_lsn()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the next batch ends; `start` if there is none."""
+        begin = Offset.of(start)
+        limited = not isinstance(limit, ReadAllAvailable)
+        end = self._looking().latest(begin, target=self._target, limited=limited)
+        return start if end.lsn == begin.lsn else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return how far the server's WAL is, for the query's progress."""
+        return None if self._ahead is None else {"lsn": str(self._ahead.flush_lsn())}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return one partition, or none for a batch without rows."""
+        begin, last = Offset.of(start), Offset.of(end)
+        if last.lsn == begin.lsn:
+            return []
+        if last.lsn < begin.lsn:
+            raise SlotAdvanced(
+                f'replication slot "{self._options.slot}" begins at {begin.lsn}, after the end of a batch in the '
+                f"checkpoint, {last.lsn}: it was dropped and created again, and the changes before it are lost",
+                hint=AFRESH,
+            )
+        ahead = self._looking()
+        held = ahead.held(begin.lsn, last.lsn)
+        if held is not None:
+            return [Decoded(held.batches)] if held.batches else []
+        ahead.check(begin)
+        return [FromSlot(begin, last.lsn, ahead.committed_lsn)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Have the slot confirmed up to an offset: Spark's checkpoint has its batch as committed."""
+        self._looking().commit(Offset.of(end).lsn)
+
+    def stop(self) -> None:
+        """Release the slot."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def _looking(self) -> LookAhead:
+        if self._ahead is None:
+            self._ahead = LookAhead(self._options, ChangeSchema(self._schema, self._options.table))
+        return self._ahead
+
+    # --- in a task ----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a batch's rows.
+
+        Raises:
+            ApplyError: A change cannot be decoded, or does not fit the DataFrame's schema.
+            PublisherError: The stream was lost.
+        """
+        if isinstance(partition, Decoded):
+            with pa.ipc.open_stream(partition.batches) as reader:
+                yield from reader
+        elif isinstance(partition, FromSlot):
+            yield from self._from_slot(partition)
+
+    def _from_slot(self, partition: FromSlot) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        with (
+            Publisher(options.connection, application_name=options.application_name) as publisher,
+            SlotStream(
+                options,
+                publisher,
+                partition.start,
+                confirm_lsn=partition.confirm_lsn,
+                memory_bytes=_MEMORY_BYTES,
+            ) as stream,
+        ):
+            decoder = ChangeDecoder.of(options, ChangeSchema(self._schema, options.table), publisher)
+            complete = False
+            while not complete:
+                items, complete = stream.take(partition.end, _LIMITS)
+                yield from decoder.decode(items)

@@ -1,0 +1,60 @@
+"""The columns of each mode, there and back; a table of another mode is refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark_types
+
+from bridge.apply.delta.create import create_table
+from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.table_forms import copied_rows_as, delta_schema, row_schema
+from bridge.errors import TargetError
+
+FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
+
+
+@pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
+def test_there_and_back(mode):
+    made = delta_schema(mode, FIELDS, "public.t")
+    assert [(field.name, field.arrow) for field in row_schema(mode, made, "/t")] == FIELDS
+
+
+@pytest.mark.parametrize(
+    ("mode", "of"), [("changelog", "mirror"), ("changelog", "history"), ("history", "mirror"), ("history", "changelog")]
+)
+def test_of_another_mode(mode, of):
+    with pytest.raises(TargetError, match=f"/t is no {mode}"):
+        row_schema(mode, delta_schema(of, FIELDS, "public.t"), "/t")
+
+
+def test_images_that_are_no_rows():
+    broken = spark_types.StructType(
+        [
+            spark_types.StructField(f.name, spark_types.StringType() if f.name in {"old", "new"} else f.dataType)
+            for f in delta_schema("changelog", FIELDS, "t").fields
+        ]
+    )
+    with pytest.raises(TargetError, match="is no changelog"):
+        row_schema("changelog", broken, "/t")
+
+
+def test_a_name_that_a_history_adds():
+    with pytest.raises(TargetError, match='its column "VALID_TO"'):
+        delta_schema("history", [("VALID_TO", pa.int32())], "public.t")
+
+
+@pytest.mark.parametrize("mode", ["changelog", "history"])
+def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode):
+    """Names that Parquet does not allow, in a struct too."""
+    path = str(tmp_path / "t")
+    made = delta_schema(mode, FIELDS, "public.t")
+    create_table(spark, path, made)
+    assert schema_of(spark, path) == made
+    rows = spark.sql("SELECT 1 AS id, timestamp_ntz'2026-01-01' AS `a b`, cast(1.5 AS decimal(9, 2)) AS m")
+    copied_rows_as(mode, rows, 100).write.format("delta").mode("overwrite").save(path)
+    (row,) = spark.read.format("delta").load(path).collect()
+    image = row["new"] if mode == "changelog" else row
+    assert (image["id"], image["a b"].isoformat(), str(image["m"])) == (1, "2026-01-01T00:00:00", "1.50")
+    assert row["commit_lsn" if mode == "changelog" else "valid_from_lsn"] == 99
+    assert schema_of(spark, path) == made

@@ -1,0 +1,236 @@
+"""A changelog replayed up to an LSN, or a history as of it, gives the mirror there; at the end, PostgreSQL's rows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from bridge.errors import ApplyError, TargetError
+from bridge.track.catalog import Catalog, catalog_path
+from protocol.lsn import Lsn
+from tests.bridge.apply.made_batches import Cut, failing
+from tests.oracle.delta import differences
+from tests.oracle.replayed import as_of, mirrored, replayed
+from tests.oracle.test_schema_change import BEFORE, COMES_AND_GOES, IN_LATER_BATCHES, IN_ONE_TRANSACTION, T, U
+from tests.oracle.workload import KEYS, TABLES, Operation, Workload
+from tests.oracle.workload import OPERATIONS as USUAL
+
+MODES = ("mirror", "changelog", "history")
+POINTS = ("batch_begun", "table_begun", "table_committed", "batch_committed", "before_confirm")
+FROM_HERE = 1 << 62
+
+
+@pytest.fixture
+def modes(publisher, pipeline, tmp_path):
+    """The three pipelines of one publication; each has a name, a slot, a state and tables of its own."""
+    made = {}
+    catalogs = []
+    for mode in MODES:
+        bridge = pipeline(mode=mode, batch_max_rows=1000, warehouse=str(tmp_path / mode))
+        name = f"{publisher.name}_{mode}"
+        bridge.subscription = bridge.subscription.model_copy(update={"name": name, "slot_name": name})
+        bridge.catalog.close()
+        bridge.catalog = Catalog(catalog_path(tmp_path / f"state_{mode}"))
+        bridge.catalog.register(name, enabled=True)
+        catalogs.append(bridge.catalog)
+        made[mode] = bridge
+    yield made
+    for catalog in catalogs:
+        with closing(catalog):
+            pass
+
+
+def assert_equal_at_every_version(spark, modes, table, key, *, every=1):
+    """At each LSN where the mirror has a version."""
+    mirror, changelog, history = (modes[mode] for mode in MODES)
+    looked_at = 0
+    copied_lsn = max(rel.lsn for bridge in modes.values() for rel in bridge.catalog.rels(bridge.subscription.name))
+    versions: dict[int, int] = {}  # the last one of each batch: those before it may be of its alterations
+    for version, commit in enumerate(mirror.commits(table)):
+        mark = json.loads(commit["commitInfo"].get("userMetadata") or "{}").get("pgbridge", {})
+        if "end_lsn" in mark and Lsn.parse(mark["end_lsn"]) >= copied_lsn:
+            versions[int(Lsn.parse(mark["end_lsn"]))] = version
+    for lsn, version in list(versions.items())[::-every]:
+        expected = mirrored(spark, mirror.path(table), version)
+        assert replayed(spark, changelog.path(table), key, lsn) == expected, (table, version)
+        assert as_of(spark, history.path(table), lsn) == expected, (table, version)
+        looked_at += 1
+    return looked_at
+
+
+def truncate(workload, connection):
+    """Empty two tables by one statement, among other changes."""
+    connection.execute("TRUNCATE docs, lines")
+    workload._keys["docs"].clear()
+    workload._keys["lines"].clear()
+
+
+@pytest.mark.parametrize(
+    ("streaming", "lives"),
+    [
+        ("off", [(40, ("table_committed",))]),
+        pytest.param("on", [(80, (point,)) for point in POINTS for _ in range(2)], marks=pytest.mark.soak),
+    ],
+    ids=["one life", "many lives, streamed"],
+)
+def test_random_workload_under_faults(spark, publisher, modes, streaming, lives):
+    """Copies under load, then batches that are cut short; at the end all of them are equal."""
+    if streaming == "on":
+        publisher.stream_everything()
+    for bridge in modes.values():
+        bridge.subscription = bridge.subscription.model_copy(update={"streaming": streaming})
+    with Workload(publisher.conninfo, 20261124, [*USUAL, Operation("truncate", 2, truncate)]) as workload:
+        workload.create_tables()
+        workload.publication("pub")
+        workload.step(20)
+        for bridge in modes.values():
+            bridge.catch_up()
+        for steps, points in lives:
+            workload.step(steps)
+            modes["mirror"].catch_up()
+            for mode in ("changelog", "history"):
+                for point in points:
+                    with failing(Cut(), point), pytest.raises(Cut):
+                        modes[mode].catch_up()
+                modes[mode].catch_up()
+    assert workload.counts["truncate"] > 0, workload.counts
+    for table in TABLES:
+        key = KEYS.get(table, ())
+        assert differences(spark, modes["mirror"].path(table), publisher, table) == []
+        assert assert_equal_at_every_version(spark, modes, table, key, every=4) > 0
+        assert replayed(spark, modes["changelog"].path(table), key, FROM_HERE) == mirrored(
+            spark, modes["mirror"].path(table)
+        )
+    appends = [commit["commitInfo"] for commit in modes["changelog"].commits("docs") if "txn" in commit]
+    assert {info["operationParameters"]["mode"] for info in appends[1:]} == {"Append"}, "insert-only commits"
+    assert all(commit.keys().isdisjoint({"remove"}) for commit in modes["changelog"].commits("docs")[2:])
+
+
+@pytest.mark.soak  # `test_large_values_move_with_keys` has a new and a renamed column, too
+def test_schema_changes(spark, publisher, modes):
+    """ADD with a default, DROP, RENAME, a wider type; keys that change with columns that the stream lacks."""
+    publisher.execute(T + U + "CREATE PUBLICATION pub FOR ALL TABLES")
+    for bridge in modes.values():
+        bridge.catch_up()
+    for statements in (*BEFORE, IN_ONE_TRANSACTION, COMES_AND_GOES):
+        publisher.execute(statements)
+    for bridge in modes.values():
+        bridge.catch_up()
+    for statements in IN_LATER_BATCHES:
+        publisher.execute(statements)
+    for bridge in modes.values():
+        bridge.catch_up()
+    for table in ("t", "u"):
+        expected = mirrored(spark, modes["mirror"].path(table))
+        assert replayed(spark, modes["changelog"].path(table), ["id"], FROM_HERE) == expected
+        assert as_of(spark, modes["history"].path(table), FROM_HERE) == expected
+
+
+def test_large_values_move_with_keys(spark, publisher, modes):
+    """Within one batch, over several keys, in one transaction and in several; and a key that is used again."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n int, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
+        "INSERT INTO t SELECT g, 0, repeat(g::text, 5000) FROM generate_series(1, 4) g;"
+        "CREATE PUBLICATION pub FOR TABLE t"
+    )
+    for bridge in modes.values():
+        bridge.catch_up()
+    publisher.execute("BEGIN; UPDATE t SET id = 11 WHERE id = 1; UPDATE t SET id = 12 WHERE id = 11; COMMIT")
+    publisher.execute("UPDATE t SET id = 13, n = 1 WHERE id = 12")
+    publisher.execute("BEGIN; UPDATE t SET id = 1 WHERE id = 2; UPDATE t SET id = 2 WHERE id = 3; COMMIT")
+    publisher.execute("UPDATE t SET n = 2 WHERE id = 1")
+    publisher.execute("BEGIN; INSERT INTO t VALUES (50, 0, 'x'); DELETE FROM t WHERE id = 50; COMMIT")
+    publisher.execute("BEGIN; DELETE FROM t WHERE id = 4; INSERT INTO t VALUES (4, 9, 'new'); COMMIT")
+    for bridge in modes.values():
+        bridge.catch_up()
+    assert assert_equal_at_every_version(spark, modes, "t", ["id"]) >= 1
+    versions = spark.read.format("delta").load(modes["history"].path("t")).orderBy("id", "valid_from_lsn")
+    found = [
+        (row["id"], row["n"], row["size"], row["valid"])
+        for row in versions.selectExpr("id", "n", "length(big) AS size", "valid_to_lsn IS NULL AS valid").collect()
+    ]
+    assert found == [
+        (1, 0, 5000, False),
+        (1, 0, 5000, False),
+        (1, 2, 5000, True),
+        (2, 0, 5000, False),
+        (2, 0, 5000, True),
+        (3, 0, 5000, False),
+        (4, 0, 5000, False),
+        (4, 9, 3, True),
+        (12, 0, 5000, False),
+        (13, 1, 5000, True),
+    ], "a state that no reader could see is no version"
+    wrong = versions.filter("valid_to_lsn <= valid_from_lsn OR (valid_from IS NOT NULL AND valid_to < valid_from)")
+    assert wrong.count() == 0
+    assert versions.filter("(valid_to_lsn IS NULL) <> (valid_to IS NULL)").count() == 0
+    publisher.execute("ALTER TABLE t ADD c int DEFAULT 7; ALTER TABLE t RENAME big TO large")
+    publisher.execute("INSERT INTO t VALUES (60, 0, 'y', 8); UPDATE t SET n = 5 WHERE id = 1")
+    for bridge in modes.values():
+        bridge.catch_up()
+    expected = mirrored(spark, modes["mirror"].path("t"))
+    assert replayed(spark, modes["changelog"].path("t"), ["id"], FROM_HERE) == expected
+    assert as_of(spark, modes["history"].path("t"), FROM_HERE) == expected
+    altered = spark.read.format("delta").load(modes["history"].path("t"))
+    assert altered.filter("c IS DISTINCT FROM if(id = 60, 8, 7)").count() == 0
+
+
+def test_filters_partitions_and_a_mode_for_one_table(spark, publisher, pipeline, tmp_path):
+    publisher.execute(
+        "CREATE TABLE p (id int, a int, PRIMARY KEY (id, a)) PARTITION BY RANGE (id);"
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100); CREATE TABLE q (id int PRIMARY KEY);"
+        "INSERT INTO p VALUES (1, 1), (2, 20); CREATE PUBLICATION pub FOR TABLE p, q"
+    )
+    (tmp_path / "publications.sql").write_text(
+        "CREATE PUBLICATION pub FOR TABLE p WHERE (a > 10), q WITH (publish_via_partition_root = true);"
+    )
+    from bridge.config import Table
+
+    bridge = pipeline(
+        publication_definitions=str(tmp_path / "publications.sql"),
+        mode="history",
+        tables={"public.q": Table(mode="mirror")},
+    )
+    bridge.catch_up()
+    publisher.execute("UPDATE p SET a = 11 WHERE id = 1; UPDATE p SET a = 2 WHERE id = 2; INSERT INTO q VALUES (1)")
+    publisher.execute("UPDATE p SET a = 12 WHERE id = 1; INSERT INTO p VALUES (3, 30)")
+    publisher.execute("TRUNCATE p")
+    bridge.catch_up()
+    versions = spark.read.format("delta").load(bridge.path("p")).orderBy("valid_from_lsn", "id")
+    found = [
+        (row["id"], row["a"], row["ends"]) for row in versions.selectExpr("*", "valid_to IS NOT NULL AS ends").collect()
+    ]
+    assert found == [(2, 20, True), (1, 11, True), (1, 12, True), (3, 30, True)]
+    assert bridge.rows("q") == [{"id": 1}]
+
+
+def test_what_cannot_be(spark, publisher, pipeline):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, valid_to text); CREATE PUBLICATION pub FOR TABLE t")
+    with pytest.raises(TargetError, match='cannot have a history: its column "valid_to"'):
+        pipeline(mode="history").catch_up()
+    publisher.execute(
+        "ALTER TABLE t RENAME valid_to TO note; CREATE TABLE bag (a int); CREATE PUBLICATION bags FOR TABLE bag"
+    )
+    publisher.execute("ALTER TABLE bag REPLICA IDENTITY FULL; INSERT INTO bag VALUES (1)")
+    bridge = pipeline(mode="history", publications=("bags",), slot_name=f"{publisher.name}_bags")
+    bridge.catch_up()
+    publisher.execute("INSERT INTO bag VALUES (2), (2)")
+    bridge.catch_up()
+    assert sorted(row["a"] for row in bridge.rows("bag")) == [1, 2, 2]
+    publisher.execute("TRUNCATE bag; INSERT INTO bag VALUES (3)")
+    bridge.catch_up()
+    assert sorted((row["a"], row["valid_to_lsn"] is None) for row in bridge.rows("bag")) == [
+        (1, False),
+        (2, False),
+        (2, False),
+        (3, True),
+    ]
+    publisher.execute("UPDATE bag SET a = 4")
+    with pytest.raises(ApplyError, match='"public.bag" has changes other than INSERT, and no key') as caught:
+        bridge.catch_up()
+    assert 'mode = "changelog"' in caught.value.hint
+    bridge.subscription = bridge.subscription.model_copy(update={"mode": "changelog"})
+    with pytest.raises(TargetError, match="is no changelog"):
+        bridge.catch_up()
