@@ -286,7 +286,8 @@ class SubscriptionWorker:
             )
             if requests:
                 self._added.forget_worker()
-                Refresh(self._name, self._catalog, sync, self._log).take_up(requests, published.tables, publisher)
+                refreshing = Refresh(self._name, self._catalog, sync, self._log, self.subscription.mode_of)
+                refreshing.take_up(requests, published.tables, publisher)
             tables: TableSync | HandledTables = self._handled or sync
             left_out = self._leave_out(published) if self._handled is None else []
             self._added.take_over(self._stop)

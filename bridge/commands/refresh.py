@@ -62,7 +62,8 @@ def ask(
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
-    planned = plan([*pending, *wanted], published, subscribed)
+    keeping = [table for table in subscribed if subscription.mode_of(".".join(table)) != "mirror"]
+    planned = plan([*pending, *wanted], published, subscribed, keeping)
     lines = _lines(planned, unsupported)
     if planned.unknown:
         raise ConfigError(
@@ -111,6 +112,7 @@ def _lines(planned: Plan, unsupported: Mapping[tuple[str, str], Unsupported]) ->
         (planned.copied, "added: copied, then follows the stream"),
         (planned.uncopied, "added without a copy: follows the stream at once"),
         (planned.resynced, "copied again: one commit replaces its rows, then it follows the stream"),
+        (planned.gaps, "goes on, and lacks the changes of the time in which it was not published"),
         (planned.removed, "removed: stops following the stream; its Delta table stays"),
     )
     taken = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.target.location import table_path
 from bridge.apply.target.target import Target, target_schema
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
@@ -42,7 +43,7 @@ class HandledTables:
         ]
 
     def _path(self, namespace: str, name: str) -> str:
-        return f"handler:{self._subscription.name}/{namespace}/{name}"
+        return table_path(f"handler:{self._subscription.name}", namespace, name)
 
     def needs_copy(self, rel: RelRow) -> bool:
         """Whether the table is to be copied: never."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.errors import TargetError
 from bridge.sync.refresh_plan import plan
 from bridge.track import refresh
@@ -15,10 +15,11 @@ from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
+    from bridge.apply.target.target import Mode
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.sync.tablesync import TableSync
@@ -34,9 +35,18 @@ class Refresh:
         catalog: Its catalog.
         sync: Creates and checks Delta tables.
         log: The subscription's logger.
+        mode_of: The mode of a table, by its `namespace.name`.
     """
 
-    def __init__(self, subscription: str, catalog: Catalog, sync: TableSync, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        subscription: str,
+        catalog: Catalog,
+        sync: TableSync,
+        log: FilteringBoundLogger,
+        mode_of: Callable[[str], Mode] = lambda _: "mirror",
+    ) -> None:
+        self._mode_of = mode_of
         self._name = subscription
         self._catalog = catalog
         self._sync = sync
@@ -55,7 +65,8 @@ class Refresh:
             publisher: Gives the types of tables that are not copied.
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
-        planned = plan(asked, tables, rels)
+        keeping = [name for name in rels if self._mode_of(".".join(name)) != "mirror"]
+        planned = plan(asked, tables, rels, keeping)
         known = [rel for name, rel in rels.items() if name not in planned.removed]
         new = (self._new(tables[name], known) for name in planned.copied)
         bring_in = [rel for rel in new if rel is not None]
@@ -65,6 +76,12 @@ class Refresh:
             # as after a copy that was cut short: the rows stay until one commit replaces them
             bring_in.append(RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
             self._log.info("table is copied afresh", relation=rels[name].qualified_name)
+        for name in planned.gaps:
+            self._log.warning(
+                f"the {self._mode_of('.'.join(name))} lacks changes: the table was not published for a while",
+                relation=".".join(name),
+                hint=f"to begin it anew with a copy, run: {remedies.resync(self._name, '.'.join(name))}",
+            )
         for name in planned.removed:
             rel = rels[name]
             self._log.warning(

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tables by (namespace, name), sorted. No table is in two of the first five.
+    """Tables by (namespace, name), sorted. No table is in two of copied, uncopied, removed, resynced and unknown.
 
     Attributes:
         copied: New tables that are copied before they follow the stream.
         uncopied: New tables that follow the stream at once, with the rows that their Delta tables have.
         removed: Subscribed tables that are no longer published.
         resynced: Subscribed tables that are copied again.
+        gaps: Subscribed tables whose changes were not sent for a while, and that are not copied again for that.
         unknown: Tables that were to be copied again, but are not subscribed, or not published.
         subscribed: The subscription's tables after the refresh.
     """
@@ -36,6 +37,7 @@ class Plan:
     removed: tuple[Name, ...] = ()
     resynced: tuple[Name, ...] = ()
     unknown: tuple[Name, ...] = ()
+    gaps: tuple[Name, ...] = ()
     subscribed: frozenset[Name] = frozenset()
 
     @property
@@ -44,7 +46,12 @@ class Plan:
         return not (self.copied or self.uncopied or self.removed or self.resynced)
 
 
-def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: Collection[Name]) -> Plan:
+def plan(
+    asked: Sequence[RefreshRow],
+    published: Collection[Name],
+    subscribed: Collection[Name],
+    keeping: Collection[Name] = (),
+) -> Plan:
     """Combine requests into one plan.
 
     Args:
@@ -53,6 +60,8 @@ def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: C
             published at an earlier request counts as new: only its place in the stream was kept.
         published: The tables that the publications, or the definitions, publish now.
         subscribed: The subscription's tables, those of its tablesync worker included.
+        keeping: Tables whose Delta tables have earlier changes or versions. A copy replaces them, so only a request
+            that names the table makes one.
     """
     whole = [row for row in asked if row.table is None]
     added = sorted(set(published) - set(subscribed)) if whole else []
@@ -60,7 +69,8 @@ def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: C
     copies = bool(whole) and whole[-1].copy_data
     both = set(published) & set(subscribed)
     back = {row.table for row in asked if row.unpublished and row.table in both and copies}
-    afresh = {row.table for row in asked if row.table is not None and not row.unpublished} | back
+    named = {row.table for row in asked if row.table is not None and not row.unpublished}
+    afresh = named | (back - set(keeping))
     wanted = sorted(afresh - set(added) - set(removed))
     copied = set(added) if copies else afresh
     return Plan(
@@ -69,5 +79,6 @@ def plan(asked: Sequence[RefreshRow], published: Collection[Name], subscribed: C
         tuple(removed),
         tuple(name for name in wanted if name in both),
         tuple(name for name in wanted if name not in both),
+        tuple(sorted(back - afresh)),
         frozenset(subscribed).union(added).difference(removed),
     )

@@ -38,6 +38,7 @@ from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import latest_version
+from bridge.apply.delta.shared_folder import SharedFolders
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
@@ -122,6 +123,7 @@ class TableSync:
         self._log = log
         self._stopping = stopping
         self._local = LocalTables(partial(place_of, spark))
+        self._shared = SharedFolders(spark)
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
@@ -337,6 +339,7 @@ class TableSync:
                 message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
                 raise SyncError(message, hint=store_hint(error)) from error
             self._local.flush([rel.path])
+        self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)
         return target, target.check(columns)
 
@@ -384,6 +387,7 @@ class TableSync:
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
                 hint=WAYS_BACK + remedies.resync(self._subscription.name, rel.qualified_name),
             )
+        self._shared.check(rel.path)
         return Target(rel.namespace, rel.name, rel.path, schema, mode)
 
 

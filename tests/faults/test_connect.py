@@ -153,6 +153,25 @@ def test_a_server_that_is_away_for_a_minute(spark, publisher, following, connect
 
 
 @pytest.mark.soak
+def test_a_history(spark, publisher, daemon, connect_server):
+    """A key change leaves a large value as it is: the events are kept in checkpoints while it is looked for."""
+    publisher.execute(
+        "CREATE TABLE docs (id int PRIMARY KEY, body text); ALTER TABLE docs ALTER body SET STORAGE EXTERNAL;"
+        "INSERT INTO docs VALUES (1, repeat('x', 9000)); CREATE PUBLICATION pub FOR TABLE docs"
+    )
+    bridge = daemon(master=connect_server.master, mode="history")
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    publisher.execute("UPDATE docs SET id = 2")
+    publisher.execute("BEGIN; UPDATE docs SET id = 3; UPDATE docs SET id = 4; COMMIT")
+    caught_up(bridge)
+    found = spark.read.format("delta").load(bridge.path("docs")).orderBy("valid_from_lsn").collect()
+    versions = [(row.id, len(row.body), row.valid_to_lsn is None) for row in found]
+    assert versions == [(1, 9000, False), (2, 9000, False), (4, 9000, True)]
+    assert bridge.stop() == 0
+
+
+@pytest.mark.soak
 def test_a_table_that_the_servers_executors_read(spark, publisher, daemon, connect_server):
     """One that is too large to be sent, and a transaction that is staged."""
     publisher.execute(

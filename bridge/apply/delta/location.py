@@ -103,9 +103,13 @@ def _look_up(spark: SparkSession, location: str) -> str:
         TargetError: It is not a Delta table.
         AnalysisException: There is none.
     """
-    _places.pop(location, None)
-    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("format", "location").collect()[0]
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("format", "location").collect()[0]
+    except AnalysisException:
+        _places.pop(location, None)
+        raise
     if detail.format != "delta":
+        _places.pop(location, None)
         raise _not_delta(location, f"a table of the format {detail.format}")
     place = str(detail.location)
     if place.startswith("file:"):  # not encoded as a URI would be

@@ -40,7 +40,7 @@ class SparkStage:
     def put(self, table: pa.Table) -> DataFrame:
         """Checkpoint the table's rows; the DataFrame does not refer to the table."""
         frame = as_frame(self._spark, table)
-        return frame if is_remote() and table.nbytes > _PIECE_BYTES else _checkpointed(frame)
+        return frame if is_remote() and table.nbytes > _PIECE_BYTES else checkpointed(frame)
 
     def union(self, pieces: Sequence[tuple[DataFrame, list[Renaming]]]) -> DataFrame:
         """Concatenate pieces of changes, after renaming the columns of each."""
@@ -86,7 +86,7 @@ def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
         return spark.createDataFrame(table, schema)
     rows = max(1, len(table) * _PIECE_BYTES // table.nbytes)
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
-    return concatenated([_checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
+    return concatenated([checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
 
 
 def concatenated(
@@ -100,7 +100,7 @@ def concatenated(
     return level[0]
 
 
-def _checkpointed(frame: DataFrame) -> DataFrame:
+def checkpointed(frame: DataFrame) -> DataFrame:
     """Checkpoint a DataFrame's rows on the executors' disks."""
     with _active(frame.sparkSession):
         return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)

@@ -59,6 +59,12 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
                 for field in change_schema(())
             ]
         )
+    if mode == "mirror" and _is_history(fields):
+        raise TargetError(
+            f'table "{relation}" cannot be mirrored: its columns {", ".join(_VALIDITY_NAMES)} are those by which '
+            "pgbridge knows a history",
+            hint='set mode = "changelog" for the table, or leave one of them out by a column list',
+        )
     return spark_schema(fields)
 
 
@@ -80,12 +86,14 @@ def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetS
             raise _of_another_mode(mode, path)
         return target_schema_of(image)
     fields = target_schema_of(schema)
-    if mode == "history":
-        added = [(field.name, field.arrow) for field in fields if field.name in _VALIDITY_NAMES]
-        if sorted(added) != sorted(VALIDITY):
-            raise _of_another_mode(mode, path)
-        return tuple(field for field in fields if field.name not in _VALIDITY_NAMES)
-    return fields
+    is_history = _is_history([(field.name, field.arrow) for field in fields])
+    if is_history != (mode == "history"):
+        raise _of_another_mode(mode, path)
+    return tuple(field for field in fields if field.name not in _VALIDITY_NAMES) if is_history else fields
+
+
+def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
+    return sorted(field for field in fields if field[0] in _VALIDITY_NAMES) == sorted(VALIDITY)
 
 
 def _of_another_mode(mode: Mode, path: str) -> TargetError:

@@ -26,6 +26,7 @@ from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.merge import merge_into
 from bridge.apply.delta.published_changes import published_changes
+from bridge.apply.delta.stage import checkpointed
 from bridge.apply.delta.table_forms import VALIDITY
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.apply.target.location import quoted, sql_name
@@ -220,7 +221,7 @@ class _History:
         """
         unknown = reduce(or_, (F.col(f"known_{i}").isNull() for i in self.toast))
         wanting = F.col("moved") & (F.col("kind") == _BEGIN) & unknown
-        events = events.localCheckpoint()
+        events = checkpointed(events)
         left = events.filter(wanting).count()
         while left:
             ends = self.resolved(events).filter(F.col("moved") & (F.col("kind") == _END))
@@ -233,7 +234,7 @@ class _History:
             begins = F.col("moved") & (F.col("kind") == _BEGIN)
             joined = events.join(of_change, same & begins, "left")
             found = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
-            events = joined.withColumns(found).select(*events.columns).localCheckpoint()
+            events = checkpointed(joined.withColumns(found).select(*events.columns))
             before, left = left, events.filter(wanting).count()
             if left == before:
                 break  # the target does not have the row

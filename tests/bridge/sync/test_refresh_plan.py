@@ -47,6 +47,15 @@ def test_removed_and_published_again_before_it_is_taken_up():
     assert plan([WHOLE, gone], {A, B}, {B}) == Plan(copied=(A,), subscribed=both)
 
 
+def test_a_changelog_is_only_replaced_by_a_request_that_names_it():
+    """Published again, it goes on with a gap, which the plan tells."""
+    gone, both = RefreshRow(1, A, copy_data=True, unpublished=True), frozenset({A, B})
+    assert plan([WHOLE, gone], {A, B}, {A, B}, {A}) == Plan(gaps=(A,), subscribed=both)
+    assert plan([WHOLE, gone], {A, B}, {A, B}, {B}) == Plan(resynced=(A,), subscribed=both)
+    assert plan([WHOLE, gone, *resync(A)], {A, B}, {A, B}, {A}) == Plan(resynced=(A,), subscribed=both)
+    assert plan([WHOLE, gone], {B}, {A, B}, {A}) == Plan(removed=(A,), subscribed=frozenset({B}))
+
+
 def test_what_cannot_be_copied_afresh():
     """It is not published any more, or not subscribed; one that is added or removed at the same time is just that."""
     assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C), subscribed=frozenset({A, C}))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from bridge.apply.delta import shared_folder
-from bridge.apply.delta.shared_folder import check_shared
+from bridge.apply.delta.shared_folder import SharedFolders, check_shared
 from bridge.errors import TargetError
 
 
@@ -59,6 +59,22 @@ def test_an_object_store_is_shared(elsewhere):
     cluster = Cluster(0)
     check(cluster, "s3a://lake/shop")
     assert cluster.written == 0
+
+
+def test_a_catalogs_tables(elsewhere, tmp_path, monkeypatch):
+    """They lie where the catalog has put them; tables of one folder are looked at together."""
+    places = {"catalog:c.shop.a": f"{tmp_path}/shop.db/a", "catalog:c.shop.b": f"{tmp_path}/shop.db/b"}
+    monkeypatch.setattr(shared_folder, "place_of", lambda _, location: places.get(location, "s3a://lake/x/t"))
+    shared: Any = Cluster(16)
+    folders = SharedFolders(shared)
+    for location in (*places, "catalog:c.other.t", f"{tmp_path}/no/catalog"):
+        folders.check(location)
+    assert shared.written == 1
+    apart: Any = Cluster(3)
+    folders = SharedFolders(apart)
+    for _ in range(2):
+        with pytest.raises(TargetError, match=r"shop.db is not the same folder .* of 16 files .* has 3\n"):
+            folders.check("catalog:c.shop.a")
 
 
 def test_spark_on_this_machine_is_not_asked(spark, tmp_path):

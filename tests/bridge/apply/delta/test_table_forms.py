@@ -8,7 +8,7 @@ from pyspark.sql import types as spark_types
 
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import schema_of
-from bridge.apply.delta.table_forms import copied_rows_as, delta_schema, row_schema
+from bridge.apply.delta.table_forms import VALIDITY, copied_rows_as, delta_schema, row_schema
 from bridge.errors import TargetError
 
 FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
@@ -21,7 +21,14 @@ def test_there_and_back(mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "of"), [("changelog", "mirror"), ("changelog", "history"), ("history", "mirror"), ("history", "changelog")]
+    ("mode", "of"),
+    [
+        ("changelog", "mirror"),
+        ("changelog", "history"),
+        ("history", "mirror"),
+        ("history", "changelog"),
+        ("mirror", "history"),
+    ],
 )
 def test_of_another_mode(mode, of):
     with pytest.raises(TargetError, match=f"/t is no {mode}"):
@@ -42,6 +49,15 @@ def test_images_that_are_no_rows():
 def test_a_name_that_a_history_adds():
     with pytest.raises(TargetError, match='its column "VALID_TO"'):
         delta_schema("history", [("VALID_TO", pa.int32())], "public.t")
+
+
+def test_a_mirror_that_would_look_like_a_history():
+    """It is refused before it is made, not at the next start. Some of the columns alone are no history."""
+    fields = [("id", pa.int32()), *VALIDITY]
+    with pytest.raises(TargetError, match="cannot be mirrored: its columns valid_from_lsn,"):
+        delta_schema("mirror", fields, "public.t")
+    made = delta_schema("mirror", fields[:-1], "public.t")
+    assert [field.name for field in row_schema("mirror", made, "/t")] == [name for name, _ in fields[:-1]]
 
 
 @pytest.mark.parametrize("mode", ["changelog", "history"])
