@@ -5,29 +5,24 @@ Exit codes: 0 for success, 1 for an error, 2 for wrong arguments or a wrong conf
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bridge import __version__, config, log, remedies
+from bridge import __version__, cli_tables, config, log, remedies
+from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, print_document
 from bridge.commands.enable import set_enabled
 from bridge.commands.init import write
 from bridge.commands.skip import set_skip
 from bridge.commands.state import opened
 from bridge.errors import BridgeError, ConfigError, SparkLost
-from bridge.printable import one_line, printable, printable_document
+from bridge.printable import printable
 from bridge.signals import StopSignals, ViewSignals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import RenderableType
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,12 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Keep Delta Lake tables equal to published PostgreSQL tables.",
 )
-
-ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
-Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
-OptionalName = Annotated[str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-DEFAULT_FILE = Path("pgbridge.toml")
 
 
 @app.callback(invoke_without_command=True)
@@ -103,7 +92,7 @@ def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
 
     outcome = command.reload(config.load(config_file))
     for line in outcome.lines:
-        _echo(line)
+        echo(line)
     raise typer.Exit(outcome.code)
 
 
@@ -131,7 +120,7 @@ def check(
             _echo_script(report.role_script(subscription))
         return
     document = report.collect(settings, chosen, config_file, os.environ)
-    _print(document, command.render, as_json=as_json, soft_wrap=True)
+    print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
 
 
@@ -155,7 +144,7 @@ def status(
 
     with opened(config_file) as state:
         document = command.collect(state.config, state.catalog, running=state.running)
-    _print(document, command.render, as_json=as_json)
+    print_document(document, command.render, as_json=as_json)
 
 
 def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
@@ -199,7 +188,7 @@ def publications(
         _echo_script(command.dump(chosen))
         return
     document = command.collect(chosen)
-    _print(document, command.render, as_json=as_json)
+    print_document(document, command.render, as_json=as_json)
     if command.is_refused(document):
         raise typer.Exit(1)
 
@@ -235,27 +224,12 @@ def skip(
     """
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        _echo(set_skip(subscription, state, lsn))
+        echo(set_skip(subscription, state, lsn))
 
 
-@app.command()
-def replay(
-    name: Name,
-    *,
-    lsn: Annotated[str, typer.Option(metavar="LSN", help="Finish LSN of a transaction that was skipped.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would overwrite.")] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
-) -> None:
-    """Apply a transaction that was skipped; stop the daemon first.
-
-    It shows what the transaction overwrites in the tables as they are now, then applies it.
-    """
-    from bridge.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
-
-    settings = config.load(config_file)
-    (subscription,) = settings.choose(name)
-    for line in command(settings, subscription, lsn, dry_run=dry_run):
-        _echo(line)
+app.command()(cli_tables.replay)
+app.command()(cli_tables.snapshot)
+app.command()(cli_tables.verify)
 
 
 @app.command()
@@ -285,7 +259,7 @@ def refresh(
         (subscription,) = state.config.choose(name)
         lines = command.ask(subscription, state.catalog, resync=resync or [], copy_data=copy_data, when=state.when)
     for line in lines:
-        _echo(line)
+        echo(line)
 
 
 @app.command()
@@ -300,7 +274,7 @@ def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.resync(subscription, state):
-            _echo(line)
+            echo(line)
 
 
 @app.command()
@@ -324,7 +298,7 @@ def drop(
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
-            _echo(line)
+            echo(line)
 
 
 @app.command()
@@ -348,35 +322,9 @@ def origin(
         if advance:
             if name is None:
                 raise ConfigError("--advance needs the name of a subscription")
-            _echo(command.advance(state.config, state.catalog, chosen[0], advance))
+            echo(command.advance(state.config, state.catalog, chosen[0], advance))
         else:
-            _print(command.collect(chosen, state.catalog), command.render, as_json=as_json)
-
-
-@app.command()
-def snapshot(
-    name: OptionalName = None,
-    *,
-    at: Annotated[
-        str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC, if it has no zone), or "now".')
-    ] = "now",
-    views: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="Make a view of each table's version in this namespace.")
-    ] = "",
-    as_json: AsJson = False,
-    config_file: ConfigFile = DEFAULT_FILE,
-) -> None:
-    """Show each table's Delta version as of one LSN, so that readers see whole transactions.
-
-    It is the LSN of the last batch that ends at or before the position. The exit code is 1 if a version is gone.
-    """
-    from bridge import snapshot as command  # noqa: PLC0415 - Spark, for this command only
-
-    settings = config.load(config_file)
-    document = command.collect(settings, settings.choose(name), at, views=views)
-    _print(document, command.render, as_json=as_json)
-    if command.is_incomplete(document):
-        raise typer.Exit(1)
+            print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)
 
 
 @app.command()
@@ -394,24 +342,7 @@ def demo(
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        _echo(set_enabled(subscription, state, enabled=enabled))
-
-
-def _echo(line: str) -> None:
-    typer.echo(one_line(line))
-
-
-def _print(
-    document: dict[str, Any],
-    render: Callable[[dict[str, Any]], RenderableType],
-    *,
-    as_json: bool,
-    soft_wrap: bool = False,
-) -> None:
-    if as_json:
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        Console().print(render(printable_document(document)), soft_wrap=soft_wrap)
+        echo(set_enabled(subscription, state, enabled=enabled))
 
 
 def _echo_script(text: str) -> None:

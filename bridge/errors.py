@@ -97,6 +97,10 @@ class PublicationError(BridgeError):
     """Publications, of the server or of a file, are not as PostgreSQL would accept them; mostly with its message."""
 
 
+class VerifyError(BridgeError):
+    """Source and target could not be compared, or may not be repaired; nothing is said of their rows."""
+
+
 class TargetError(BridgeError):
     """A Delta table does not exist, belongs to others, or does not have the columns that it needs."""
 

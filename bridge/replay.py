@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge import remedies, session
+from bridge import remedies
 from bridge.apply import replayable
 from bridge.apply.replay import Replay, lines_of
 from bridge.apply.skipped_transactions import folder_of
+from bridge.command_session import command_session
 from bridge.errors import SkipError, StateError
 from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.fsync import fsync
-from bridge.track.lock import locked, spark_lock
+from bridge.track.lock import locked
 from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
@@ -81,7 +82,11 @@ def replay(
         with catalog.transaction():  # because a hand-over moves tables from one name to the other
             rels = {(rel.namespace, rel.name): rel for rel in catalog.rels(subscription.name)}
             copying = {(rel.namespace, rel.name) for rel in catalog.rels(sync_name(subscription.name))}
-        with (started or _started)(config, subscription) as spark:
+        with (
+            started(config, subscription)
+            if started
+            else command_session(config, [subscription], log="spark.log", commits=True) as spark
+        ):
             replaying = Replay(
                 spark,
                 subscription,
@@ -110,23 +115,6 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
     _write(done, {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")})
     begun.unlink()
     yield f"the transaction that finished at {finish_lsn} is applied and durable"
-
-
-@contextmanager
-def _started(config: Config, subscription: Subscription) -> Iterator[SparkSession]:
-    state_dir, warehouses = config.state_dir, [subscription.warehouse]
-    with spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext() as keep_open:
-        spark = session.start(
-            config.spark.master,
-            config.spark.conf,
-            warehouses=warehouses,
-            log=state_dir / "spark.log",
-            keep_open=keep_open,
-        )
-        try:
-            yield spark
-        finally:
-            session.stop(spark)
 
 
 def _lsn(text: str) -> Lsn:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from bridge import session
 from bridge.apply.delta import point_in_time
 from bridge.apply.delta.location import read_table
 from bridge.apply.target.location import quoted
+from bridge.command_session import command_session
 from bridge.errors import ConfigError, TargetError
 from bridge.track import commits
 from bridge.track.catalog import Catalog, catalog_path
@@ -135,19 +135,11 @@ def collect(
         TargetError: No commits are recorded, or none that are so old; or a table of the views is gone.
     """
     wanted = parse_at(at)
-    own = None
-    if spark is None:
-        warehouses = [one.warehouse for one in chosen]
-        log = config.state_dir / "snapshot-spark.log"
-        spark = own = session.start(config.spark.master, config.spark.conf, warehouses=warehouses, log=log)
-    try:
+    with nullcontext(spark) if spark else command_session(config, chosen, log="snapshot-spark.log") as running:
         if views:
-            _check_catalog(spark, views)
+            _check_catalog(running, views)
         with closing(Catalog(catalog_path(config.state_dir))) as catalog:
-            return {"snapshots": [_one(spark, catalog, one, wanted, at, views) for one in chosen]}
-    finally:
-        if own is not None:
-            session.stop(own)
+            return {"snapshots": [_one(running, catalog, one, wanted, at, views) for one in chosen]}
 
 
 def _one(

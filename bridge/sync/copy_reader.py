@@ -112,7 +112,7 @@ def copy_spec(
         pa.schema(targets.items()),
         [asdict(info) for info in own],
         unrepresentable,
-        _key(table),
+        key_of(table),
     )
 
 
@@ -202,7 +202,7 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows
 
 
-def _key(table: PublishedTable) -> list[str]:
+def key_of(table: PublishedTable) -> list[str]:
     """Return the columns by which changes will find rows, as `key_of` does for a Relation message."""
     match table.replica_identity:
         case "n":

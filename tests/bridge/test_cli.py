@@ -50,6 +50,7 @@ def test_commands_of_the_contract():
         "drop",
         "origin",
         "snapshot",
+        "verify",
         "demo",
     }
 

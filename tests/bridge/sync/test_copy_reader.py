@@ -15,7 +15,7 @@ from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import block_ranges, copy_reader
-from bridge.sync.copy_reader import CopySpec, _key, read_ranges
+from bridge.sync.copy_reader import CopySpec, key_of, read_ranges
 from bridge.sync.copy_statement import copy_select
 from bridge.sync.table_lock import TableLock
 from protocol.values.types import BUILTIN, resolve
@@ -48,7 +48,7 @@ def test_spec_goes_to_executors_and_not_into_texts():
 def test_the_key_is_that_of_the_changes_to_come(identity, key):
     """Its values must be held, or no change would find its row."""
     indexed = PublishedColumn("b", 23, -1, in_primary_key=False, in_replica_identity_index=True)
-    assert _key(PublishedTable(1, "public", "t", "r", identity, (A, indexed), ())) == key
+    assert key_of(PublishedTable(1, "public", "t", "r", identity, (A, indexed), ())) == key
 
 
 @pytest.fixture

@@ -1,0 +1,45 @@
+"""Starts Spark for a command that works beside the daemon, or in its place, and stops it afterwards."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from bridge import session
+from bridge.track.lock import spark_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config import Config, Subscription
+
+
+@contextmanager
+def command_session(
+    config: Config, subscriptions: Sequence[Subscription], *, log: str, commits: bool = False
+) -> Iterator[SparkSession]:
+    """Start the session that the configuration describes.
+
+    Args:
+        config: The configuration.
+        subscriptions: Those whose tables are read.
+        log: The name of the file, in the state directory, that gets what Spark prints.
+        commits: The command commits to the tables in the daemon's place. On a store that needs a single writer it then
+            waits for the JVM of a daemon that was killed, as a daemon does.
+    """
+    warehouses = [one.warehouse for one in subscriptions]
+    alone = commits and session.must_be_alone(warehouses)
+    with spark_lock(config.state_dir) if alone else nullcontext() as keep_open:
+        spark = session.start(
+            config.spark.master,
+            config.spark.conf,
+            warehouses=warehouses,
+            log=config.state_dir / log,
+            keep_open=keep_open,
+        )
+        try:
+            yield spark
+        finally:
+            session.stop(spark)

@@ -1,0 +1,172 @@
+"""`pgbridge verify`: starts Spark, verifies subscriptions, and shows what differs.
+
+Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table could not be verified.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bridge import log
+from bridge.command_session import command_session
+from bridge.errors import ConfigError, StateError, VerifyError
+from bridge.published import Published
+from bridge.receive.filter_server import FilterServer
+from bridge.receive.publisher import Publisher
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.lock import is_running, locked
+from bridge.verify.source import Pace
+from bridge.verify.verification import Verification, document_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+    from rich.console import RenderableType
+
+    from bridge.config import Config, Subscription
+
+EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?(|[kMGT])i?B?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def rate_of(text: str) -> float:
+    """Read a rate in bytes a second: a number, perhaps with kB, MB or GB (of 1024).
+
+    Raises:
+        ConfigError: It is no such rate, or is not above 0.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    rate = float(found[1]) * (1 << _UNITS[found[2].lower()]) if found else 0.0
+    if rate <= 0:
+        raise ConfigError(f'--max-rate is bytes a second, as 50MB, not "{text}"')
+    return rate
+
+
+def collect(  # noqa: PLR0913 - options
+    config: Config,
+    chosen: Sequence[Subscription],
+    *,
+    tables: Sequence[str] = (),
+    max_rate: float | None = None,
+    patience_s: float = 120.0,
+    repaired: bool = False,
+    shown: int = 10,
+    progress: Callable[[str, float, float], None] = lambda *_: None,
+    started: Callable[[Config, Sequence[Subscription]], AbstractContextManager[SparkSession]] | None = None,
+) -> dict[str, Any]:
+    """Verify subscriptions, as `--json` prints it.
+
+    Args:
+        config: The configuration.
+        chosen: The subscriptions.
+        tables: `schema.table`, or a table's name; none for all tables.
+        max_rate: Bytes of the source's tables to read a second; None for no limit.
+        patience_s: How long to wait for a daemon that is behind.
+        shown: How many differences of each table are shown.
+        repaired: Repair what differs: the rows of tables with a key.
+        progress: See `Verification`.
+        started: Starts Spark, and stops it; None for the session that the configuration describes.
+
+    Raises:
+        VerifyError: Nothing can be verified, or no table has such a name.
+        StateError: With `repaired`, a daemon is running, or a batch is unfinished.
+        PublisherError: The server refuses.
+    """
+    documents = []
+    with (
+        locked(config.state_dir) if repaired else nullcontext(),
+        closing(Catalog(catalog_path(config.state_dir))) as catalog,
+        started(config, chosen)
+        if started
+        else command_session(config, chosen, log="verify-spark.log", commits=repaired) as spark,
+    ):
+        for one in chosen if repaired else ():
+            if catalog.batch(one.name) is not None:
+                raise StateError(
+                    f'subscription "{one.name}" has a batch that was begun and not finished',
+                    hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+                )
+        known = {rel.qualified_name for one in chosen for rel in catalog.rels(one.name)}
+        known |= {name.partition(".")[2] for name in known}
+        if unknown := [name for name in tables if name not in known]:
+            raise VerifyError(f'no subscription follows table "{unknown[0]}"')
+        for one in chosen:
+            with (
+                Publisher(one.connection, application_name=f"{one.name}_verify") as publisher,
+                FilterServer(one) as filter_server,
+            ):
+                verification = Verification(
+                    spark,
+                    catalog,
+                    one,
+                    Published.read(one, publisher, log.get(one.name), filter_server),
+                    running=lambda: not repaired and is_running(config.state_dir),
+                    pace=Pace(max_rate),
+                    patience_s=patience_s,
+                    shown=shown,
+                    repaired=repaired,
+                    progress=progress,
+                )
+                lsn, verdicts = verification.run(
+                    lambda name: not tables or name in tables or name.partition(".")[2] in tables
+                )
+            documents.append(document_of(one.name, lsn, verdicts))
+    return {"subscriptions": documents, "exit_code": _exit_code(documents)}
+
+
+def _exit_code(documents: Sequence[dict[str, Any]]) -> int:
+    equal = [table["equal"] for one in documents for table in one["tables"]]
+    if False in equal:
+        return DIFFERENT
+    return UNVERIFIED if None in equal else EQUAL
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """A table for a terminal, and what differs."""
+    parts: list[RenderableType] = []
+    for one in document["subscriptions"]:
+        table = Table(box=None, pad_edge=False)
+        for title, justify in (("table", "left"), ("rows", "right"), ("equal", "left")):
+            table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]  # two literals
+        for found in one["tables"]:
+            table.add_row(Text(found["relation"]), f"{found['rows']:,}", Text(_said(found)))
+        parts += [Text(f"{one['subscription']}: as of {one['lsn']}"), table]
+        parts += [Text(line) for found in one["tables"] for line in _lines(found)]
+    return Group(*parts)
+
+
+def _said(table: dict[str, Any]) -> str:
+    if table["could_not"]:
+        return f"not verified: {table['could_not']}"
+    said = "yes" if table["equal"] else ", ".join(f"{rows:,} {kind}" for kind, rows in table["differences"].items())
+    if table["partly"]:
+        said = f"at least {said}"
+    if table.get("repaired"):
+        said += "; repaired"
+    if table["left_out"]:
+        said += f" ({table['left_out']:,} keys left out: their last changes are not applied yet)"
+    return said
+
+
+def _lines(table: dict[str, Any]) -> Iterator[str]:
+    for shown in table["shown"]:
+        key = ", ".join(f"{name}={_value(value)}" for name, value in shown["key"].items())
+        changed = ", ".join(
+            f"{name}: {_value(values['source'])}, in Delta {_value(values['delta'])}"
+            for name, values in shown["columns"].items()
+        )
+        yield f"{table['relation']}: {shown['outcome']}: ({key}) {changed}".rstrip()
+
+
+def _value(value: str | None) -> str:
+    return "NULL" if value is None else value if len(value) <= 60 else f"{value[:57]}..."

@@ -1,0 +1,122 @@
+"""Repairs a Delta table: the rows that differ become those of the source's snapshot, by one stamped commit.
+
+No daemon runs meanwhile, so Delta stays at the origin's LSN. Keys whose last changes are not applied yet were left out
+of the verification: the stream brings them. So each repaired row is the one that Delta should have at that LSN, and the
+stream goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
+from bridge.apply.delta.merge import merge_into
+from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.target.location import quoted, sql_name
+from bridge.apply.target.target import TargetColumn
+from bridge.errors import VerifyError
+from bridge.sync.block_ranges import BlockRange
+from bridge.sync.copy_reader import copy_rows, copy_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pyspark.sql import DataFrame
+
+    from bridge.config import Subscription
+    from bridge.published import Published
+    from bridge.verify.comparison import Difference
+    from bridge.verify.source import Source
+    from bridge.verify.target import TargetVersion
+    from protocol.lsn import Lsn
+
+_REMOVED = "pgbridge removed"
+
+
+def repair(
+    source: Source,
+    target: TargetVersion,
+    found: Collection[Difference],
+    *,
+    subscription: Subscription,
+    published: Published,
+    app_id: str,
+    lsn: Lsn,
+) -> None:
+    """Make the rows that differ those of the source; the commit is durable when this returns.
+
+    Args:
+        source: The source's snapshot.
+        target: The version that was verified.
+        found: What differs.
+        subscription: The subscription.
+        published: What is published.
+        app_id: Delta's application id of the subscription's commits.
+        lsn: The LSN that Delta is at.
+
+    Raises:
+        VerifyError: The table has no key: which of equal rows is meant is not known.
+        PublisherError: The source cannot be read.
+        PySparkException, Py4JError: The commit failed.
+        TargetBusy: Another writer's commits made every attempt fail.
+        StateError: The table is local and cannot be flushed.
+    """
+    table, spark = target.table, target.spark
+    if table.mode != "mirror":
+        raise VerifyError(f'table "{table.relation}" has a {table.mode}, of which single versions are not repaired')
+    if not table.keyed:
+        raise VerifyError(f'table "{table.relation}" has no key, so single rows of it cannot be repaired')
+    spec = copy_spec(
+        table.published,
+        published.publisher.types(column.type_oid for column in table.published.columns),
+        conninfo=subscription.connection,
+        application_name=f"{subscription.name}_verify",
+        snapshot=source.export(),
+        unrepresentable=subscription.unrepresentable,
+        ranges=[BlockRange()],
+        columns=[TargetColumn(one.name, replace(one.type, arrow=one.target)) for one in table.columns],
+    )
+    batches = list(copy_rows(spec, source.copy_of(table, spec.select, [one.key for one in found])))
+    rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema)) if batches else None
+    names = [one.name for one in table.columns]
+    gone = (
+        target.rows_of([one.key for one in found if one.outcome == "extra"]).select(*map(quoted, table.key)).distinct()
+    )
+    changes = _changes(rows, gone, table.key)
+    stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
+    with stamped(spark, stamp):
+        retry_commit(
+            lambda: merge_into(changes, table.path, lambda view: _statement(table.path, view, names, table.key)),
+            table.path,
+        )
+    LocalTables(partial(place_of, spark)).flush([table.path])
+
+
+def _statement(path: str, view: str, names: Iterable[str], key: Iterable[str]) -> str:
+    columns = [quoted(name) for name in names]
+    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in key)
+    removed = f"s.{quoted(_REMOVED)}"
+    return (
+        f"MERGE INTO {sql_name(path)} AS t USING {view} AS s ON {same} "
+        f"WHEN MATCHED AND {removed} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
+        f"WHEN NOT MATCHED AND NOT {removed} THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join(f's.{name}' for name in columns)})"
+    )
+
+
+def _changes(rows: DataFrame | None, gone: DataFrame, key: Collection[str]) -> DataFrame:
+    """Return the rows to write and the keys to remove; a key of which there is a row is not removed."""
+    if rows is None:
+        return gone.withColumn(_REMOVED, F.lit(True))
+    only = gone.join(rows.select(*map(quoted, key)), list(key), "left_anti")
+    written = rows.withColumn(_REMOVED, F.lit(False))
+    return written.unionByName(only.withColumn(_REMOVED, F.lit(True)), allowMissingColumns=True)

@@ -1,0 +1,294 @@
+"""The server's side of a verification: the hashes of a snapshot's rows, computed by the server, range by range.
+
+One connection reads, so that the server has one statement of ours at a time. What a verification needs of the stream is
+peeked at in the same connection that has made the temporary slot.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql as psql
+
+import sql
+from bridge.closing import Closing
+from bridge.receive.connection import connect, translated
+from bridge.receive.slot import ReplicationConnection
+from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.sync.table_lock import TableLock
+from bridge.verify.canonical_text import identifier
+from bridge.verify.window import UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from bridge.verify.tables import VerifiedTable
+    from bridge.verify.window import TableWindow, Texts
+    from protocol.lsn import Lsn
+
+Buckets = dict[int, tuple[int, int]]
+"""By bucket, the number of rows and the sum of their hashes."""
+
+_KEY: Final = "pgbridge_key_hash"
+_SETTINGS: Final = ("SET LOCAL row_security = off", "SET LOCAL max_parallel_workers_per_gather = 0")
+
+
+@dataclass(slots=True)
+class Pace:
+    """Keeps reading to a rate.
+
+    Attributes:
+        max_rate: Bytes of the server's tables a second; None for no limit.
+        sleep: Waits.
+        now_s: A clock.
+    """
+
+    max_rate: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.monotonic
+
+    def read(self, read_bytes: float, seconds: float) -> None:
+        """So many bytes were read in so many seconds: wait until they are within the rate."""
+        if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
+            self.sleep(rest_s)
+
+
+class Source(Closing):
+    """A snapshot of the source.
+
+    Args:
+        conninfo: The publisher.
+        application_name: For pg_stat_activity.
+        pace: Limits the rate of reading.
+
+    Attributes:
+        lsn: The snapshot's: transactions that commit before it are in it, and all others come in the stream.
+
+    Raises:
+        PublisherError: From the constructor and every method, if the server refuses.
+    """
+
+    def __init__(self, conninfo: str, *, application_name: str, pace: Pace) -> None:
+        self._conninfo, self._name, self._pace = conninfo, application_name, pace
+        self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
+        self._replication = ReplicationConnection(conninfo, application_name=application_name)
+        try:
+            snapshot = self._replication.create_slot(self._slot_name, temporary=True)
+            self.lsn = snapshot.consistent_point
+            self._connection = connect(conninfo, application_name=application_name)
+            try:
+                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                name = psql.Literal(snapshot.name)
+                self._connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
+                for setting in _SETTINGS:
+                    self._connection.execute(setting.encode())
+            except psycopg.Error as error:
+                self._connection.close()
+                raise translated(error, "cannot read under the snapshot") from error
+        except BaseException:
+            self._replication.close()
+            raise
+
+    def close(self) -> None:
+        """End the snapshot; the temporary slot goes with its connection."""
+        self._connection.close()
+        self._replication.close()
+
+    def export(self) -> str:
+        """Export the snapshot to other connections, until `close`."""
+        ((name,),) = self._query("SELECT pg_export_snapshot()")
+        return str(name)
+
+    def changes(self, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]) -> list[bytes]:
+        """The stream's messages from the snapshot on, of transactions that commit up to an LSN, and perhaps some more.
+
+        Args:
+            up_to: The LSN.
+            publications: The subscription's publications.
+            options: Further options of pgoutput.
+        """
+        return self._peek(self._replication.connection, self._slot_name, up_to, publications, options)
+
+    def waiting(
+        self, slot_name: str, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]
+    ) -> list[bytes]:
+        """The messages that a subscription's slot would send next; nobody may stream from it."""
+        return self._peek(self._connection, slot_name, up_to, publications, options)
+
+    @staticmethod
+    def _peek(
+        connection: psycopg.Connection[Any],
+        slot_name: str,
+        up_to: Lsn,
+        publications: Sequence[str],
+        options: Mapping[str, str],
+    ) -> list[bytes]:
+        named = ", ".join(identifier(name) for name in publications)
+        given = {"proto_version": "1", "publication_names": named, **options}
+        arguments = psql.SQL(", ").join(psql.Literal(text) for pair in given.items() for text in pair)
+        statement = psql.SQL("SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})").format(
+            psql.Literal(slot_name), psql.Literal(str(up_to)), arguments
+        )
+        try:
+            return [bytes(data) for (data,) in connection.execute(statement.as_bytes(None)).fetchall()]
+        except psycopg.Error as error:
+            raise translated(error, "cannot read what the stream has since the snapshot") from error
+
+    def lock(self, table: VerifiedTable) -> TableLock:
+        """Lock a table against being rewritten, which would move its rows."""
+        return TableLock(self._conninfo, table.published, application_name=self._name)
+
+    def buckets(
+        self, table: VerifiedTable, lock: TableLock, but: Iterable[str], read: Callable[[float], None]
+    ) -> Buckets:
+        """The table's buckets.
+
+        Args:
+            table: The table.
+            lock: Its lock.
+            but: Hashes of keys to leave out.
+            read: Called with how many bytes more of the table's are read, after each range.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        left_out = self._left_out(but)
+        bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
+        for blocks in lock.ranges:
+            started_s = self._pace.now_s()
+            inner = select_statement(table.published, [f"{table.source_key} AS {_KEY}", f"{table.source_hash} AS h"])
+            statement = (
+                f"SELECT {table.source_bucket(_KEY)} AS b, count(*), sum(h) "
+                f"FROM ({inner}{where_clause(table.published.row_filters, blocks)}) AS r{left_out} GROUP BY 1"
+            )
+            for bucket, rows, hashes in self._query(statement):
+                count, total = found.get(bucket, (0, 0))
+                found[bucket] = count + rows, total + int(hashes)
+            self._pace.read(bytes_each, self._pace.now_s() - started_s)
+            read(bytes_each)
+        return found
+
+    def rows(
+        self, table: VerifiedTable, lock: TableLock, buckets: Iterable[int], but: Iterable[str]
+    ) -> Counter[tuple[str, int]]:
+        """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
+        found: Counter[tuple[str, int]] = Counter()
+        listed = ", ".join(map(str, buckets))
+        bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
+        for blocks in lock.ranges:
+            started_s = self._pace.now_s()
+            inner = select_statement(table.published, _with_key(table))
+            hashed = f"SELECT {_KEY}, {table.source_hash} FROM ({inner}"
+            where = self._left_out(but) or " WHERE true"
+            statement = (
+                f"{hashed}{where_clause(table.published.row_filters, blocks)}) AS r{where} "
+                f"AND {table.source_bucket(_KEY)} = ANY ('{{{listed}}}'::int[])"
+            )
+            found.update(Counter((key, int(hashed)) for key, hashed in self._query(statement)))
+            self._pace.read(bytes_each, self._pace.now_s() - started_s)
+        return found
+
+    def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[str | None]]]:
+        """The texts of rows' columns as PostgreSQL writes them, by the hashes of their keys."""
+        shown = [f"pg_catalog.concat({identifier(one.name)})" for one in table.columns]
+        inner = select_statement(table.published, _with_key(table))
+        nulls = [
+            f"CASE WHEN {identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
+            for one, text in zip(table.columns, shown, strict=True)
+        ]
+        listed = ", ".join(f"'{key}'" for key in keys)
+        statement = (
+            f"SELECT {_KEY}, {', '.join(nulls)} FROM ({inner}{where_clause(table.published.row_filters)}) AS r "
+            f"WHERE {_KEY} = ANY (ARRAY[{listed}]::text[])"
+        )
+        for key, *values in self._query(statement):
+            yield key, values
+
+    def copy_of(self, table: VerifiedTable, select: str, keys: Iterable[str]) -> str:
+        """The COPY statement of the rows with some keys, by their hashes.
+
+        Args:
+            table: The table.
+            select: What is copied: SELECT … FROM …, without conditions.
+            keys: The keys' hashes.
+        """
+        listed = ", ".join(f"'{key}'" for key in keys)
+        filters = " OR ".join(f"({text})" for text in table.published.row_filters) or "true"
+        wanted = f"({table.source_key}) = ANY (ARRAY[{listed}]::text[])"
+        return f"COPY ({select} WHERE ({filters}) AND {wanted}) TO STDOUT (FORMAT binary)"
+
+    def ended(
+        self, table: VerifiedTable, window: TableWindow, rows: Mapping[Texts, list[object] | None]
+    ) -> dict[Texts, tuple[str, int | None]]:
+        """The hashes of the rows with which touched keys end: of the key, and of the row; None if there is no row.
+
+        A value that the stream left out is taken from the snapshot's row.
+        """
+        found: dict[Texts, tuple[str, int | None]] = {}
+        for key, row in rows.items():
+            names = table.key if row is None else window.columns
+            values: dict[str, object] = dict(zip(names, key if row is None else row, strict=True))
+            where = ""
+            if row is not None and any(values[one.name] is UNCHANGED for one in table.columns):
+                base = dict(zip(table.key, window.base.get(key, key), strict=True))
+                where = " AND ".join(
+                    f"t.{identifier(name)} = {self._literal(value)}{self._cast(table, name)}"
+                    for name, value in base.items()
+                )
+            expressions = [
+                f"t.{identifier(one.name)}"
+                if values.get(one.name) is UNCHANGED
+                else f"{self._literal(values.get(one.name))}{self._cast(table, one.name)} AS {identifier(one.name)}"
+                for one in table.columns
+            ]
+            relation = psql.Identifier(table.published.namespace, table.published.name).as_string()
+            source = f" FROM {relation} AS t WHERE {where}" if where else ""
+            statement = (
+                f"SELECT {table.source_key}, {table.source_hash} FROM (SELECT {', '.join(expressions)}{source}) AS r"
+            )
+            for key_hash, row_hash in self._query(statement):
+                found[key] = key_hash, None if row is None else int(row_hash)
+        return found
+
+    def hashes(self, table: VerifiedTable, columns: Sequence[str], rows: Iterable[Texts]) -> Iterator[tuple[str, int]]:
+        """The hashes of rows of a table without keys that are given as texts: of the key, and of the row."""
+        for row in rows:
+            values = dict(zip(columns, row, strict=True))
+            listed = ", ".join(
+                f"{self._literal(values[one.name])}{self._cast(table, one.name)} AS {identifier(one.name)}"
+                for one in table.columns
+            )
+            for key, hashed in self._query(
+                f"SELECT {table.source_key}, {table.source_hash} FROM (SELECT {listed}) AS r"
+            ):
+                yield key, int(hashed)
+
+    def declarations(self, relid: int) -> dict[str, str]:
+        """The types of a table's columns as SQL, by the columns' names."""
+        found: dict[str, str] = dict(self._query(sql.load("column_types"), {"relid": relid}))
+        return found
+
+    def _cast(self, table: VerifiedTable, name: str) -> str:
+        return f"::{table.declarations[name]}"
+
+    @staticmethod
+    def _literal(value: object) -> str:
+        return psql.Literal(value if isinstance(value, str) else None).as_string()
+
+    @staticmethod
+    def _left_out(keys: Iterable[str]) -> str:
+        listed = ", ".join(f"'{key}'" for key in keys)
+        return f" WHERE NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
+
+    def _query(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(statement.encode(), parameters).fetchall()
+        except psycopg.Error as error:
+            raise translated(error, "cannot read the source's rows") from error
+
+
+def _with_key(table: VerifiedTable) -> list[str]:
+    return [f"{table.source_key} AS {_KEY}", *(identifier(one.name) for one in table.columns)]

@@ -1,0 +1,114 @@
+"""A table to verify: how both sides compute the hashes of its keys and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from bridge.verify.canonical_text import (
+    HASH_DIGITS,
+    column,
+    identifier,
+    source_row,
+    source_text,
+    target_row,
+    target_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from bridge.apply.target.target import Mode
+    from bridge.publication.published_table import PublishedTable
+    from protocol.values.types import ColumnType
+
+_BUCKET_DIGITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedColumn:
+    """A published column: its name, its type on the server, and the type of its Delta column."""
+
+    name: str
+    type: ColumnType
+    target: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTable:
+    """A table to verify.
+
+    Attributes:
+        published: The published table.
+        path: Its Delta table.
+        columns: The published columns.
+        key: The names of those by which changes find rows; none for a table whose rows are a bag.
+        declarations: The types of the columns as SQL, by name.
+        mode: The Delta table's mode. Of a history, the versions that are valid are compared.
+    """
+
+    published: PublishedTable
+    path: str
+    columns: tuple[VerifiedColumn, ...]
+    key: tuple[str, ...]
+    declarations: Mapping[str, str] = field(default_factory=dict)
+    mode: Mode = "mirror"
+
+    @property
+    def relation(self) -> str:
+        """`namespace.name`."""
+        return self.published.qualified_name
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows have keys."""
+        return bool(self.key)
+
+    @property
+    def identifying(self) -> tuple[VerifiedColumn, ...]:
+        """The key's columns; all of them if rows have no keys."""
+        return tuple(one for one in self.columns if one.name in self.key) if self.key else self.columns
+
+    def source_texts(self) -> list[str]:
+        """PostgreSQL's expressions of all columns' texts."""
+        return [source_text(identifier(one.name), one.type, one.target) for one in self.columns]
+
+    def target_texts(self) -> list[str]:
+        """Spark's."""
+        return [target_text(column(one.name), one.target) for one in self.columns]
+
+    @property
+    def source_key(self) -> str:
+        """PostgreSQL's expression of the key's hash: MD5 in hexadecimal."""
+        return source_row(source_text(identifier(one.name), one.type, one.target) for one in self.identifying)
+
+    @property
+    def target_key(self) -> str:
+        """Spark's."""
+        return target_row(target_text(column(one.name), one.target) for one in self.identifying)
+
+    @property
+    def source_hash(self) -> str:
+        """PostgreSQL's expression of the row's hash, a bigint."""
+        bits = 4 * HASH_DIGITS
+        return f"('x' || left({source_row(self.source_texts())}, {HASH_DIGITS}))::bit({bits})::bigint"
+
+    @property
+    def target_hash(self) -> str:
+        """Spark's, a decimal."""
+        return f"cast(conv(left({target_row(self.target_texts())}, {HASH_DIGITS}), 16, 10) AS decimal(20, 0))"
+
+    def source_bucket(self, key_hash: str) -> str:
+        """PostgreSQL's expression of a key hash's bucket."""
+        return f"('x' || left({key_hash}, {_BUCKET_DIGITS}))::bit({4 * _BUCKET_DIGITS})::int"
+
+    def target_bucket(self, key_hash: str) -> str:
+        """Spark's."""
+        return f"cast(conv(left({key_hash}, {_BUCKET_DIGITS}), 16, 10) AS int)"
+
+
+def bucket_of(key_hash: str) -> int:
+    """The bucket of a key's hash."""
+    return int(key_hash[:_BUCKET_DIGITS], 16)

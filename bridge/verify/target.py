@@ -1,0 +1,85 @@
+"""Delta's side of a verification: the hashes of a version's rows, computed by Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.apply.delta.location import read_table
+from bridge.verify.canonical_text import column
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.verify.source import Buckets
+    from bridge.verify.tables import VerifiedTable
+
+
+@dataclass(frozen=True, slots=True)
+class TargetVersion:
+    """A version of a Delta table.
+
+    Attributes:
+        spark: A session.
+        table: The table.
+        version: The version.
+    """
+
+    spark: SparkSession
+    table: VerifiedTable
+    version: int
+
+    def _rows(self) -> DataFrame:
+        rows = read_table(self.spark, self.table.path, version=self.version)
+        return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
+
+    def _hashed(self) -> DataFrame:
+        return self._rows().selectExpr(f"{self.table.target_key} AS k", f"{self.table.target_hash} AS h")
+
+    def _but(self, rows: DataFrame, keys: Collection[str]) -> DataFrame:
+        return rows.join(F.broadcast(self._keys(keys)), "k", "left_anti") if keys else rows
+
+    def _keys(self, keys: Collection[str]) -> DataFrame:
+        return self.spark.createDataFrame([(key,) for key in keys], "k string")
+
+    def buckets(self, but: Collection[str]) -> Buckets:
+        """The table's buckets, without some keys, by their hashes."""
+        rows = self._but(self._hashed(), but)
+        grouped = rows.groupBy(F.expr(self.table.target_bucket("k")).alias("b")).agg(F.count("*"), F.sum("h"))
+        return {bucket: (count, int(total)) for bucket, count, total in grouped.collect()}
+
+    def rows(self, buckets: Collection[int], but: Collection[str]) -> Counter[tuple[str, int]]:
+        """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
+        wanted = self.spark.createDataFrame([(bucket,) for bucket in buckets], "b int")
+        rows = self._hashed().withColumn("b", F.expr(self.table.target_bucket("k")))
+        rows = self._but(rows.join(F.broadcast(wanted), "b", "left_semi"), but)
+        return Counter((key, int(hashed)) for key, hashed in rows.select("k", "h").collect())
+
+    def of_keys(self, keys: Collection[str]) -> Counter[tuple[str, int]]:
+        """The same of some keys."""
+        rows = self._hashed().join(F.broadcast(self._keys(keys)), "k", "left_semi").select("k", "h")
+        return Counter((key, int(hashed)) for key, hashed in rows.collect())
+
+    def rows_of(self, keys: Collection[str]) -> DataFrame:
+        """The whole rows with some keys, by their hashes."""
+        rows = self._rows().withColumn("pgbridge key", F.expr(self.table.target_key))
+        wanted = self._keys(keys).withColumnRenamed("k", "pgbridge key")
+        return rows.join(F.broadcast(wanted), "pgbridge key", "left_semi").drop("pgbridge key")
+
+    def texts(self, keys: Collection[str]) -> Iterator[tuple[str, list[str | None]]]:
+        """The columns' values as Spark writes them as strings, by the hashes of their rows' keys."""
+        shown = [
+            f"lower(concat('\\\\\\\\x', hex({column(one.name)})))"
+            if str(one.target) == "binary"
+            else f"cast({column(one.name)} AS string)"
+            for one in self.table.columns
+        ]
+        named = [f"{text} AS v{number}" for number, text in enumerate(shown)]
+        rows = self._rows().selectExpr(f"{self.table.target_key} AS k", *named)
+        for key, *values in rows.join(F.broadcast(self._keys(keys)), "k", "left_semi").collect():
+            yield key, values

@@ -1,0 +1,346 @@
+"""Verifies a subscription: the source under an exported snapshot against Delta after a batch, as of one LSN.
+
+A temporary slot exports a snapshot with its LSN P. Delta is compared as of the origin's LSN E. While a daemon runs, E
+is waited for until it is not before P; the stream from P to E says which keys are touched in between and how their rows
+end. Without a daemon E mostly lies before P; then what the subscription's slot would send is peeked at, and the keys in
+it are left out: Delta does not have these changes yet. Neither pauses anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.log_commits import history_of
+from bridge.apply.delta.schema import arrow_type
+from bridge.errors import BridgeError, VerifyError
+from bridge.sync.copy_reader import key_of
+from bridge.verify.comparison import Difference, Shown, differences, differing
+from bridge.verify.repair import repair
+from bridge.verify.source import Source
+from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
+from bridge.verify.target import TargetVersion
+from bridge.verify.window import TableWindow, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config import Subscription
+    from bridge.published import Published
+    from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import RelRow
+    from bridge.verify.source import Buckets, Pace
+    from protocol.lsn import Lsn
+
+_LOOK_S: Final = 0.25
+_FOLLOWS: Final = frozenset({"s", "r"})
+"""States of a table that follows the stream."""
+
+_BUCKETS_AT_ONCE: Final = 2000
+"""So many buckets that differ are looked into; more say that much of the table differs."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The result for one table.
+
+    Attributes:
+        relation: `namespace.name`.
+        path: Its Delta table.
+        rows: How many rows the source has, without those that are left out.
+        differences: The rows that differ.
+        shown: Some of them, for people.
+        left_out: How many keys were not compared, because Delta does not have their last changes yet.
+        partly: More buckets differ than were looked into: `differences` are not all.
+        why: Why the table could not be verified; empty if it was.
+        seconds: How long it took.
+        repaired: The rows that differed were repaired.
+    """
+
+    relation: str
+    path: str
+    rows: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    left_out: int = 0
+    partly: bool = False
+    why: str = ""
+    seconds: float = 0.0
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Verification:
+    """One verification of a subscription's tables.
+
+    Attributes:
+        spark: A session of its own.
+        catalog: The subscription's state.
+        subscription: The subscription.
+        published: What is published now.
+        running: Whether a daemon applies the stream meanwhile.
+        pace: Limits the rate of reading the source.
+        patience_s: How long to wait until the daemon has applied what the snapshot has.
+        shown: How many differences of a table are shown.
+        repaired: Repair what differs; no daemon may run.
+        progress: Called with a table's name, and how many bytes of it were read, of how many.
+    """
+
+    spark: SparkSession
+    catalog: Catalog
+    subscription: Subscription
+    published: Published
+    running: Callable[[], bool]
+    pace: Pace
+    patience_s: float
+    shown: int
+    repaired: bool = False
+    progress: Callable[[str, float, float], None] = lambda *_: None
+
+    def run(self, wanted: Callable[[str], bool]) -> tuple[Lsn, list[Verdict]]:
+        """Verify the tables that are wanted, by their qualified names.
+
+        Returns:
+            The LSN that Delta is compared at, and a verdict for each table.
+
+        Raises:
+            VerifyError: Nothing can be verified.
+            PublisherError: The server refuses.
+        """
+        name = f"{self.subscription.name}_verify"
+        with Source(self.subscription.connection, application_name=name, pace=self.pace) as source:
+            after_lsn, end_lsn, app_id, rels = self._delta_lsn(source.lsn)
+            chosen = [rel for rel in rels if wanted(rel.qualified_name)]
+            tables: list[VerifiedTable] = []
+            verdicts: list[Verdict] = []
+            for rel in chosen:
+                try:
+                    tables.append(self._table(source, rel, end_lsn))
+                except VerifyError as error:
+                    verdicts.append(Verdict(rel.qualified_name, rel.path, why=str(error)))
+            window = self._window(source, after_lsn, end_lsn, tables)
+            verdicts += [self._verdict(source, table, window, after_lsn, end_lsn, app_id) for table in tables]
+        return end_lsn, sorted(verdicts, key=lambda verdict: verdict.relation)
+
+    def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow]]:
+        """Return the snapshot's LSN, Delta's, the application id and the tables; waits for a daemon that runs."""
+        name, until_s = self.subscription.name, time.monotonic() + self.patience_s
+        while True:
+            with self.catalog.transaction():  # one moment for all of it
+                row, lsn, rels = (
+                    self.catalog.subscription(name),
+                    self.catalog.remote_lsn(name),
+                    self.catalog.rels(name),
+                )
+            if row is None or lsn is None:
+                raise VerifyError(f'subscription "{name}" has not begun, so it has no tables')
+            if lsn >= snapshot_lsn or not self.running():
+                return snapshot_lsn, lsn, row.txn_app_id, rels
+            if time.monotonic() > until_s:
+                raise VerifyError(
+                    f'subscription "{name}" has applied the stream up to {lsn}, not yet to the snapshot at '
+                    f"{snapshot_lsn}: it was waited for {self.patience_s:g} s",
+                    hint="see pgbridge status; verify again once the lag is small, or with a greater --wait",
+                )
+            time.sleep(_LOOK_S)
+
+    def _table(self, source: Source, rel: RelRow, end_lsn: Lsn) -> VerifiedTable:
+        mode = self.subscription.mode_of(rel.qualified_name)
+        if mode == "changelog":
+            raise VerifyError("it has a changelog, not the table's rows")
+        if rel.state not in _FOLLOWS or rel.lsn > end_lsn:
+            raise VerifyError("it is being copied")
+        published = self.published.tables.get((rel.namespace, rel.name))
+        if published is None:
+            raise VerifyError("it is not published any more, or under another name")
+        try:
+            fields = {field.name: field.dataType for field in existing_schema(self.spark, rel.path).fields}
+        except BridgeError as error:
+            raise VerifyError(str(error)) from error
+        types = self.published.types([(column.type_oid, column.typmod) for column in published.columns])
+        columns = []
+        for column, type_ in zip(published.columns, types, strict=True):
+            target = arrow_type(fields[column.name]) if column.name in fields else None
+            if target is None:
+                raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
+            columns.append(VerifiedColumn(column.name, type_, target))
+        declarations = source.declarations(published.relid)
+        return VerifiedTable(published, rel.path, tuple(columns), tuple(key_of(published)), declarations, mode)
+
+    def _window(self, source: Source, after_lsn: Lsn, end_lsn: Lsn, tables: Sequence[VerifiedTable]) -> Window:
+        keys = {(table.published.namespace, table.published.name): table.key for table in tables}
+        names, options = self.subscription.publications, {}
+        if self.subscription.origin != "any":
+            options["origin"] = self.subscription.origin
+        if end_lsn >= after_lsn:
+            window = Window(keys, after_lsn, end_lsn)
+            window.read(source.changes(end_lsn, names, options))
+        else:
+            window = Window(keys, end_lsn, after_lsn)
+            window.read(source.waiting(self.subscription.slot_name, after_lsn, names, options))
+        return window
+
+    def _verdict(
+        self, source: Source, table: VerifiedTable, window: Window, after_lsn: Lsn, end_lsn: Lsn, app_id: str
+    ) -> Verdict:
+        started_s = time.monotonic()
+        verdict = Verdict(table.relation, table.path)
+        touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
+        version = history_of(self.spark, table.path).as_of(int(end_lsn))
+        verdict.why = touched.unclear
+        if self.subscription.publication_definitions is not None:
+            # what the stream says of rows has not passed the definitions' filters, and may be of partitions
+            if touched.inserted or touched.removed or (table.published.relkind == "p" and window.others):
+                verdict.why = "it changed meanwhile"
+            touched = TableWindow(touched.columns, dict.fromkeys(touched.rows))
+        if version is None:
+            verdict.why = f"its history does not go back to {end_lsn}"
+        if verdict.why or version is None:
+            return verdict
+        target = TargetVersion(self.spark, table, version)
+        _Comparison(self, source, table, touched, target, verdict).run(
+            ahead=end_lsn >= after_lsn and self.subscription.publication_definitions is None
+        )
+        if self.repaired and verdict.differences:
+            try:
+                repair(
+                    source,
+                    target,
+                    verdict.differences,
+                    subscription=self.subscription,
+                    published=self.published,
+                    app_id=app_id,
+                    lsn=end_lsn,
+                )
+                verdict.repaired = True
+            except VerifyError as error:
+                verdict.why = str(error)
+        verdict.seconds = time.monotonic() - started_s
+        return verdict
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """The comparison of one table."""
+
+    verification: Verification
+    source: Source
+    table: VerifiedTable
+    window: TableWindow
+    target: TargetVersion
+    verdict: Verdict
+
+    def run(self, *, ahead: bool) -> None:
+        """Compare; `ahead`: Delta has the window's changes, and the snapshot does not."""
+        table, verdict = self.table, self.verdict
+        ended = self.source.ended(table, self.window, self.window.rows) if self.window.rows else {}
+        touched = {key for key, _ in ended.values()}
+        came = Counter(self.source.hashes(table, self.window.columns, self.window.inserted))
+        went = Counter(self.source.hashes(table, self.window.columns, self.window.removed))
+        if not ahead:
+            came, went = went, came
+            verdict.left_out = len(touched)
+        with self.source.lock(table) as lock:
+            total = float(lock.table_bytes or 0)
+            done = 0.0
+
+            def read(more: float) -> None:
+                nonlocal done
+                done += more
+                self.verification.progress(table.relation, done, total)
+
+            expected = _moved(self.source.buckets(table, lock, touched, read), came, went)
+            actual = self.target.buckets(touched)
+            verdict.rows = sum(count for count, _ in expected.values())
+            buckets = differing(expected, actual)
+            verdict.partly = len(buckets) > _BUCKETS_AT_ONCE
+            buckets = buckets[:_BUCKETS_AT_ONCE]
+            if buckets:
+                found = self.source.rows(table, lock, buckets, touched)
+                found.update(_only(came, buckets))
+                found.subtract(_only(went, buckets))
+                there = self.target.rows(buckets, touched)
+                verdict.differences += differences(+found, there, keyed=table.keyed)
+            if ahead and touched:
+                wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
+                verdict.rows += sum(wanted.values())
+                verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
+            if verdict.differences:
+                verdict.shown = self._shown(verdict.differences[: self.verification.shown])
+
+    def _shown(self, found: Sequence[Difference]) -> list[Shown]:
+        keys = {one.key for one in found}
+        there = dict(self.source.texts(self.table, keys))
+        here = dict(self.target.texts(keys))
+        names = [one.name for one in self.table.columns]
+        key_names = {one.name for one in self.table.identifying}
+        shown = []
+        for one in found:
+            source, target = there.get(one.key), here.get(one.key)
+            values = source or target or [None] * len(names)
+            key = {name: value for name, value in zip(names, values, strict=True) if name in key_names}
+            columns = {}
+            if one.outcome == "changed" and source is not None and target is not None:
+                columns = {
+                    name: (was, is_)
+                    for name, was, is_ in zip(names, source, target, strict=True)
+                    if was != is_ and name not in key_names
+                }
+            shown.append(Shown(one.outcome, key, columns))
+        return shown
+
+
+def _only(rows: Counter[tuple[str, int]], buckets: Collection[int]) -> Counter[tuple[str, int]]:
+    wanted = set(buckets)
+    return Counter({one: count for one, count in rows.items() if bucket_of(one[0]) in wanted})
+
+
+def _moved(buckets: Buckets, came: Counter[tuple[str, int]], went: Counter[tuple[str, int]]) -> Buckets:
+    """Return the buckets with rows that came and without those that went."""
+    found = dict(buckets)
+    for rows, sign in ((came, 1), (went, -1)):
+        for (key, hashed), number in rows.items():
+            count, total = found.get(bucket_of(key), (0, 0))
+            found[bucket_of(key)] = count + sign * number, total + sign * number * hashed
+    return {bucket: one for bucket, one in found.items() if one != (0, 0)}
+
+
+def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The result as `--json` prints it."""
+    return {
+        "subscription": name,
+        "lsn": str(lsn),
+        "tables": [
+            {
+                "relation": one.relation,
+                "path": one.path,
+                "rows": one.rows,
+                "equal": None if one.why else not one.differences and not one.partly,
+                "could_not": one.why or None,
+                "left_out": one.left_out,
+                "partly": one.partly,
+                "repaired": one.repaired,
+                "differences": _counts(one.differences),
+                "shown": [_shown_document(shown) for shown in one.shown],
+                "seconds": round(one.seconds, 2),
+            }
+            for one in verdicts
+        ],
+    }
+
+
+def _counts(found: Sequence[Difference]) -> Mapping[str, int]:
+    counts = Counter[str]()
+    for one in found:
+        counts[one.outcome] += one.rows
+    return dict(sorted(counts.items()))
+
+
+def _shown_document(shown: Shown) -> dict[str, Any]:
+    columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
+    return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}

@@ -1,0 +1,187 @@
+"""What the stream changes between the snapshot's LSN and the batch's: which keys, and how their rows end.
+
+The comparison is of a snapshot of the source, at one LSN, and of Delta after a batch, at another. Rows whose keys are
+touched in between are compared by what the stream says of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from protocol.messages import Begin, Commit, Delete, Insert, Relation, Truncate, Update, ValueKind
+from protocol.pgoutput import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from protocol.lsn import Lsn
+    from protocol.messages import Message, Tuple
+
+Texts = tuple["str | None", ...]
+"""Values in text form, None for NULL."""
+
+
+@dataclass(slots=True)
+class TableWindow:
+    """What happened to a table within the window.
+
+    Attributes:
+        columns: The names of the columns in the stream, in its order; empty before the first change.
+        rows: For each touched key, by its texts: the row that it ends with, None if it has none. A value that the
+            stream left out, as unchanged, is `UNCHANGED`.
+        base: Where an unchanged value is: the key that the row had at the snapshot.
+        inserted: Rows of a table without keys that came.
+        removed: Rows of such a table that went.
+        unclear: Why the table cannot be compared this time; empty if it can.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: dict[Texts, list[object] | None] = field(default_factory=dict)
+    base: dict[Texts, Texts] = field(default_factory=dict)
+    inserted: list[Texts] = field(default_factory=list)
+    removed: list[Texts] = field(default_factory=list)
+    unclear: str = ""
+
+
+UNCHANGED = object()
+"""In a row of a window: the stream left the value out, because it is large and has not changed."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Reads messages into the tables' windows.
+
+    Attributes:
+        keys: By (namespace, name) of each verified table, its key's columns; empty for a table without keys.
+        after_lsn: Transactions that end at or before it do not count.
+        end_lsn: Transactions that end after it do not count.
+        tables: What happened to the tables that were touched.
+        others: Tables that are not verified were touched, too.
+    """
+
+    keys: Mapping[tuple[str, str], tuple[str, ...]]
+    after_lsn: Lsn
+    end_lsn: Lsn
+    tables: dict[tuple[str, str], TableWindow] = field(default_factory=dict)
+    others: bool = False
+    _relations: dict[int, Relation] = field(default_factory=dict)
+    _pending: list[Message] = field(default_factory=list)
+
+    def read(self, messages: Iterable[bytes]) -> None:
+        """Read the stream's messages, in order."""
+        for data in messages:
+            message = decode(data)
+            match message:
+                case Begin():
+                    self._pending = []
+                case Commit():
+                    counts = self.after_lsn < message.end_lsn <= self.end_lsn
+                    for change in self._pending:
+                        self._take(change, counts=counts)
+                    self._pending = []
+                case _:
+                    self._pending.append(message)
+
+    def _take(self, message: Message, *, counts: bool) -> None:
+        match message:
+            case Relation():
+                self._relations[message.relation_id] = message
+            case Truncate() if counts:
+                for relation_id in message.relation_ids:
+                    if (table := self._table(relation_id)) is not None:
+                        table.unclear = "it was truncated meanwhile"
+            case Insert() | Update() | Delete() if counts:
+                relation = self._relations[message.relation_id]
+                table = self._table(message.relation_id)
+                if table is not None and not table.unclear:
+                    self._change(relation, table, message)
+            case _:
+                pass
+
+    def _table(self, relation_id: int) -> TableWindow | None:
+        relation = self._relations[relation_id]
+        name = relation.namespace, relation.name
+        if name not in self.keys:
+            self.others = True
+            return None
+        table = self.tables.setdefault(name, TableWindow())
+        columns = tuple(column.name for column in relation.columns)
+        if table.columns and table.columns != columns:
+            table.unclear = "its columns changed meanwhile"
+        table.columns = columns
+        if not set(self.keys[name]) <= set(columns):
+            table.unclear = "the stream lacks columns of its key"
+        return table
+
+    def _change(self, relation: Relation, table: TableWindow, message: Insert | Update | Delete) -> None:
+        key = [table.columns.index(name) for name in self.keys[relation.namespace, relation.name]]
+        new = None if isinstance(message, Delete) else _texts(message.new_tuple)
+        whole, part = (None, None) if isinstance(message, Insert) else (message.old_tuple, message.key_tuple)
+        old = None if whole is part is None else _texts(whole if whole is not None else part or ())
+        if not key:
+            self._bag(table, message, None if whole is None else old, new)
+            return
+        if new is not None and old is not None:
+            known = range(len(new)) if whole is not None else key
+            new = [old[i] if value is UNCHANGED and i in known else value for i, value in enumerate(new)]
+        before = _key(old if old is not None else new, key)
+        after = None if new is None else _key(new, key)
+        if before is None or (new is not None and after is None):
+            table.unclear = "the stream left out a key's value"
+            return
+        if isinstance(message, Insert) or after is None:
+            if after is None:
+                table.rows[before], _ = None, table.base.pop(before, None)
+            else:
+                table.rows[after], _ = new, table.base.pop(after, None)
+            return
+        assert new is not None  # noqa: S101 - there is a key after it
+        earlier = table.rows.get(before)
+        base = table.base.get(before, before) if earlier is None or before in table.base else None
+        if earlier is not None:
+            new = [earlier[i] if value is UNCHANGED else value for i, value in enumerate(new)]
+        if before != after:
+            table.rows[before] = None
+            table.base.pop(before, None)
+        table.rows[after] = new
+        if base is not None and UNCHANGED in new:
+            table.base[after] = base
+        else:
+            table.base.pop(after, None)
+
+    @staticmethod
+    def _bag(
+        table: TableWindow, message: Insert | Update | Delete, old: list[object] | None, new: list[object] | None
+    ) -> None:
+        if not isinstance(message, Insert) and old is None:
+            table.unclear = "the stream lacks old rows of a table without keys"
+            return
+        if new is not None and old is not None:
+            new = [was if value is UNCHANGED else value for value, was in zip(new, old, strict=True)]
+        for row, rows in ((old, table.removed), (new, table.inserted)):
+            if row is not None:
+                if UNCHANGED in row:
+                    table.unclear = "the stream left out a value"
+                    return
+                rows.append(tuple(value if isinstance(value, str) else None for value in row))
+
+
+def _texts(values: Tuple) -> list[object]:
+    found: list[object] = []
+    for value in values:
+        match value.kind:
+            case ValueKind.NULL:
+                found.append(None)
+            case ValueKind.UNCHANGED_TOAST:
+                found.append(UNCHANGED)
+            case _:
+                found.append(value.data.decode())
+    return found
+
+
+def _key(row: list[object] | None, key: list[int]) -> Texts | None:
+    """A row's key; None if a value was left out."""
+    if row is None or any(row[i] is UNCHANGED for i in key):
+        return None
+    return tuple(value if isinstance(value, str) else None for value in (row[i] for i in key))

@@ -1,0 +1,67 @@
+"""`pgbridge verify`: its options, exit codes and what it refuses; `test_verification` verifies."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+
+import pytest
+
+from bridge.config import Config, Subscription
+from bridge.errors import ConfigError, StateError
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import BatchIntent
+from bridge.track.lock import locked
+from bridge.verify import command
+from protocol.lsn import Lsn
+
+SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+
+
+@contextmanager
+def spark(*_):
+    yield None
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("100", 100), ("2kB", 2048), ("50MB", 50 << 20), ("1.5 GiB", 1.5 * (1 << 30)), ("3m", 3 << 20)]
+)
+def test_rates(text, rate):
+    assert command.rate_of(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "fast", "-1", "10 apples", "1e9"])
+def test_no_rates(text):
+    with pytest.raises(ConfigError, match="--max-rate is bytes a second"):
+        command.rate_of(text)
+
+
+def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("shop", enabled=True)
+        catalog.create_origin("shop", Lsn(0x20), "abc", [])
+        with locked(tmp_path), pytest.raises(StateError, match="another pgbridge daemon"):
+            command.collect(config, [SHOP], repaired=True, started=spark)
+        catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
+        with pytest.raises(StateError, match="a batch that was begun and not finished"):
+            command.collect(config, [SHOP], repaired=True, started=spark)
+
+
+def table(**fields):
+    return {
+        "relation": "public.t", "rows": 1, "equal": True, "could_not": None, "left_out": 0, "partly": False,
+        "repaired": False, "differences": {}, "shown": [], **fields,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("equal", "code"), [([True], 0), ([True, False, None], 1), ([True, None], 2), ([], 0)])
+def test_exit_codes(equal, code):
+    assert command._exit_code([{"tables": [table(equal=one) for one in equal]}]) == code
+
+
+def test_what_is_said():
+    assert command._said(table()) == "yes"
+    assert command._said(table(equal=None, could_not="it is being copied")) == "not verified: it is being copied"
+    partly = table(equal=False, partly=True, differences={"missing": 1234}, left_out=5)
+    assert command._said(partly) == ("at least 1,234 missing (5 keys left out: their last changes are not applied yet)")
+    assert command._said(table(equal=False, repaired=True, differences={"extra": 1})) == "1 extra; repaired"

@@ -1,0 +1,112 @@
+"""The server's side: hashes under a snapshot, what the stream has since, and rows that the stream tells of."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bridge.errors import PublisherError
+from bridge.receive.publisher import Publisher as Server
+from bridge.verify.source import Pace, Source
+from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
+from bridge.verify.window import Window
+from protocol.lsn import Lsn
+from protocol.values.types import resolve
+
+END = Lsn((1 << 63) - 1)
+
+
+@pytest.fixture
+def server(publisher):
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, note text, hidden int); ALTER TABLE t ALTER note SET STORAGE EXTERNAL;
+        INSERT INTO t SELECT n, repeat(md5(n::text), 100), 0 FROM generate_series(1, 50) n;
+        CREATE PUBLICATION pub FOR TABLE t (id, note) WHERE (id < 1000)""")
+    with Server(publisher.conninfo, application_name="test") as opened:
+        yield opened
+
+
+def source(publisher, pace=None):
+    return Source(publisher.conninfo, application_name="test", pace=pace or Pace())
+
+
+def verified(server, opened):
+    (published,) = server.tables(["pub"])
+    types = [resolve(column.type_oid, column.typmod) for column in published.columns]
+    columns = [
+        VerifiedColumn(column.name, type_, type_.arrow) for column, type_ in zip(published.columns, types, strict=True)
+    ]
+    return VerifiedTable(published, "/t", tuple(columns), ("id",), opened.declarations(published.relid))
+
+
+def test_a_snapshot_stays(publisher, server):
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        with opened.lock(table) as lock:
+            before = opened.buckets(table, lock, (), lambda _: None)
+            publisher.execute("DELETE FROM t WHERE id = 1; UPDATE t SET note = 'x' WHERE id = 2")
+            assert opened.buckets(table, lock, (), lambda _: None) == before
+            rows = opened.rows(table, lock, list(before), ())
+            assert (len(rows), sum(count for count, _ in before.values())) == (50, 50)
+            sums: Counter[int] = Counter()
+            for (key, hashed), number in rows.items():
+                sums[bucket_of(key)] += hashed * number
+            assert dict(sums) == {bucket: total for bucket, (_, total) in before.items()}
+            left_out = next(iter(rows))[0]
+            without = opened.buckets(table, lock, [left_out], lambda _: None)
+            assert sum(count for count, _ in without.values()) == 49
+            ((key, values),) = opened.texts(table, [left_out])
+            assert (key, len(values)) == (left_out, 2)
+
+
+def test_rows_as_the_stream_ends_them(publisher, server):
+    """They have the hashes that a later snapshot says, those with values that the stream left out, too."""
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        publisher.execute("""
+            UPDATE t SET hidden = 1 WHERE id = 1;
+            UPDATE t SET id = 100 WHERE id = 2;
+            UPDATE t SET note = 'it''s new' WHERE id = 3;
+            DELETE FROM t WHERE id = 4;
+            INSERT INTO t VALUES (200, NULL, 0), (2000, 'beyond the filter', 0);
+            UPDATE t SET id = 3000 WHERE id = 5""")
+        window = Window({("public", "t"): ("id",)}, opened.lsn, END)
+        window.read(opened.changes(server.flush_lsn(), ["pub"], {}))
+        touched = window.tables["public", "t"]
+        ended = opened.ended(table, touched, touched.rows)
+        assert {key[0]: row is not None for key, (_, row) in ended.items()} == {
+            "1": True,
+            "2": False,
+            "100": True,
+            "3": True,
+            "4": False,
+            "200": True,
+            "5": False,
+        }
+        with source(publisher) as later, later.lock(table) as lock:
+            buckets = later.buckets(table, lock, (), lambda _: None)
+            rows = set(later.rows(table, lock, list(buckets), ()))
+        for key, (key_hash, row_hash) in ended.items():
+            assert ((key_hash, row_hash) in rows) is (row_hash is not None), key
+        assert list(opened.hashes(table, ("id", "note"), [("200", None)])) == [ended["200",]]
+
+
+def test_what_a_slot_would_send(publisher, server):
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (publisher.name,))
+    publisher.execute("INSERT INTO t VALUES (300, 'a', 0)")
+    with source(publisher) as opened:
+        for _ in range(2):  # it is not consumed
+            window = Window({("public", "t"): ("id",)}, Lsn(0), END)
+            window.read(opened.waiting(publisher.name, opened.lsn, ["pub"], {}))
+            assert window.tables["public", "t"].rows == {("300",): ["300", "a"]}
+        with pytest.raises(PublisherError, match="cannot read what the stream has"):
+            opened.waiting("no_such", opened.lsn, ["pub"], {})
+
+
+def test_pace():
+    slept: list[float] = []
+    Pace(None, slept.append).read(1 << 30, 0.0)
+    Pace(100.0, slept.append).read(1000, 4.0)
+    Pace(100.0, slept.append).read(1000, 11.0)
+    assert slept == [6.0]

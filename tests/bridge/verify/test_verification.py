@@ -1,0 +1,167 @@
+"""`pgbridge verify` finds what was planted by hand, and nothing where nothing differs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from bridge.config import Config
+from bridge.errors import VerifyError
+from bridge.track.lock import locked
+from bridge.verify import command
+from tests.bridge.subscribed import end, running
+from tests.oracle.load import Load
+from tests.protocol.sampled import OWN_TYPES, SAMPLES
+
+
+def verified(bridge, *tables, **options):
+    @contextmanager
+    def started(*_):
+        yield bridge.spark
+
+    config = Config(state_dir=bridge.folder / "state", subscription={bridge.subscription.name: bridge.subscription})
+    return command.collect(config, [bridge.subscription], tables=tables, started=started, **options)
+
+
+def tables_of(document):
+    return {table["relation"]: table for one in document["subscriptions"] for table in one["tables"]}
+
+
+def test_planted_differences(spark, publisher, pipeline):
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, note text, price numeric(8, 2), raw bytea);
+        INSERT INTO t SELECT n, 'note ' || n, n / 7.0, '\\x00ff' FROM generate_series(1, 2000) n;
+        CREATE TABLE bag (a int, b text);
+        INSERT INTO bag SELECT n % 5, 'x' FROM generate_series(1, 50) n;
+        CREATE TABLE vip (id int PRIMARY KEY, name text, level int);
+        INSERT INTO vip SELECT n, 'name', n FROM generate_series(1, 100) n;
+        CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50)""")
+    bridge = pipeline()
+    bridge.catch_up()
+    equal = verified(bridge)
+    assert equal["exit_code"] == command.EQUAL
+    assert {name: table["rows"] for name, table in tables_of(equal).items()} == {
+        "public.t": 2000,
+        "public.bag": 50,
+        "public.vip": 50,
+    }
+    t, bag, vip = (f"delta.`{bridge.path(name)}`" for name in ("t", "bag", "vip"))
+    for statement in (
+        f"DELETE FROM {t} WHERE id = 17",
+        f"INSERT INTO {t} VALUES (5000, 'planted', 1, NULL)",
+        f"UPDATE {t} SET note = 'changed' WHERE id = 99",
+        f"UPDATE {t} SET raw = NULL, price = 0 WHERE id = 100",
+        f"INSERT INTO {bag} VALUES (0, 'x')",
+        f"DELETE FROM {vip} WHERE id = 60",
+    ):
+        spark.sql(statement).collect()
+    document = verified(bridge)
+    found = tables_of(document)
+    assert document["exit_code"] == command.DIFFERENT
+    assert {name: table["differences"] for name, table in found.items()} == {
+        "public.t": {"missing": 1, "extra": 1, "changed": 2},
+        "public.bag": {"extra": 1},
+        "public.vip": {"missing": 1},
+    }
+    shown = {(one["outcome"], one["key"]["id"]): one["columns"] for one in found["public.t"]["shown"]}
+    assert shown == {
+        ("missing", "17"): {},
+        ("extra", "5000"): {},
+        ("changed", "99"): {"note": {"source": "note 99", "delta": "changed"}},
+        ("changed", "100"): {
+            "price": {"source": "14.29", "delta": "0.00"},
+            "raw": {"source": "\\x00ff", "delta": None},
+        },
+    }
+    assert found["public.bag"]["shown"][0]["key"] == {"a": "0", "b": "x"}
+    assert list(tables_of(verified(bridge, "vip"))) == ["public.vip"]
+    repaired = tables_of(verified(bridge, repaired=True))
+    assert {name: table["repaired"] for name, table in repaired.items()} == {
+        "public.t": True,
+        "public.bag": False,
+        "public.vip": True,
+    }
+    again = tables_of(verified(bridge))
+    assert {name: table["differences"] for name, table in again.items()} == {
+        "public.t": {},
+        "public.bag": {"extra": 1},
+        "public.vip": {},
+    }
+    with pytest.raises(VerifyError, match='no subscription follows table "nothing"'):
+        verified(bridge, "nothing")
+
+
+def test_without_a_daemon_what_is_not_applied_yet_is_left_out(publisher, pipeline):
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT n, 'a' FROM generate_series(1, 20) n;
+        CREATE TABLE bag (a int); INSERT INTO bag VALUES (1), (1); ALTER TABLE bag REPLICA IDENTITY FULL;
+        CREATE PUBLICATION pub FOR TABLE t, bag""")
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute(
+        "UPDATE t SET note = 'b' WHERE id < 4; DELETE FROM t WHERE id = 9; INSERT INTO t VALUES (30, 'c')"
+    )
+    publisher.execute("INSERT INTO bag VALUES (7); DELETE FROM bag WHERE a = 1")
+    document = verified(bridge)
+    assert document["exit_code"] == command.EQUAL
+    assert tables_of(document)["public.t"]["left_out"] == 5
+    bridge.spark.sql(f"UPDATE delta.`{bridge.path('t')}` SET note = 'z' WHERE id = 12").collect()
+    assert tables_of(verified(bridge))["public.t"]["differences"] == {"changed": 1}
+
+
+def test_beside_a_running_daemon_under_load(publisher, pipeline):
+    """Hot rows, key changes, large values that the stream leaves out, and rows without keys."""
+    publisher.execute("""
+        CREATE TABLE hot (id int PRIMARY KEY, n int, large text);
+        ALTER TABLE hot ALTER large SET STORAGE EXTERNAL;
+        INSERT INTO hot SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, 30) n;
+        CREATE TABLE bag (a int, b text); ALTER TABLE bag REPLICA IDENTITY FULL;
+        INSERT INTO bag SELECT n % 3, 'b' FROM generate_series(1, 30) n;
+        CREATE PUBLICATION pub FOR TABLE hot, bag""")
+    bridge = pipeline()
+
+    def change(connection, number):
+        connection.execute("UPDATE hot SET n = n + 1 WHERE id %% 10 = %s", (number % 10,))
+        connection.execute("UPDATE hot SET id = id + 1000 WHERE id = (SELECT min(id) FROM hot)")
+        connection.execute("INSERT INTO bag VALUES (%s, 'c')", (number % 3,))
+        connection.execute("DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)")
+
+    worker = running(bridge)
+    try:
+        with locked(bridge.folder / "state"), Load(publisher, change, pause_s=0.02):
+            documents = [verified(bridge, patience_s=60) for _ in range(3)]
+    finally:
+        end(worker)
+    assert worker.error is None
+    for document in documents:
+        assert {name: (table["could_not"], table["shown"]) for name, table in tables_of(document).items()} == {
+            "public.hot": (None, []),
+            "public.bag": (None, []),
+        }
+        assert document["exit_code"] == command.EQUAL
+    assert documents[0]["subscriptions"][0]["lsn"] != documents[2]["subscriptions"][0]["lsn"]
+
+
+def test_every_type_has_the_same_text_on_both_sides(publisher, pipeline):
+    """The values of `tests.protocol.sampled`, those that Delta holds and those that become NULL."""
+    types = list(SAMPLES)
+    columns = {f"c{number}": declaration for number, declaration in enumerate(types)}
+    with publisher.connect() as connection, connection.transaction():
+        for statement in OWN_TYPES:
+            connection.execute(statement)
+        listed = ", ".join(f"{name} {declaration}" for name, declaration in columns.items())
+        connection.execute(f"CREATE TABLE public.every (id int PRIMARY KEY, {listed})")
+        most = max(map(len, SAMPLES.values()))
+        for number in range(most + 1):
+            values = [SAMPLES[one][number] if number < len(SAMPLES[one]) else None for one in types]
+            given = ", ".join(f"%s::{declaration}" for declaration in types)
+            connection.execute(f"INSERT INTO public.every VALUES (%s, {given})", (number, *values))
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE public.every")
+    bridge = pipeline(unrepresentable="null")
+    bridge.catch_up()
+    document = verified(bridge)
+    table = tables_of(document)["public.every"]
+    wrong = {name for one in table["shown"] for name in one["columns"]}
+    assert (table["could_not"], {columns[name] for name in wrong}, table["differences"]) == (None, set(), {})
+    assert table["rows"] == most + 1

@@ -1,0 +1,103 @@
+"""What the stream says between two LSNs: the last row of each touched key."""
+
+from __future__ import annotations
+
+from bridge.verify.window import UNCHANGED, Window
+from protocol.lsn import Lsn
+from protocol.messages import (
+    Begin,
+    Column,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    Truncate,
+    Update,
+    Value,
+    ValueKind,
+)
+from protocol.pgoutput import encode
+
+T = Relation(1, "public", "t", "d", (Column("id", 23, -1, is_key=True), Column("note", 25, -1, is_key=False)))
+TOAST = object()
+
+
+def values(*given):
+    made = {None: Value(ValueKind.NULL), TOAST: Value(ValueKind.UNCHANGED_TOAST)}
+    return tuple(made[one] if one in made else Value(ValueKind.TEXT, one.encode()) for one in given)
+
+
+def transaction(end, *changes):
+    return [Begin(Lsn(end - 1), 0, 7), *changes, Commit(0, Lsn(end - 1), Lsn(end), 0)]
+
+
+def window(*transactions, key=("id",), after=10, end=50):
+    found = Window({("public", "t"): key}, Lsn(after), Lsn(end))
+    found.read(encode(message) for messages in transactions for message in messages)
+    return found.tables.get(("public", "t"))
+
+
+def test_only_transactions_within_count():
+    found = window(
+        transaction(10, T, Insert(1, values("1", "a"))),
+        transaction(20, Insert(1, values("2", "b"))),
+        transaction(51, Insert(1, values("3", "c"))),
+    )
+    assert found.rows == {("2",): ["2", "b"]}
+
+
+def test_the_last_change_of_a_key_counts():
+    found = window(
+        transaction(
+            20,
+            T,
+            Insert(1, values("1", "a")),
+            Update(1, values("1", "b")),
+            Insert(1, values("2", "a")),
+            Delete(1, values("2", None)),
+            Update(1, values("4", "moved"), values("3", None)),
+        )
+    )
+    assert found.rows == {("1",): ["1", "b"], ("2",): None, ("3",): None, ("4",): ["4", "moved"]}
+
+
+def test_values_that_the_stream_left_out():
+    """They are of the window's row before, or of the snapshot's under the key that it had there."""
+    found = window(
+        transaction(20, T, Insert(1, values("1", "long")), Update(1, values("1", TOAST))),
+        transaction(
+            30, Update(1, values("6", TOAST), values("5", None)), Update(1, values("7", TOAST), values("6", None))
+        ),
+    )
+    assert found.rows[("1",)] == ["1", "long"]
+    assert found.rows[("7",)] == ["7", UNCHANGED]
+    assert found.base == {("7",): ("5",)}
+    assert (found.rows[("5",)], found.rows[("6",)]) == (None, None)
+
+
+def test_rows_without_keys():
+    found = window(
+        transaction(
+            20,
+            T,
+            Insert(1, values("1", None)),
+            Update(1, values("1", TOAST), None, values("1", "x")),
+            Delete(1, None, values("2", "y")),
+        ),
+        key=(),
+    )
+    assert (found.inserted, found.removed) == ([("1", None), ("1", "x")], [("1", "x"), ("2", "y")])
+
+
+def test_what_cannot_be_followed():
+    assert window(transaction(20, T, Truncate((1,)))).unclear == "it was truncated meanwhile"
+    other = Relation(1, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
+    altered = window(transaction(20, T, Insert(1, values("1", "a")), other, Insert(1, values("2"))))
+    assert altered.unclear == "its columns changed meanwhile"
+    assert window(transaction(20, T, Delete(1, values("1", None))), key=()).unclear
+    assert window(transaction(20, T, Insert(1, values("1", "a"))), key=("gone",)).unclear
+
+
+def test_other_tables_are_ignored():
+    other = Relation(2, "public", "u", "d", T.columns)
+    assert window(transaction(20, other, Insert(2, values("1", "a")))) is None
