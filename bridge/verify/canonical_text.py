@@ -40,12 +40,12 @@ def source_text(value: str, type_: ColumnType, target: pa.DataType) -> str:  # n
     """
     if type_.kind is Kind.ARRAY and type_.element is not None and pa.types.is_list(target):
         element = source_text("e", type_.element, target.value_type)
+        # not in FROM, where unnest makes columns of a composite type's fields
+        elements = f"(SELECT e, row_number() OVER () AS o FROM (SELECT unnest({value}) AS e) AS v) AS u"
         items = f"coalesce(string_agg(coalesce({element}, {_NULL}), E'{_ELEMENTS}' ORDER BY o), '')"
-        unheld = f"bool_or(e IS NOT NULL AND ({element}) IS NULL)"
-        held = f"CASE WHEN {unheld} THEN NULL ELSE 'A' || {items} || ':' || count(*) END"
         return (
             f"CASE WHEN {value} IS NULL OR array_ndims({value}) > 1 OR array_lower({value}, 1) <> 1 THEN NULL "
-            f"ELSE (SELECT {held} FROM unnest({value}) WITH ORDINALITY AS u(e, o)) END"
+            f"ELSE (SELECT 'A' || {items} || ':' || count(*) FROM {elements}) END"
         )
     if pa.types.is_string(target):
         text = f"pg_catalog.concat({value})"

@@ -17,6 +17,7 @@ from psycopg import sql as psql
 
 import sql
 from bridge.closing import Closing
+from bridge.errors import PublisherError, VerifyError
 from bridge.receive.connection import connect, translated
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync.copy_statement import select_statement, where_clause
@@ -27,7 +28,8 @@ from bridge.verify.window import UNCHANGED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bridge.verify.tables import VerifiedTable
+    from bridge.receive.slot import Snapshot
+    from bridge.verify.tables import ValueTexts, VerifiedTable
     from bridge.verify.window import TableWindow, Texts
     from protocol.lsn import Lsn
 
@@ -65,20 +67,22 @@ class Source(Closing):
         conninfo: The publisher.
         application_name: For pg_stat_activity.
         pace: Limits the rate of reading.
+        patience_s: How long to wait for transactions that are open at the start: a slot begins after their end.
 
     Attributes:
         lsn: The snapshot's: transactions that commit before it are in it, and all others come in the stream.
 
     Raises:
         PublisherError: From the constructor and every method, if the server refuses.
+        VerifyError: From the constructor: a transaction did not end.
     """
 
-    def __init__(self, conninfo: str, *, application_name: str, pace: Pace) -> None:
+    def __init__(self, conninfo: str, *, application_name: str, pace: Pace, patience_s: float = 120.0) -> None:
         self._conninfo, self._name, self._pace = conninfo, application_name, pace
         self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
         self._replication = ReplicationConnection(conninfo, application_name=application_name)
         try:
-            snapshot = self._replication.create_slot(self._slot_name, temporary=True)
+            snapshot = self._create_slot(patience_s)
             self.lsn = snapshot.consistent_point
             self._connection = connect(conninfo, application_name=application_name)
             try:
@@ -94,6 +98,20 @@ class Source(Closing):
             self._replication.close()
             raise
 
+    def _create_slot(self, patience_s: float) -> Snapshot:
+        try:
+            # the wait for a transaction is a wait for its lock
+            self._replication.connection.execute(f"SET lock_timeout = {max(1, int(patience_s * 1000))}".encode())
+            return self._replication.create_slot(self._slot_name, temporary=True)
+        except PublisherError as error:
+            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise
+            raise VerifyError(
+                f"no snapshot: a transaction that was open {patience_s:g} s ago has not ended",
+                hint="see xact_start in pg_stat_activity, and pg_prepared_xacts; verify again once it has ended, or "
+                "with a greater --wait",
+            ) from error
+
     def close(self) -> None:
         """End the snapshot; the temporary slot goes with its connection."""
         self._connection.close()
@@ -104,7 +122,7 @@ class Source(Closing):
         ((name,),) = self._query("SELECT pg_export_snapshot()")
         return str(name)
 
-    def changes(self, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]) -> list[bytes]:
+    def changes(self, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]) -> Iterator[bytes]:
         """The stream's messages from the snapshot on, of transactions that commit up to an LSN, and perhaps some more.
 
         Args:
@@ -112,22 +130,24 @@ class Source(Closing):
             publications: The subscription's publications.
             options: Further options of pgoutput.
         """
-        return self._peek(self._replication.connection, self._slot_name, up_to, publications, options)
+        cursor = self._replication.connection.cursor()
+        yield from self._peek(cursor, self._slot_name, up_to, publications, options)
 
     def waiting(
         self, slot_name: str, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]
-    ) -> list[bytes]:
+    ) -> Iterator[bytes]:
         """The messages that a subscription's slot would send next; nobody may stream from it."""
-        return self._peek(self._connection, slot_name, up_to, publications, options)
+        with self._connection.cursor(name="waiting") as cursor:  # there may be many
+            yield from self._peek(cursor, slot_name, up_to, publications, options)
 
     @staticmethod
     def _peek(
-        connection: psycopg.Connection[Any],
+        cursor: psycopg.Cursor[Any] | psycopg.ServerCursor[Any],
         slot_name: str,
         up_to: Lsn,
         publications: Sequence[str],
         options: Mapping[str, str],
-    ) -> list[bytes]:
+    ) -> Iterator[bytes]:
         named = ", ".join(identifier(name) for name in publications)
         given = {"proto_version": "1", "publication_names": named, **options}
         arguments = psql.SQL(", ").join(psql.Literal(text) for pair in given.items() for text in pair)
@@ -135,7 +155,9 @@ class Source(Closing):
             psql.Literal(slot_name), psql.Literal(str(up_to)), arguments
         )
         try:
-            return [bytes(data) for (data,) in connection.execute(statement.as_bytes(None)).fetchall()]
+            cursor.execute(statement.as_bytes(None))
+            for (data,) in cursor:
+                yield bytes(data)
         except psycopg.Error as error:
             raise translated(error, "cannot read what the stream has since the snapshot") from error
 
@@ -191,21 +213,21 @@ class Source(Closing):
             self._pace.read(bytes_each, self._pace.now_s() - started_s)
         return found
 
-    def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[str | None]]]:
-        """The texts of rows' columns as PostgreSQL writes them, by the hashes of their keys."""
+    def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys."""
         shown = [f"pg_catalog.concat({identifier(one.name)})" for one in table.columns]
         inner = select_statement(table.published, _with_key(table))
         nulls = [
             f"CASE WHEN {identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
             for one, text in zip(table.columns, shown, strict=True)
         ]
-        listed = ", ".join(f"'{key}'" for key in keys)
+        wanted = ",".join(keys)
         statement = (
-            f"SELECT {_KEY}, {', '.join(nulls)} FROM ({inner}{where_clause(table.published.row_filters)}) AS r "
-            f"WHERE {_KEY} = ANY (ARRAY[{listed}]::text[])"
+            f"SELECT {_KEY}, {', '.join([*table.source_texts(), *nulls])} "
+            f"FROM ({inner}{where_clause(table.published.row_filters)}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
         )
         for key, *values in self._query(statement):
-            yield key, values
+            yield key, list(zip(values[: len(nulls)], values[len(nulls) :], strict=True))
 
     def copy_of(self, table: VerifiedTable, select: str, keys: Iterable[str]) -> str:
         """The COPY statement of the rows with some keys, by their hashes.

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _BUCKET_DIGITS: Final = 4
 
+ValueTexts = tuple[str | None, str | None]
+"""A value's canonical text, by which both sides are compared, and its text for people."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifiedColumn:

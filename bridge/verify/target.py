@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.verify.source import Buckets
-    from bridge.verify.tables import VerifiedTable
+    from bridge.verify.tables import ValueTexts, VerifiedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,16 @@ class TargetVersion:
         wanted = self._keys(keys).withColumnRenamed("k", "pgbridge key")
         return rows.join(F.broadcast(wanted), "pgbridge key", "left_semi").drop("pgbridge key")
 
-    def texts(self, keys: Collection[str]) -> Iterator[tuple[str, list[str | None]]]:
-        """The columns' values as Spark writes them as strings, by the hashes of their rows' keys."""
+    def texts(self, keys: Collection[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The columns' values, canonically and as Spark writes them, by the hashes of their rows' keys."""
         shown = [
-            f"lower(concat('\\\\\\\\x', hex({column(one.name)})))"
+            f"lower(concat('\\\\x', hex({column(one.name)})))"
             if str(one.target) == "binary"
             else f"cast({column(one.name)} AS string)"
             for one in self.table.columns
         ]
-        named = [f"{text} AS v{number}" for number, text in enumerate(shown)]
+        every = [*self.table.target_texts(), *shown]
+        named = [f"{text} AS v{number}" for number, text in enumerate(every)]
         rows = self._rows().selectExpr(f"{self.table.target_key} AS k", *named)
         for key, *values in rows.join(F.broadcast(self._keys(keys)), "k", "left_semi").collect():
-            yield key, values
+            yield key, list(zip(values[: len(shown)], values[len(shown) :], strict=True))

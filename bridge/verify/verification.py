@@ -85,7 +85,8 @@ class Verification:
         published: What is published now.
         running: Whether a daemon applies the stream meanwhile.
         pace: Limits the rate of reading the source.
-        patience_s: How long to wait until the daemon has applied what the snapshot has.
+        patience_s: How long to wait for transactions that are open at the start, and then until the daemon has applied
+            what the snapshot has.
         shown: How many differences of a table are shown.
         repaired: Repair what differs; no daemon may run.
         progress: Called with a table's name, and how many bytes of it were read, of how many.
@@ -113,7 +114,9 @@ class Verification:
             PublisherError: The server refuses.
         """
         name = f"{self.subscription.name}_verify"
-        with Source(self.subscription.connection, application_name=name, pace=self.pace) as source:
+        with Source(
+            self.subscription.connection, application_name=name, pace=self.pace, patience_s=self.patience_s
+        ) as source:
             after_lsn, end_lsn, app_id, rels = self._delta_lsn(source.lsn)
             chosen = [rel for rel in rels if wanted(rel.qualified_name)]
             tables: list[VerifiedTable] = []
@@ -192,7 +195,7 @@ class Verification:
         verdict = Verdict(table.relation, table.path)
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
         version = history_of(self.spark, table.path).as_of(int(end_lsn))
-        verdict.why = touched.unclear
+        verdict.why = window.unclear or touched.unclear
         if self.subscription.publication_definitions is not None:
             # what the stream says of rows has not passed the definitions' filters, and may be of partitions
             if touched.inserted or touched.removed or (table.published.relkind == "p" and window.others):
@@ -282,13 +285,13 @@ class _Comparison:
         shown = []
         for one in found:
             source, target = there.get(one.key), here.get(one.key)
-            values = source or target or [None] * len(names)
-            key = {name: value for name, value in zip(names, values, strict=True) if name in key_names}
+            values = source or target or [(None, None)] * len(names)
+            key = {name: text for name, (_, text) in zip(names, values, strict=True) if name in key_names}
             columns = {}
             if one.outcome == "changed" and source is not None and target is not None:
                 columns = {
-                    name: (was, is_)
-                    for name, was, is_ in zip(names, source, target, strict=True)
+                    name: (was_shown, is_shown)
+                    for name, (was, was_shown), (is_, is_shown) in zip(names, source, target, strict=True)
                     if was != is_ and name not in key_names
                 }
             shown.append(Shown(one.outcome, key, columns))

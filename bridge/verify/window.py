@@ -9,7 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.messages import Begin, Commit, Delete, Insert, Relation, Truncate, Update, ValueKind
+from protocol.messages import (
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    Prepare,
+    Relation,
+    RollbackPrepared,
+    Truncate,
+    Update,
+    ValueKind,
+)
 from protocol.pgoutput import decode
 
 if TYPE_CHECKING:
@@ -17,6 +30,8 @@ if TYPE_CHECKING:
 
     from protocol.lsn import Lsn
     from protocol.messages import Message, Tuple
+
+    _Change = tuple[Insert | Update | Delete | Truncate, list[Relation]]
 
 Texts = tuple["str | None", ...]
 """Values in text form, None for NULL."""
@@ -58,6 +73,7 @@ class Window:
         end_lsn: Transactions that end after it do not count.
         tables: What happened to the tables that were touched.
         others: Tables that are not verified were touched, too.
+        unclear: Why no table can be compared this time; empty if they can.
     """
 
     keys: Mapping[tuple[str, str], tuple[str, ...]]
@@ -65,42 +81,59 @@ class Window:
     end_lsn: Lsn
     tables: dict[tuple[str, str], TableWindow] = field(default_factory=dict)
     others: bool = False
+    unclear: str = ""
     _relations: dict[int, Relation] = field(default_factory=dict)
-    _pending: list[Message] = field(default_factory=list)
+    _pending: list[_Change] = field(default_factory=list)
+    _prepared: dict[str, list[_Change]] = field(default_factory=dict)  # by gid
 
     def read(self, messages: Iterable[bytes]) -> None:
         """Read the stream's messages, in order."""
         for data in messages:
             message = decode(data)
             match message:
-                case Begin():
+                case Begin() | BeginPrepare():
                     self._pending = []
                 case Commit():
-                    counts = self.after_lsn < message.end_lsn <= self.end_lsn
-                    for change in self._pending:
-                        self._take(change, counts=counts)
+                    self._commit(self._pending, message.end_lsn)
                     self._pending = []
+                case Prepare():  # a slot with two-phase commit has what was prepared before the window already sent
+                    self._prepared[message.gid], self._pending = self._pending, []
+                case RollbackPrepared():
+                    self._prepared.pop(message.gid, None)
+                case CommitPrepared():
+                    changes = self._prepared.pop(message.gid, None)
+                    if changes is not None:
+                        self._commit(changes, message.end_lsn)
+                    elif self.after_lsn < message.end_lsn <= self.end_lsn:
+                        self.unclear = f'the transaction prepared as "{message.gid}" is not applied yet'
                 case _:
-                    self._pending.append(message)
+                    self._keep(message)
 
-    def _take(self, message: Message, *, counts: bool) -> None:
+    def _keep(self, message: Message) -> None:
         match message:
-            case Relation():
+            case Relation():  # it also counts for what follows a transaction that is rolled back
                 self._relations[message.relation_id] = message
-            case Truncate() if counts:
-                for relation_id in message.relation_ids:
-                    if (table := self._table(relation_id)) is not None:
-                        table.unclear = "it was truncated meanwhile"
-            case Insert() | Update() | Delete() if counts:
-                relation = self._relations[message.relation_id]
-                table = self._table(message.relation_id)
-                if table is not None and not table.unclear:
-                    self._change(relation, table, message)
+            case Truncate():
+                self._pending.append((message, [self._relations[number] for number in message.relation_ids]))
+            case Insert() | Update() | Delete():
+                self._pending.append((message, [self._relations[message.relation_id]]))
             case _:
                 pass
 
-    def _table(self, relation_id: int) -> TableWindow | None:
-        relation = self._relations[relation_id]
+    def _commit(self, changes: Iterable[_Change], end_lsn: Lsn) -> None:
+        if not self.after_lsn < end_lsn <= self.end_lsn:
+            return
+        for message, relations in changes:
+            for relation in relations:
+                table = self._table(relation)
+                if table is None or table.unclear:
+                    continue
+                if isinstance(message, Truncate):
+                    table.unclear = "it was truncated meanwhile"
+                else:
+                    self._change(relation, table, message)
+
+    def _table(self, relation: Relation) -> TableWindow | None:
         name = relation.namespace, relation.name
         if name not in self.keys:
             self.others = True

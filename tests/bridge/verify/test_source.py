@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bridge.errors import PublisherError
+from bridge.errors import PublisherError, VerifyError
 from bridge.receive.publisher import Publisher as Server
 from bridge.verify.source import Pace, Source
 from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
@@ -101,7 +101,24 @@ def test_what_a_slot_would_send(publisher, server):
             window.read(opened.waiting(publisher.name, opened.lsn, ["pub"], {}))
             assert window.tables["public", "t"].rows == {("300",): ["300", "a"]}
         with pytest.raises(PublisherError, match="cannot read what the stream has"):
-            opened.waiting("no_such", opened.lsn, ["pub"], {})
+            list(opened.waiting("no_such", opened.lsn, ["pub"], {}))
+
+
+def test_what_a_slot_with_two_phase_commit_would_send(publisher, server):
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", (publisher.name,))
+    with publisher.connect() as connection:
+        for gid, number in (("kept", 400), ("taken back", 401)):
+            connection.execute("BEGIN")
+            connection.execute(f"INSERT INTO t VALUES ({number}, 'a', 0)")
+            connection.execute(f"PREPARE TRANSACTION '{publisher.name} {gid}'")
+        publisher.execute(f"ROLLBACK PREPARED '{publisher.name} taken back'")
+        with pytest.raises(VerifyError, match=r"a transaction that was open 0\.1 s ago has not ended"):
+            Source(publisher.conninfo, application_name="test", pace=Pace(), patience_s=0.1)
+        publisher.execute(f"COMMIT PREPARED '{publisher.name} kept'")
+    with source(publisher) as opened:
+        window = Window({("public", "t"): ("id",)}, Lsn(0), END)
+        window.read(opened.waiting(publisher.name, opened.lsn, ["pub"], {}))
+        assert window.tables["public", "t"].rows == {("400",): ["400", "a"]}
 
 
 def test_pace():

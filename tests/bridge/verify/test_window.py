@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bridge.verify.window import UNCHANGED, Window
 from protocol.lsn import Lsn
 from protocol.messages import (
     Begin,
+    BeginPrepare,
     Column,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
+    Prepare,
     Relation,
+    RollbackPrepared,
     Truncate,
     Update,
     Value,
@@ -73,6 +79,28 @@ def test_values_that_the_stream_left_out():
     assert found.rows[("7",)] == ["7", UNCHANGED]
     assert found.base == {("7",): ("5",)}
     assert (found.rows[("5",)], found.rows[("6",)]) == (None, None)
+
+
+def prepared(gid, *changes):
+    begin = BeginPrepare(Lsn(1), Lsn(2), 0, 7, gid)
+    return [begin, *changes, Prepare(0, Lsn(1), Lsn(2), 0, 7, gid)]
+
+
+def test_prepared_transactions_count_when_they_are_committed():
+    found = window(
+        prepared("a", T, Insert(1, values("1", "a"))),
+        prepared("b", Insert(1, values("2", "b"))),
+        transaction(20, Insert(1, values("3", "c"))),
+        [RollbackPrepared(0, Lsn(2), Lsn(21), 0, 0, 7, "b"), CommitPrepared(0, Lsn(21), Lsn(22), 0, 7, "a")],
+    )
+    assert found.rows == {("3",): ["3", "c"], ("1",): ["1", "a"]}
+
+
+@pytest.mark.parametrize(("end", "unclear"), [(5, False), (22, True), (60, False)])
+def test_a_transaction_that_was_prepared_before_the_window(end, unclear):
+    found = Window({("public", "t"): ("id",)}, Lsn(10), Lsn(50))
+    found.read([encode(CommitPrepared(0, Lsn(end - 1), Lsn(end), 0, 7, "early"))])
+    assert ("early" in found.unclear) is unclear
 
 
 def test_rows_without_keys():
