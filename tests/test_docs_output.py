@@ -20,12 +20,15 @@ from bridge.cli import app
 from bridge.commands import origin, publications, status
 from bridge.demo.proof import Verdict
 from bridge.demo.screen import render_verdicts
+from bridge.verify import command as verify
+from tests.documented import block_with
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PUBLICATIONS = (ROOT / "docs" / "publications.md").read_text(encoding="utf-8")
 SCHEMA_CHANGES = (ROOT / "docs" / "schema-changes.md").read_text(encoding="utf-8")
+VERIFY = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
 SNAPSHOTS = (ROOT / "docs" / "snapshots.md").read_text(encoding="utf-8")
 HOLE = "\0"
 
@@ -57,15 +60,6 @@ def told(text: str, sources: frozenset[str]) -> bool:
         if match and all(" " not in value.strip() or told(value, sources) for value in match.groups()):
             return True
     return False
-
-
-def block_with(page: str, first: str) -> list[str]:
-    """The lines of the code block that has this line, from it on."""
-    for block in re.findall(r"^```.*?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        lines: list[str] = block.splitlines()
-        if first in lines:
-            return lines[lines.index(first) + 1 :]
-    raise AssertionError(f"there is no {first!r}")
 
 
 def printed(renderable: object) -> list[str]:
@@ -234,6 +228,27 @@ def test_snapshot():
     output = io.StringIO()
     Console(file=output, width=120).print(snapshot.render({"snapshots": [one | {"tables": tables}]}))
     assert lines == [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def test_verify():
+    """tests/bridge/verify/test_verification.py plants these differences, and finds them."""
+    columns = {"total": {"source": "99.99", "delta": "120.00"}}
+    table = {
+        "relation": "public.orders",
+        "rows": 8000,
+        "equal": False,
+        "could_not": None,
+        "left_out": 0,
+        "partly": False,
+        "differences": {"changed": 1, "missing": 1},
+        "shown": [
+            {"outcome": "missing", "key": {"id": "7"}, "columns": {}},
+            {"outcome": "changed", "key": {"id": "2"}, "columns": columns},
+        ],
+    }
+    document = {"subscriptions": [{"subscription": "shop_pub", "lsn": "0/2F52788", "tables": [table]}]}
+    shown = block_with(VERIFY, "$ pgbridge verify shop_pub --table orders --max-rate 50MB")
+    assert shown == printed(verify.render(document))
 
 
 # --- errors and remedies --------------------------------------------------------------------------------------------

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bridge.config import Config
 from bridge.errors import VerifyError
 from bridge.track.lock import locked
 from bridge.verify import command
 from tests.bridge.subscribed import end, running
+from tests.documented import block_with
 from tests.oracle.load import Load
 from tests.protocol.sampled import OWN_TYPES, SAMPLES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
+
+
+def printed(document):
+    """What the command prints, without the line of the LSN."""
+    output = io.StringIO()
+    Console(file=output, width=120).print(command.render(document))
+    return [line.rstrip() for line in output.getvalue().splitlines()[1:]]
 
 
 def verified(bridge, *tables, **options):
@@ -36,7 +49,9 @@ def test_planted_differences(spark, publisher, pipeline):
         INSERT INTO bag SELECT n % 5, 'x' FROM generate_series(1, 50) n;
         CREATE TABLE vip (id int PRIMARY KEY, name text, level int);
         INSERT INTO vip SELECT n, 'name', n FROM generate_series(1, 100) n;
-        CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50)""")
+        CREATE TABLE orders (id int PRIMARY KEY, total numeric(8, 2));
+        INSERT INTO orders SELECT n, 99.99 FROM generate_series(1, 8000) n;
+        CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50), orders""")
     bridge = pipeline()
     bridge.catch_up()
     equal = verified(bridge)
@@ -45,8 +60,9 @@ def test_planted_differences(spark, publisher, pipeline):
         "public.t": 2000,
         "public.bag": 50,
         "public.vip": 50,
+        "public.orders": 8000,
     }
-    t, bag, vip = (f"delta.`{bridge.path(name)}`" for name in ("t", "bag", "vip"))
+    t, bag, vip, orders = (f"delta.`{bridge.path(name)}`" for name in ("t", "bag", "vip", "orders"))
     for statement in (
         f"DELETE FROM {t} WHERE id = 17",
         f"INSERT INTO {t} VALUES (5000, 'planted', 1, NULL)",
@@ -54,6 +70,8 @@ def test_planted_differences(spark, publisher, pipeline):
         f"UPDATE {t} SET raw = NULL, price = 0 WHERE id = 100",
         f"INSERT INTO {bag} VALUES (0, 'x')",
         f"DELETE FROM {vip} WHERE id = 60",
+        f"UPDATE {orders} SET total = 120 WHERE id = 2",
+        f"DELETE FROM {orders} WHERE id = 7",
     ):
         spark.sql(statement).collect()
     document = verified(bridge)
@@ -63,6 +81,7 @@ def test_planted_differences(spark, publisher, pipeline):
         "public.t": {"missing": 1, "extra": 1, "changed": 2},
         "public.bag": {"extra": 1},
         "public.vip": {"missing": 1},
+        "public.orders": {"changed": 1, "missing": 1},
     }
     shown = {(one["outcome"], one["key"]["id"]): one["columns"] for one in found["public.t"]["shown"]}
     assert shown == {
@@ -75,18 +94,22 @@ def test_planted_differences(spark, publisher, pipeline):
         },
     }
     assert found["public.bag"]["shown"][0]["key"] == {"a": "0", "b": "x"}
-    assert list(tables_of(verified(bridge, "vip"))) == ["public.vip"]
+    of_the_page = verified(bridge, "orders")
+    assert list(tables_of(of_the_page)) == ["public.orders"]
+    assert printed(of_the_page) == block_with(PAGE, "$ pgbridge verify shop_pub --table orders --max-rate 50MB")[1:]
     repaired = tables_of(verified(bridge, repaired=True))
     assert {name: table["repaired"] for name, table in repaired.items()} == {
         "public.t": True,
         "public.bag": False,
         "public.vip": True,
+        "public.orders": True,
     }
     again = tables_of(verified(bridge))
     assert {name: table["differences"] for name, table in again.items()} == {
         "public.t": {},
         "public.bag": {"extra": 1},
         "public.vip": {},
+        "public.orders": {},
     }
     with pytest.raises(VerifyError, match='no subscription follows table "nothing"'):
         verified(bridge, "nothing")
