@@ -193,7 +193,7 @@ def derived(histories: Mapping[tuple[str, str, str], Iterable[Any]]) -> list[dic
     for table, history in histories.items():
         for commit in history:
             position = commit.position
-            if position is None or not commit.start_lsn:
+            if position is None or commit.start_lsn == commit.end_lsn:  # a copy
                 continue
             batch = batches.setdefault(
                 position,

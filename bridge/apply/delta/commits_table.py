@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import types as spark_types
 
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.create import create_table
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
 
     from bridge.track.commits import CommitRecord
 
-_TABLE: Final = "STRUCT<namespace: STRING, name: STRING, path: STRING, version: BIGINT>"
+_TABLES: Final = spark_types.ArrayType(
+    spark_types.StructType(
+        [
+            *(spark_types.StructField(name, spark_types.StringType()) for name in ("namespace", "name", "path")),
+            spark_types.StructField("version", spark_types.LongType()),
+        ]
+    )
+)
 _FLAT: Final = pa.schema(
     [
         ("subscription", pa.string()),
@@ -62,7 +70,7 @@ def ensure(spark: SparkSession, path: str) -> None:
         TargetError: The table at the path has other columns.
     """
     flat = spark_schema([(field.name, field.type) for field in _FLAT if field.name != "tables"])
-    wanted = flat.add("tables", f"ARRAY<{_TABLE}>")
+    wanted = flat.add("tables", _TABLES)
 
     def found_or_made() -> None:  # two subscriptions may begin at once
         found = schema_of(spark, path)
@@ -114,7 +122,7 @@ def json_of(tables: Iterable[Mapping[str, Any]]) -> str:
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """Rows as a DataFrame with the table's columns."""
     flat = as_frame(spark, pa.Table.from_pylist(list(rows), schema=_FLAT))
-    return flat.withColumn("tables", F.from_json("tables", f"ARRAY<{_TABLE}>"))
+    return flat.withColumn("tables", F.from_json("tables", _TABLES))
 
 
 def append(spark: SparkSession, path: str, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:

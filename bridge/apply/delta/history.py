@@ -34,7 +34,7 @@ class Commit:
         origin: The application id of its batch or copy; empty for other writers' commits.
         end_lsn: That batch's end, as text.
         restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
-        start_lsn: The batch's start, as text; empty for a copy.
+        start_lsn: The batch's start, as text; of a copy, its end.
         last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
         made_ms: When Delta made the commit, in milliseconds since 1970.
         retention_ms: The retention of a VACUUM that begins here; None for other operations.

@@ -151,7 +151,11 @@ def test_batches_are_derived_from_histories():
     def own(version, start, end, time=""):
         return Commit(version, "MERGE", "pgbridge/1/sub/inc/0", f"0/{end}", None, f"0/{start}", time)
 
-    a = [own(3, 20, 30), own(2, 10, 20, "2026-01-01T00:00:00+00:00"), Commit(0, "WRITE", "p/1/s/i/copy", "0/10")]
+    a = [
+        own(3, 20, 30),
+        own(2, 10, 20, "2026-01-01T00:00:00+00:00"),
+        Commit(0, "WRITE", "p/1/s/i/copy", "0/10", None, "0/10"),
+    ]
     b = [own(5, 20, 30), Commit(4, "OPTIMIZE"), own(3, 15, 25), own(2, 15, 25)]
     found = derived({("n", "a", "/a"): a, ("n", "b", "/b"): b})
     assert [(one["end_lsn"], one["position"]) for one in found] == [("0/20", 0x20), ("0/25", 0x25)]  # 0/30 may go on
