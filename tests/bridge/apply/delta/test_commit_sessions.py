@@ -38,10 +38,10 @@ def test_the_source_is_not_copied(spark, tmp_path):
     path = str(tmp_path / "t")
     spark.range(10).write.format("delta").save(path)
     session = fork(spark)
-    for one in (session, commit_session(session, "small")):
-        jobs_of_a_merge(spark, one, path)  # the first one reads the table's log
-    with_copy = jobs_of_a_merge(spark, session, path)
-    assert jobs_of_a_merge(spark, commit_session(session, "small"), path) == with_copy - 1
+    small = commit_session(session, "small")
+    # the first one reads the table's log, and Delta may have jobs of its own meanwhile
+    with_copy, without = (min(jobs_of_a_merge(spark, one, path) for _ in range(4)) for one in (session, small))
+    assert without == with_copy - 1
 
 
 def test_tiny_work_compiles_nothing(spark, tmp_path):
