@@ -17,6 +17,7 @@ UNTESTED: dict[str, str] = {
     "benchmarks/apply.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/copy.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/copy_cluster.py": "takes minutes of Spark; what it measures is tested in tests/faults/test_cluster.py",
+    "benchmarks/verify.py": "takes minutes of Spark; what it measures is tested in tests/bridge/verify",
     "benchmarks/filter_cost.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/many_batches.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
     "benchmarks/large_transaction.py": "starts Spark twice; what it measures is tested in tests/oracle",

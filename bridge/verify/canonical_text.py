@@ -23,6 +23,9 @@ HASH_DIGITS: Final = 15
 
 _COLUMNS, _ELEMENTS = "\\x1f", "\\x1e"  # separators, which no text has but a string's, and that begins with its length
 _NULL: Final = "'~'"
+_AT_ONCE: Final = 90
+_TEXTS: Final = frozenset({25, 1043})
+"""The oids of text and varchar, whose values are texts as they are."""
 
 
 def identifier(name: str) -> str:
@@ -48,8 +51,7 @@ def source_text(value: str, type_: ColumnType, target: pa.DataType) -> str:  # n
             f"ELSE (SELECT 'A' || {items} || ':' || count(*) FROM {elements}) END"
         )
     if pa.types.is_string(target):
-        text = f"pg_catalog.concat({value})"
-        return f"CASE WHEN {value} IS DISTINCT FROM NULL THEN char_length({text}) || ':' || {text} END"
+        return _source_string(value, type_)
     if pa.types.is_boolean(target):
         return f"({value})::int::text"
     if pa.types.is_integer(target):
@@ -75,6 +77,13 @@ def source_text(value: str, type_: ColumnType, target: pa.DataType) -> str:  # n
         f"CASE WHEN {moment} >= {start} AND {moment} < {end} "
         f"THEN (extract(epoch FROM {moment}) * 1000000)::bigint::text END"
     )
+
+
+def _source_string(value: str, type_: ColumnType) -> str:
+    if type_.base_oid in _TEXTS:
+        return f"char_length({value}) || ':' || {value}"
+    text = f"pg_catalog.concat({value})"
+    return f"CASE WHEN {value} IS DISTINCT FROM NULL THEN char_length({text}) || ':' || {text} END"
 
 
 def _source_float(value: str, type_: ColumnType, *, single: bool) -> str:
@@ -114,8 +123,11 @@ def target_text(value: str, target: pa.DataType) -> str:  # noqa: PLR0911 - a ty
 
 def source_row(texts: Iterable[str]) -> str:
     """PostgreSQL's expression of the MD5 of several texts, in hexadecimal."""
-    listed = ", ".join(f"coalesce({text}, {_NULL})" for text in texts)
-    return f"md5(convert_to(array_to_string(ARRAY[{listed}]::text[], E'{_COLUMNS}'), 'UTF8'))"
+    parts = [f"coalesce({text}, {_NULL})" for text in texts]
+    while len(parts) > 1 or not parts[0].startswith("concat_ws"):  # a function has 100 arguments at most
+        groups = [parts[first : first + _AT_ONCE] for first in range(0, len(parts), _AT_ONCE)]
+        parts = [f"concat_ws(E'{_COLUMNS}', {', '.join(group)})" for group in groups]
+    return f"md5(convert_to({parts[0]}, 'UTF8'))"
 
 
 def target_row(texts: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from bridge.receive.slot import ReplicationConnection
 from bridge.sync.copy_statement import select_statement, where_clause
 from bridge.sync.table_lock import TableLock
 from bridge.verify.canonical_text import identifier
+from bridge.verify.tables import source_bucket
 from bridge.verify.window import UNCHANGED
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ Buckets = dict[int, tuple[int, int]]
 """By bucket, the number of rows and the sum of their hashes."""
 
 _KEY: Final = "pgbridge_key_hash"
+_HASH: Final = "pgbridge_row_hash"
 _SETTINGS: Final = ("SET LOCAL row_security = off", "SET LOCAL max_parallel_workers_per_gather = 0")
 
 
@@ -181,10 +183,12 @@ class Source(Closing):
         bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
         for blocks in lock.ranges:
             started_s = self._pace.now_s()
-            inner = select_statement(table.published, [f"{table.source_key} AS {_KEY}", f"{table.source_hash} AS h"])
+            key = [f"{table.source_key} AS {_KEY}"] if left_out else []
+            inner = select_statement(table.published, [*key, f"{table.source_hash} AS h"])
             statement = (
-                f"SELECT {table.source_bucket(_KEY)} AS b, count(*), sum(h) "
-                f"FROM ({inner}{where_clause(table.published.row_filters, blocks)}) AS r{left_out} GROUP BY 1"
+                f"SELECT {source_bucket('h')} AS b, count(*), sum(h) "
+                # OFFSET 0: the hash is computed once
+                f"FROM ({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r{left_out} GROUP BY 1"
             )
             for bucket, rows, hashes in self._query(statement):
                 count, total = found.get(bucket, (0, 0))
@@ -202,13 +206,15 @@ class Source(Closing):
         bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
         for blocks in lock.ranges:
             started_s = self._pace.now_s()
-            inner = select_statement(table.published, _with_key(table))
-            hashed = f"SELECT {_KEY}, {table.source_hash} FROM ({inner}"
-            where = self._left_out(but) or " WHERE true"
-            statement = (
-                f"{hashed}{where_clause(table.published.row_filters, blocks)}) AS r{where} "
-                f"AND {table.source_bucket(_KEY)} = ANY ('{{{listed}}}'::int[])"
+            names = [identifier(one.name) for one in table.columns]
+            inner = select_statement(table.published, [*names, f"{table.source_hash} AS {_HASH}"])
+            # the key's hash is computed of rows in these buckets only
+            hashed = (
+                f"SELECT {table.source_key} AS {_KEY}, {_HASH} FROM "
+                f"({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r "
+                f"WHERE {source_bucket(_HASH)} = ANY ('{{{listed}}}'::int[])"
             )
+            statement = f"SELECT {_KEY}, {_HASH} FROM ({hashed}) AS q{self._left_out(but)}"
             found.update(Counter((key, int(hashed)) for key, hashed in self._query(statement)))
             self._pace.read(bytes_each, self._pace.now_s() - started_s)
         return found

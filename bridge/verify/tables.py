@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from protocol.values.types import ColumnType
 
-_BUCKET_DIGITS: Final = 4
+_BUCKET_SHIFT: Final = 4 * HASH_DIGITS - 16
+"""A row is in one of 65 536 buckets, by the first bits of its hash. So one hash of each row is enough."""
 
 ValueTexts = tuple[str | None, str | None]
 """A value's canonical text, by which both sides are compared, and its text for people."""
@@ -94,24 +95,26 @@ class VerifiedTable:
 
     @property
     def source_hash(self) -> str:
-        """PostgreSQL's expression of the row's hash, a bigint."""
+        """PostgreSQL's expression of the row's hash, a bigint that is not negative."""
         bits = 4 * HASH_DIGITS
         return f"('x' || left({source_row(self.source_texts())}, {HASH_DIGITS}))::bit({bits})::bigint"
 
     @property
     def target_hash(self) -> str:
-        """Spark's, a decimal."""
-        return f"cast(conv(left({target_row(self.target_texts())}, {HASH_DIGITS}), 16, 10) AS decimal(20, 0))"
-
-    def source_bucket(self, key_hash: str) -> str:
-        """PostgreSQL's expression of a key hash's bucket."""
-        return f"('x' || left({key_hash}, {_BUCKET_DIGITS}))::bit({4 * _BUCKET_DIGITS})::int"
-
-    def target_bucket(self, key_hash: str) -> str:
         """Spark's."""
-        return f"cast(conv(left({key_hash}, {_BUCKET_DIGITS}), 16, 10) AS int)"
+        return f"cast(conv(left({target_row(self.target_texts())}, {HASH_DIGITS}), 16, 10) AS bigint)"
 
 
-def bucket_of(key_hash: str) -> int:
-    """The bucket of a key's hash."""
-    return int(key_hash[:_BUCKET_DIGITS], 16)
+def source_bucket(row_hash: str) -> str:
+    """PostgreSQL's expression of a row hash's bucket."""
+    return f"({row_hash} >> {_BUCKET_SHIFT})::int"
+
+
+def target_bucket(row_hash: str) -> str:
+    """Spark's."""
+    return f"cast(shiftright({row_hash}, {_BUCKET_SHIFT}) AS int)"
+
+
+def bucket_of(row_hash: int) -> int:
+    """The bucket of a row's hash."""
+    return row_hash >> _BUCKET_SHIFT

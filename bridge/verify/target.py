@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.location import read_table
 from bridge.verify.canonical_text import column
+from bridge.verify.tables import target_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from bridge.verify.source import Buckets
     from bridge.verify.tables import ValueTexts, VerifiedTable
+
+_LOW_BITS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class TargetVersion:
         rows = read_table(self.spark, self.table.path, version=self.version)
         return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
 
-    def _hashed(self) -> DataFrame:
-        return self._rows().selectExpr(f"{self.table.target_key} AS k", f"{self.table.target_hash} AS h")
+    def _hashed(self, *, keys: bool = True) -> DataFrame:
+        return self._rows().selectExpr(*[f"{self.table.target_key} AS k"] * keys, f"{self.table.target_hash} AS h")
 
     def _but(self, rows: DataFrame, keys: Collection[str]) -> DataFrame:
         return rows.join(F.broadcast(self._keys(keys)), "k", "left_anti") if keys else rows
@@ -49,14 +52,16 @@ class TargetVersion:
 
     def buckets(self, but: Collection[str]) -> Buckets:
         """The table's buckets, without some keys, by their hashes."""
-        rows = self._but(self._hashed(), but)
-        grouped = rows.groupBy(F.expr(self.table.target_bucket("k")).alias("b")).agg(F.count("*"), F.sum("h"))
-        return {bucket: (count, int(total)) for bucket, count, total in grouped.collect()}
+        rows = self._but(self._hashed(keys=bool(but)), but)
+        # a sum of whole hashes could overflow, and one of decimals takes twice as long
+        high, low = F.sum(F.shiftright("h", _LOW_BITS)), F.sum(F.col("h").bitwiseAND((1 << _LOW_BITS) - 1))
+        grouped = rows.groupBy(F.expr(target_bucket("h")).alias("b")).agg(F.count("*"), high, low)
+        return {bucket: (count, (high << _LOW_BITS) + low) for bucket, count, high, low in grouped.collect()}
 
     def rows(self, buckets: Collection[int], but: Collection[str]) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
         wanted = self.spark.createDataFrame([(bucket,) for bucket in buckets], "b int")
-        rows = self._hashed().withColumn("b", F.expr(self.table.target_bucket("k")))
+        rows = self._hashed().withColumn("b", F.expr(target_bucket("h")))
         rows = self._but(rows.join(F.broadcast(wanted), "b", "left_semi"), but)
         return Counter((key, int(hashed)) for key, hashed in rows.select("k", "h").collect())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -257,8 +258,10 @@ class _Comparison:
                 done += more
                 self.verification.progress(table.relation, done, total)
 
-            expected = _moved(self.source.buckets(table, lock, touched, read), came, went)
-            actual = self.target.buckets(touched)
+            with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
+                hashed = pool.submit(self.target.buckets, touched)
+                expected = _moved(self.source.buckets(table, lock, touched, read), came, went)
+                actual = hashed.result()
             verdict.rows = sum(count for count, _ in expected.values())
             buckets = differing(expected, actual)
             verdict.partly = len(buckets) > _BUCKETS_AT_ONCE
@@ -300,16 +303,16 @@ class _Comparison:
 
 def _only(rows: Counter[tuple[str, int]], buckets: Collection[int]) -> Counter[tuple[str, int]]:
     wanted = set(buckets)
-    return Counter({one: count for one, count in rows.items() if bucket_of(one[0]) in wanted})
+    return Counter({one: count for one, count in rows.items() if bucket_of(one[1]) in wanted})
 
 
 def _moved(buckets: Buckets, came: Counter[tuple[str, int]], went: Counter[tuple[str, int]]) -> Buckets:
     """Return the buckets with rows that came and without those that went."""
     found = dict(buckets)
     for rows, sign in ((came, 1), (went, -1)):
-        for (key, hashed), number in rows.items():
-            count, total = found.get(bucket_of(key), (0, 0))
-            found[bucket_of(key)] = count + sign * number, total + sign * number * hashed
+        for (_, hashed), number in rows.items():
+            count, total = found.get(bucket_of(hashed), (0, 0))
+            found[bucket_of(hashed)] = count + sign * number, total + sign * number * hashed
     return {bucket: one for bucket, one in found.items() if one != (0, 0)}
 
 

@@ -62,8 +62,17 @@ def test_texts_of_values(typed):
 
 
 def test_a_row_is_one_hash():
-    assert source_row(["a", "b"]).startswith("md5(convert_to(array_to_string(ARRAY[coalesce(a, '~')")
+    assert source_row(["a", "b"]).startswith("md5(convert_to(concat_ws(E'\\x1f', coalesce(a, '~')")
     assert target_row(["a", "b"]).count("coalesce") == 2
+
+
+def test_a_row_of_many_columns_is_one_hash(publisher):
+    """A function of PostgreSQL has 100 arguments at most, and a table up to 1600 columns."""
+    for number in (1, 90, 91, 1600):
+        texts = [str(n) for n in range(number)]
+        row = source_row(f"'{text}'" for text in texts)
+        ((hashed, expected),) = publisher.query(f"SELECT {row}, md5('{chr(0x1F).join(texts)}')")
+        assert hashed == expected
 
 
 def test_spark_reads_the_name_as_it_is():
