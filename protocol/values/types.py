@@ -124,6 +124,14 @@ _TYPMOD_HEADER = 4  # VARHDRSZ, added to a numeric's modifier
 _DECIMAL_MAX_PRECISION = 38
 
 
+class Place(enum.Enum):
+    """Where the texts of a string column go, if not every text stays there what it is (`protocol.values.places`)."""
+
+    COLUMN = "a column of its Arrow type, which holds every value"
+    PARTITION = "a partition column of Delta's"
+    VARIANT = "a column of the type VARIANT"
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnType:
     """How the values of one column are read, and the Arrow type they become.
@@ -137,6 +145,7 @@ class ColumnType:
         element: An array's element type, a (multi)range's subtype; None otherwise.
         delimiter: Separates an array's elements in text form.
         over: A domain's base type, its oid; 0 otherwise.
+        place: Where the values go.
     """
 
     oid: int
@@ -147,6 +156,7 @@ class ColumnType:
     element: ColumnType | None = None
     delimiter: str = ","
     over: int = 0
+    place: Place = Place.COLUMN
 
     @property
     def base_oid(self) -> int:

@@ -147,9 +147,9 @@ class CommitPart:
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
         keyed = last.mode != "handler" if last.every_change else any(piece.key_changes for piece in self.pieces)
-        for name, arrow, _ in schema:
-            if arrow is not None and (keyed or name in fills):
-                found.setdefault(name, unpublished_column(name, arrow))
+        for field in schema:
+            if field.arrow is not None and (keyed or field.name in fills):
+                found.setdefault(field.name, unpublished_column(field, field.arrow))
         return tuple(found.values())[defined:]
 
 

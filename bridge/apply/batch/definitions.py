@@ -118,6 +118,7 @@ class Definitions:
                 plan = self._tracker.plan(relation, types, target, replicated=published, key=key)
                 columns = plan.columns
                 collector.alter(plan.alterations)
+            types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
         collector.subscribed = self.with_planned_schema(subscribed)
         return found

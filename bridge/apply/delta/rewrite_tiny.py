@@ -31,6 +31,7 @@ from bridge.apply.delta.stamp import USER_METADATA
 from bridge.apply.effects.key_codes import key_codes
 from bridge.apply.effects.net_effect import BEGINS
 from bridge.errors import TargetError
+from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,7 +123,7 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
         return False
     _cache.put(keyed.path, None)  # until it is known what the commit became
     session = commit_session(spark, "tiny")
-    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path)
+    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path, layout=NO_LAYOUT)
     entry = _entry(log, kept.version + 1)
     if entry.exists():
         _check_own(session, entry, kept.version, keyed.path)

@@ -34,7 +34,7 @@ VALIDITY: Final = (
 """The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
 and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
 
-_VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
+VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
 
 
 def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str) -> spark_types.StructType:
@@ -44,7 +44,7 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
         TargetError: A column has the name of one that the mode adds.
     """
     if mode == "history":
-        if taken := [name for name, _ in fields if name.lower() in _VALIDITY_NAMES]:
+        if taken := [name for name, _ in fields if name.lower() in VALIDITY_NAMES]:
             raise TargetError(
                 f'table "{relation}" cannot have a history: its column "{taken[0]}" has the name of one that a '
                 "history adds",
@@ -61,7 +61,7 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
         )
     if mode == "mirror" and _is_history(fields):
         raise TargetError(
-            f'table "{relation}" cannot be mirrored: its columns {", ".join(_VALIDITY_NAMES)} are those by which '
+            f'table "{relation}" cannot be mirrored: its columns {", ".join(VALIDITY_NAMES)} are those by which '
             "pgbridge knows a history",
             hint='set mode = "changelog" for the table, or leave one of them out by a column list',
         )
@@ -89,11 +89,11 @@ def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetS
     is_history = _is_history([(field.name, field.arrow) for field in fields])
     if is_history != (mode == "history"):
         raise _of_another_mode(mode, path)
-    return tuple(field for field in fields if field.name not in _VALIDITY_NAMES) if is_history else fields
+    return tuple(field for field in fields if field.name not in VALIDITY_NAMES) if is_history else fields
 
 
 def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
-    return sorted(field for field in fields if field[0] in _VALIDITY_NAMES) == sorted(VALIDITY)
+    return sorted(field for field in fields if field[0] in VALIDITY_NAMES) == sorted(VALIDITY)
 
 
 def _of_another_mode(mode: Mode, path: str) -> TargetError:

@@ -21,7 +21,6 @@ from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenCol
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field
-from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
@@ -262,16 +261,17 @@ class _SchemaDraft:
 
     def _widen(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column if it does not hold all values of a type."""
-        present = self._fields[name].arrow
-        if present is not None and holds(present, type_.arrow):
-            return replace(type_, arrow=present)
+        field = self._fields[name]
+        fitted, present = field.fitted(type_), field.arrow
+        if fitted is not None:
+            return fitted
         common = common_type(present, type_.arrow) if present is not None else None
         if common is None:
             raise TargetError(
-                f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].sql_type}, '
+                f'column "{name}" of target "{self._definition.relation}" is {field.sql_type}, '
                 f"but the published values are {sql_type(type_.arrow)}"
             )
-        self._fields[name] = target_field(name, common)
+        self._fields[name] = target_field(name, common)._replace(place=field.place)
         self.alterations.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
