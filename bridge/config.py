@@ -63,6 +63,7 @@ class Subscription(BaseModel):
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         schema_evolution: Whether the columns of Delta tables follow the published tables ("evolve"), or a column that
             a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
+        jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
         untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
             ("refuse"), or computed by a server ("server").
         filter_connection: The server that computes such filters; None for the publisher.
@@ -104,6 +105,7 @@ class Subscription(BaseModel):
     conflict: Literal["error", "apply_remote"] = "error"
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
+    jsonb: Literal["string", "variant"] = "string"
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = Field(default=None, repr=False)
     mode: Literal["mirror", "changelog", "history"] = "mirror"

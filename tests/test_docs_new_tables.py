@@ -28,17 +28,15 @@ def test_the_example(publisher, spark, pipeline):
     ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
-    bridge = pipeline(publications=tuple(written["publications"]), tables=tables)
+    bridge = pipeline(publications=tuple(written["publications"]), tables=tables, jsonb=written["jsonb"])
     bridge.catch_up()
     publisher.execute(after)
     bridge.catch_up()
+    names = {"spark": spark}
     with contextlib.redirect_stdout(io.StringIO()) as output:
         for line in shown.splitlines():
             if line.startswith(">>> "):
-                exec(
-                    line.removeprefix(">>> ").replace("./lake", bridge.subscription.warehouse),
-                    {"spark": spark},
-                )
+                exec(line.removeprefix(">>> ").replace("./lake", bridge.subscription.warehouse), names)
     assert output.getvalue().replace("\n\n", "\n") == "".join(
         f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> ")
     )

@@ -25,7 +25,7 @@ from protocol.errors import UnrepresentableValue
 from protocol.values.types import BUILTIN, Place, TypeInfo, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bridge.apply.target.target import TargetColumn
     from bridge.publication.published_table import PublishedTable
@@ -76,7 +76,7 @@ class CopySpec:
     places: dict[str, Place] = field(default_factory=dict)
 
 
-def copy_spec(  # noqa: PLR0913 - what is read, from where, and into what
+def copy_spec(
     table: PublishedTable,
     types: Mapping[int, TypeInfo],
     *,
@@ -86,7 +86,6 @@ def copy_spec(  # noqa: PLR0913 - what is read, from where, and into what
     unrepresentable: str,
     ranges: Sequence[BlockRange],
     columns: Sequence[TargetColumn] | None = None,
-    partition_by: Collection[str] = (),
 ) -> CopySpec:
     """Return what reads the rows of a published table, as row filters and column lists restrict them.
 
@@ -99,7 +98,6 @@ def copy_spec(  # noqa: PLR0913 - what is read, from where, and into what
         unrepresentable: What to do with a value that the target's type cannot hold.
         ranges: A Spark partition for each. More than one range needs a `TableLock`.
         columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
-        partition_by: The target's partition columns.
     """
     own = [info for oid, info in types.items() if oid not in BUILTIN]
     published = {column.name: resolve(column.type_oid, column.typmod, types).arrow for column in table.columns}
@@ -117,7 +115,7 @@ def copy_spec(  # noqa: PLR0913 - what is read, from where, and into what
         [asdict(info) for info in own],
         unrepresentable,
         _key(table),
-        {name: Place.PARTITION for name in partition_by if name in published},
+        {column.name: column.type.place for column in columns or () if column.type.place is not Place.COLUMN},
     )
 
 

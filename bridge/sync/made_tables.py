@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.utils import is_remote
 
@@ -16,21 +17,23 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.delta.table_forms import delta_schema, row_schema
 from bridge.apply.target.layout_rules import check_layout
+from bridge.apply.target.target import TargetColumn
 from bridge.errors import SyncError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.table_layout import NO_LAYOUT
-from protocol.values.types import resolve
+from protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.apply.target.target import Mode, TargetColumn, TargetSchema
+    from bridge.apply.target.target import Mode, TargetSchema
     from bridge.publication.published_table import PublishedTable
     from bridge.table_layout import Layout
     from bridge.track.catalog_rows import RelRow
+    from protocol.values.types import TypeInfo
 
 
 def make_table(
@@ -43,7 +46,8 @@ def make_table(
         SyncError: It cannot be created.
     """
     fields = [(column.name, column.type.arrow) for column in columns]
-    schema = delta_schema(mode, fields, rel.qualified_name)
+    variants = [column.name for column in columns if column.type.place is Place.VARIANT]
+    schema = delta_schema(mode, fields, rel.qualified_name, variants)
     check_layout(rel.qualified_name, layout, target_schema_of(schema))
     try:
         create_table(spark, rel.path, schema, layout)
@@ -53,6 +57,34 @@ def make_table(
         message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
         raise SyncError(message, hint=store_hint(error)) from error
     return placed(row_schema(mode, schema, rel.path), layout.partition_by)
+
+
+def new_columns(
+    table: PublishedTable, types: Mapping[int, TypeInfo], jsonb: Literal["string", "variant"]
+) -> list[TargetColumn]:
+    """The columns of a Delta table that is to be made.
+
+    Columns that may identify rows are no VARIANT, which Spark does not compare. The replica identity may change, so
+    those of the primary key count, too.
+    """
+    columns = [TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns]
+    if jsonb == "string":
+        return columns
+    key = {column.name for column in table.columns if column.in_primary_key or column.in_replica_identity_index}
+    return [
+        replace(column, type=replace(column.type, place=Place.VARIANT))
+        if column.type.is_jsonb and column.name not in key
+        else column
+        for column in columns
+    ]
+
+
+def replaced_columns(columns: Sequence[TargetColumn], partition_by: Sequence[str]) -> tuple[TargetColumn, ...]:
+    """The columns of a Delta table that exists, once a copy has replaced them by these."""
+    return tuple(
+        replace(column, type=replace(column.type, place=Place.PARTITION)) if column.name in partition_by else column
+        for column in columns
+    )
 
 
 def check_before(table: PublishedTable, mode: Mode, layout: Layout) -> None:

@@ -33,6 +33,7 @@ from bridge.apply.delta.shared_folder import SharedFolders
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.stored import is_variant, stored_rows
 from bridge.apply.delta.table_forms import VALIDITY_NAMES, copied_rows_as
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.location import table_location
@@ -45,7 +46,7 @@ from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
-from bridge.sync.made_tables import check_before, make_table, remember_made
+from bridge.sync.made_tables import check_before, make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
 from bridge.warehouse import shared_name_hint
@@ -242,8 +243,11 @@ class TableSync:
         if existed:
             self.check_copied_to(rel)
             layout = layout_of(self._spark, rel.path)
-            if columns is None and mode != "changelog":
+            if columns is None:
                 self._warn_of_lost_layout(rel, table, layout)
+        partitions = layout.partition_by if mode != "changelog" else ()
+        written = columns or replaced_columns(new_columns(table, types, self._subscription.jsonb), partitions)
+        variants = {column.name for column in written if is_variant(column)}
         started_s = time.monotonic()
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
@@ -266,8 +270,7 @@ class TableSync:
                         snapshot=snapshot.name,
                         unrepresentable=self._subscription.unrepresentable,
                         ranges=lock.ranges,
-                        columns=columns,
-                        partition_by=layout.partition_by if mode != "changelog" else (),
+                        columns=written,
                     ),
                     lock.table_bytes,
                     self._stopping,
@@ -276,7 +279,7 @@ class TableSync:
                 try:
                     replaced = partial(
                         overwrite_rows,
-                        copied_rows_as(mode, rows, snapshot.consistent_point),
+                        copied_rows_as(mode, stored_rows(rows, variants), snapshot.consistent_point),
                         rel.path,
                         self._stamp(snapshot.consistent_point),
                         columns_too=columns is None,
@@ -304,7 +307,7 @@ class TableSync:
 
     def _warn_of_lost_layout(self, rel: RelRow, table: PublishedTable, layout: Layout) -> None:
         lost = sorted(set(layout.columns) - {column.name for column in table.columns} - set(VALIDITY_NAMES))
-        if lost:
+        if lost and self._subscription.mode_of(rel.qualified_name) != "changelog":
             self._log.warning(
                 f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more",
                 relation=rel.qualified_name,
@@ -330,7 +333,8 @@ class TableSync:
         schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             layout = self._subscription.layout_of(rel.qualified_name)
-            schema = make_table(self._spark, rel, columns, mode, layout)
+            made = new_columns(table, types, self._subscription.jsonb)
+            schema = make_table(self._spark, rel, made, mode, layout)
             self._local.flush([rel.path])
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)

@@ -120,6 +120,7 @@ RANGE_SUBTYPES: Final = frozenset(
 """The subtypes whose ranges are read in binary form."""
 
 _FIRST_UNPINNED_OID = 10_000  # FirstGenbkiObjectId: below it, an oid means the same in every installation
+_JSONB = 3802
 _TYPMOD_HEADER = 4  # VARHDRSZ, added to a numeric's modifier
 _DECIMAL_MAX_PRECISION = 38
 
@@ -157,6 +158,11 @@ class ColumnType:
     delimiter: str = ","
     over: int = 0
     place: Place = Place.COLUMN
+
+    @property
+    def is_jsonb(self) -> bool:
+        """Whether the values are of jsonb, or of a domain over it; jsonpath has the same binary form."""
+        return self.kind is Kind.JSONB and self.base_oid == _JSONB
 
     @property
     def base_oid(self) -> int:

@@ -28,6 +28,7 @@ from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import USER_METADATA
+from bridge.apply.delta.stored import has_variant
 from bridge.apply.effects.key_codes import key_codes
 from bridge.apply.effects.net_effect import BEGINS
 from bridge.errors import TargetError
@@ -149,6 +150,9 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
     identity = _identity(_entry(log, version))
     # a small file can hold many equal rows
     table = read_table(spark, keyed.path, version=version).limit(TINY_ROWS + 1)
+    if has_variant(table.schema):
+        _refused[keyed.path] = keyed.columns
+        return None
     rows: pa.Table = table.toArrow()
     types = {column.name: column.type.arrow for column in keyed.columns}
     if len(rows) > TINY_ROWS or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:

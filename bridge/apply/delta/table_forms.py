@@ -19,7 +19,7 @@ from bridge.changes.schema import NEW, OLD, OPERATION, change_schema
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -37,8 +37,10 @@ and as times; NULL for a version that is still valid. `valid_from` is NULL for a
 VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
 
 
-def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str) -> spark_types.StructType:
-    """The Delta table's columns for a published table with these columns.
+def delta_schema(
+    mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str, variants: Collection[str] = ()
+) -> spark_types.StructType:
+    """The Delta table's columns for a published table with these columns, of which `variants` become VARIANT.
 
     Raises:
         TargetError: A column has the name of one that the mode adds.
@@ -50,9 +52,9 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
                 "history adds",
                 hint='set mode = "changelog" for the table, or leave the column out by a column list',
             )
-        return spark_schema([*fields, *VALIDITY])
+        return spark_schema([*fields, *VALIDITY], variants)
     if mode == "changelog":
-        row = spark_schema(fields)
+        row = spark_schema(fields, variants)
         return spark_types.StructType(
             [
                 spark_types.StructField(field.name, row if field.name in {OLD, NEW} else spark_type(field.type))
@@ -65,7 +67,7 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
             "pgbridge knows a history",
             hint='set mode = "changelog" for the table, or leave one of them out by a column list',
         )
-    return spark_schema(fields)
+    return spark_schema(fields, variants)
 
 
 def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:

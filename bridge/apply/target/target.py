@@ -50,6 +50,8 @@ class TargetField(NamedTuple):
         """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
         if self.arrow is None or not holds(self.arrow, type_.arrow):
             return None
+        if self.place is Place.VARIANT and not type_.is_jsonb:
+            return None
         return replace(type_, arrow=self.arrow, place=self.place)
 
 
@@ -64,6 +66,11 @@ version of a row; or they are handed to a function."""
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
     """Make a column for values of an Arrow type."""
     return TargetField(name, arrow, sql_type(arrow))
+
+
+def variant_field(name: str) -> TargetField:
+    """Make a column of VARIANT; its values travel as the text of JSON."""
+    return TargetField(name, pa.string(), "variant", Place.VARIANT)
 
 
 def target_schema(fields: Iterable[tuple[str, pa.DataType]]) -> TargetSchema:
