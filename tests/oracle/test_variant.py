@@ -29,8 +29,9 @@ ROWS = """
     INSERT INTO {0} SELECT g, g, jsonb_build_object('id', g / 2, 'b', 1.50, 'a', ARRAY[NULL, 'x"é\\n', g::text]),
         to_jsonb(repeat('x', 3000)), ARRAY['1'::jsonb, NULL, '{{"k": [1]}}'], '{{"b": 1, "a":  1.0}}'
         FROM generate_series(1, 6) g;
-    INSERT INTO {0} VALUES (7, 7, 'null', NULL, NULL, 'null'), (8, 8, '-12345678901234567890.123456789012345678', '[]', '{{}}', '1'),
-        (9, 9, '{{"": 99999999999999999999999999999999999999, "deep": [[[{{"e": 0.00000000000000000000000000001}}]]]}}', NULL, NULL, NULL)
+    INSERT INTO {0} VALUES (7, 7, 'null', NULL, NULL, 'null'),
+        (8, 8, '-12345678901234567890.123456789012345678', '[]', '{{}}', '1'),
+        (9, 9, '{{"": 99999999999999999999999999999999999999, "deep": [[[{{"e": 0.00000000001}}]]]}}', NULL, NULL, NULL)
 """
 CHANGES = """
     UPDATE {0} SET n = -n WHERE id = 1;
@@ -47,9 +48,10 @@ ALTERED = """
     ALTER TABLE {0} ADD extra jsonb DEFAULT '{{"a": 1.5}}'; UPDATE {0} SET extra = '[1]' WHERE id = 2;
     INSERT INTO {0} VALUES (30, 30, '{{}}', NULL, NULL, NULL, '3')
 """
-EMPTIED = "TRUNCATE {0}; INSERT INTO {0} VALUES (1, 1, '[0]', '1', NULL, NULL, 'null'), (2, 2, '{{\"a\": 1}}', NULL, NULL, NULL, NULL)"
-
-
+EMPTIED = """
+    TRUNCATE {0}; INSERT INTO {0} VALUES (1, 1, '[0]', '1', NULL, NULL, 'null');
+    INSERT INTO {0} VALUES (2, 2, '{{"a": 1}}')
+"""
 COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
 
 
