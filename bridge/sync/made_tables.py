@@ -26,7 +26,6 @@ from protocol.values.types import Place, resolve
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from bridge.apply.target.target import Mode, TargetSchema
@@ -85,23 +84,6 @@ def replaced_columns(columns: Sequence[TargetColumn], partition_by: Sequence[str
         replace(column, type=replace(column.type, place=Place.PARTITION)) if column.name in partition_by else column
         for column in columns
     )
-
-
-def check_before(table: PublishedTable, mode: Mode, layout: Layout) -> None:
-    """Check a table's layout before anything is created.
-
-    Types that are not built in are not known yet: columns of them are checked when the table is made.
-
-    Raises:
-        TargetError: The Delta table cannot have it.
-    """
-    if layout == NO_LAYOUT:
-        return
-    fields: list[tuple[str, pa.DataType]] = [
-        (column.name, resolve(column.type_oid, column.typmod).arrow) for column in table.columns
-    ]
-    schema = delta_schema(mode, fields, table.qualified_name)
-    check_layout(table.qualified_name, layout, target_schema_of(schema))
 
 
 def remember_made(spark: SparkSession, path: str, layout: Layout) -> None:

@@ -34,7 +34,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.delta.stored import is_variant, stored_rows
-from bridge.apply.delta.table_forms import VALIDITY_NAMES, copied_rows_as
+from bridge.apply.delta.table_forms import VALIDITY_NAMES, check_new_table, copied_rows_as
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
@@ -46,7 +46,7 @@ from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
-from bridge.sync.made_tables import check_before, make_table, new_columns, remember_made, replaced_columns
+from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
 from bridge.warehouse import shared_name_hint
@@ -137,7 +137,7 @@ class TableSync:
             if unsupported_table(table, warehouse) is not None:
                 continue
             name = table.qualified_name
-            check_before(table, self._subscription.mode_of(name), self._subscription.layout_of(name))
+            check_new_table(table, self._subscription.mode_of(name), self._subscription.layout_of(name))
             path = table_location(warehouse, table.namespace, table.name)
             other = by_path.get(path)
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):

@@ -14,16 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
 from bridge.apply.delta.schema import spark_schema, spark_type, target_schema_of
+from bridge.apply.target.layout_rules import check_layout
 from bridge.apply.target.location import quoted
 from bridge.changes.schema import NEW, OLD, OPERATION, change_schema
 from bridge.errors import TargetError
+from bridge.table_layout import NO_LAYOUT
+from protocol.values.types import BUILTIN, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from bridge.apply.target.target import Mode, TargetSchema
+    from bridge.publication.published_table import PublishedTable
+    from bridge.table_layout import Layout
+    from protocol.values.types import TypeInfo
 
 VALIDITY: Final = (
     ("valid_from_lsn", pa.int64()),
@@ -68,6 +74,24 @@ def delta_schema(
             hint='set mode = "changelog" for the table, or leave one of them out by a column list',
         )
     return spark_schema(fields, variants)
+
+
+def check_new_table(table: PublishedTable, mode: Mode, layout: Layout, types: Mapping[int, TypeInfo] = BUILTIN) -> None:
+    """Check the layout of a Delta table that is not made yet.
+
+    Args:
+        table: Its published table.
+        mode: Its mode.
+        layout: As configured.
+        types: The server's types. A column of one that is not known passes, and is checked when the table is made.
+
+    Raises:
+        TargetError: The Delta table cannot have it.
+    """
+    if layout != NO_LAYOUT:
+        fields = [(column.name, resolve(column.type_oid, column.typmod, types).arrow) for column in table.columns]
+        schema = delta_schema(mode, fields, table.qualified_name)
+        check_layout(table.qualified_name, layout, target_schema_of(schema))
 
 
 def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:

@@ -1,52 +1,13 @@
-"""What is checked of a table before it is made, and what is known of it afterwards."""
-
-import pytest
+"""What is known of a table that was made."""
 
 from bridge.apply.delta.delta_table import read_target_schema, table_size
 from bridge.apply.delta.layout import layout_of
 from bridge.apply.target.target import TargetColumn
-from bridge.errors import TargetError
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.sync.made_tables import check_before, make_table, remember_made
+from bridge.sync.made_tables import make_table, remember_made
 from bridge.table_layout import NO_LAYOUT, Layout
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
-
-COLUMNS = {"id": 23, "region": 25, "many": 1007, "own_type": 99999}
-TABLE = PublishedTable(
-    1,
-    "public",
-    "t",
-    "r",
-    "d",
-    tuple(PublishedColumn(name, oid, -1, name == "id", False) for name, oid in COLUMNS.items()),
-    (),
-)
-
-
-@pytest.mark.parametrize(
-    ("mode", "column", "is_allowed"),
-    [
-        ("mirror", "region", True),
-        ("mirror", "own_type", True),
-        ("mirror", "many", False),
-        ("mirror", "valid_to", False),
-        ("history", "region", True),
-        ("history", "valid_to", True),
-        ("changelog", "operation", True),
-        ("changelog", "region", False),
-        ("changelog", "new", False),
-    ],
-)
-def test_a_layout_is_of_the_columns_that_the_mode_gives_the_delta_table(mode, column, is_allowed):
-    check_before(TABLE, mode, NO_LAYOUT)
-    layout = Layout(partition_by=(column,))
-    if is_allowed:
-        check_before(TABLE, mode, layout)
-    else:
-        with pytest.raises(TargetError, match='"public.t" cannot be laid out by partition_by'):
-            check_before(TABLE, mode, layout)
 
 
 def test_a_made_table_is_known_as_delta_has_it(spark, tmp_path):
