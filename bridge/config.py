@@ -24,9 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bridge import remedies
 from bridge.config_errors import explain, toml
+from bridge.config_tables import Table
 from bridge.errors import ConfigError
 from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
+from bridge.table_layout import NO_LAYOUT, Layout
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, PREFIX, SPARK_CATALOG, CatalogWarehouse, catalogs
 
 if TYPE_CHECKING:
@@ -49,18 +51,6 @@ def default_slot_name(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
-class Table(BaseModel):
-    """A `[subscription.NAME.tables."schema.table"]` table: what one table has otherwise than its subscription.
-
-    Attributes:
-        mode: As in `Subscription`.
-    """
-
-    model_config = _STRICT
-
-    mode: Literal["mirror", "changelog", "history"]
-
-
 class Subscription(BaseModel):
     """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
 
@@ -73,6 +63,7 @@ class Subscription(BaseModel):
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         schema_evolution: Whether the columns of Delta tables follow the published tables ("evolve"), or a column that
             a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
+        jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
         untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
             ("refuse"), or computed by a server ("server").
         filter_connection: The server that computes such filters; None for the publisher.
@@ -80,7 +71,7 @@ class Subscription(BaseModel):
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
         mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
             or a row for each version of a row ("history").
-        tables: The tables that have another mode, by `schema.table`.
+        tables: The tables that have another mode, or a layout of their files, by `schema.table`.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
         batch_max_bytes: The same for the memory that these rows take.
@@ -114,6 +105,7 @@ class Subscription(BaseModel):
     conflict: Literal["error", "apply_remote"] = "error"
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
+    jsonb: Literal["string", "variant"] = "string"
     untranslatable_filters: Literal["refuse", "server"] = "refuse"
     filter_connection: str | None = Field(default=None, repr=False)
     mode: Literal["mirror", "changelog", "history"] = "mirror"
@@ -199,7 +191,12 @@ class Subscription(BaseModel):
     def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
         """Return the mode of a table, by its `schema.table`."""
         own = self.tables.get(table)
-        return self.mode if own is None else own.mode
+        return self.mode if own is None or own.mode is None else own.mode
+
+    def layout_of(self, table: str) -> Layout:
+        """Return how a new Delta table's files are laid out, by the table's `schema.table`."""
+        own = self.tables.get(table)
+        return NO_LAYOUT if own is None else own.layout
 
     @property
     def origin_name(self) -> str:

@@ -290,6 +290,7 @@ def _tracker(
         types=published.types,
         schema_of=lambda path: read_target_schema(spark, path, modes.get(path, "mirror")),
         warn=events.schema_differs,
+        variant=subscription.jsonb == "variant",
     )
 
 

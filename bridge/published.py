@@ -89,7 +89,7 @@ class Published:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
         for name in sorted(subscription.tables.keys() - {table.qualified_name for table in tables}):
-            log.warning("the configuration has a mode for a table that is not published", relation=name)
+            log.warning("the configuration has a table that is not published", relation=name)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
         types = ServerTypes(publisher)
         resolved = types([(column.type_oid, column.typmod) for column in columns])

@@ -22,6 +22,7 @@ from protocol.values.value_array import (
     UnheldValue,
     Unrepresentable,
     ValueArray,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class DecodeChunk:
             return read(values, column.type, column.unrepresentable)
         except UnheldValue as fault:
             row = self.first_row + int(owners[fault.index])
-            raise UnrepresentableValue(column.name, fault.text, fault.reason, row) from None
+            raise UnrepresentableValue(column.name, show(fault.text.encode()), fault.reason, row) from None
         except BadValueError as fault:
             reason = f'column "{column.name}": {fault.reason}'
             position = int(values.starts[fault.index])

@@ -14,6 +14,7 @@ from typer.main import get_command
 from bridge import session
 from bridge.cli import app
 from bridge.config import Config, Http, Spark, Subscription
+from bridge.config_tables import Table
 from bridge.errors import BridgeError
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +25,8 @@ PAGES = {
 README = PAGES["README.md"]
 DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group
-KEYS = {**Config.model_fields, **Spark.model_fields, **Http.model_fields, **Subscription.model_fields}
+_TABLES = (Config, Spark, Http, Table, Subscription)
+KEYS = {key: field for table in _TABLES for key, field in table.model_fields.items()}
 NO_KEYS = {"name", "subscription", "spark", "http", "conf", "tables"}  # tables of the file
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -184,7 +186,7 @@ def test_configuration_has_every_key_with_its_default(key):
         assert value == (str(field.default) if isinstance(field.default, Path) else field.default)
     else:
         assert not field.is_required()
-        assert field.default in {None, ""}, "a default is not shown"
+        assert field.default in {None, "", ()}, "a default is not shown"
     allowed = [f'"{value}"' for value in get_args(field.annotation) if isinstance(value, str)]
     assert [value for value in allowed if f"`{value}`" not in default + meaning] == []
 

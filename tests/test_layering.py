@@ -191,6 +191,7 @@ RULES = (
             "benchmarks/apply_tables.py",
             "benchmarks/bridge_folder.py",
             "benchmarks/many_tables.py",
+            "benchmarks/verify.py",
         ),
     ),
 )

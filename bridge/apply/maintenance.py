@@ -123,6 +123,7 @@ class Maintenance:
     now_s: Callable[[], float]
     _commits: Counter[str] = field(default_factory=Counter)  # since the table was last looked at
     _wanted: dict[str, int] = field(default_factory=dict)  # commits before the next look
+    _left: dict[str, int] = field(default_factory=dict)  # the excess files that the last OPTIMIZE left over
     _never: set[str] = field(default_factory=set)  # tables that are not ours to maintain
 
     def committed(self, paths: Iterable[str]) -> None:
@@ -207,13 +208,15 @@ class Maintenance:
             self._never.add(path)
             return replace(before, files=debt.files, error=None)
         optimized_s, vacuumed_s = before.optimized_s, before.vacuumed_s
-        if debt.excess >= times * _EXCESS_FILES:
+        # what OPTIMIZE leaves over, as the files of partitions, is no debt: else there would never be a VACUUM
+        excess = debt.excess - min(self._left.get(path, 0), max(debt.excess, 0))
+        if excess >= times * _EXCESS_FILES:
             debt = self._optimize(path, debt)
             optimized_s = self.now_s()
-            # what OPTIMIZE leaves over, as the files of partitions, is no debt
+            self._left[path] = max(debt.excess, 0)
             self._wanted[path] = max(_EXCESS_FILES, debt.excess)
         else:
-            self._wanted[path] = max(_EXCESS_FILES - max(debt.excess, 0), _EXCESS_FILES // 4)
+            self._wanted[path] = max(_EXCESS_FILES - max(excess, 0), _EXCESS_FILES // 4)
             due_s = (vacuumed_s or before.since_s) + times * _VACUUM_EVERY_S
             if self.policy.retention_h and self.now_s() >= due_s:
                 self.tables.vacuum(path, self.policy.retention_h)

@@ -18,7 +18,7 @@ from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.location import place_of, read_table
@@ -26,7 +26,6 @@ from bridge.apply.delta.merge_effects import leaves_missing
 from bridge.apply.delta.preview import Preview, preview
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.error_context import error_context
@@ -203,7 +202,8 @@ class Replay:
 
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]
-        schema = row_schema(file.mode, existing_schema(self._spark, path), path)
+        existing_schema(self._spark, path)
+        schema = read_target_schema(self._spark, path, file.mode) or ()
         try:
             return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
         except TargetError as error:

@@ -22,10 +22,12 @@ from bridge.apply.delta.published_changes import passed_changes
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.target.target import TargetColumn
 from bridge.apply.target.widening import widened
-from bridge.errors import SkipError, StateError
+from bridge.errors import SkipError, StateError, TargetError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track.fsync import fsync
+from protocol.values.places import held
 from protocol.values.types import ColumnType, Kind
+from protocol.values.value_array import UnheldValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -338,7 +340,22 @@ def _as_now(table: pa.Table, columns: tuple[TargetColumn, ...]) -> pa.Table:
             if name in table.column_names and not table[name].type.equals(column.type.arrow):
                 place = table.column_names.index(name)
                 table = table.set_column(place, name, widened(table[name], column.type.arrow))
+        if f"new_{i}" in table.column_names:
+            _check_place(table[f"new_{i}"], column)
     return table.replace_schema_metadata(None)
+
+
+def _check_place(values: pa.ChunkedArray, column: TargetColumn) -> None:
+    """Check that texts stay what they are in the Delta table, which may be another one than at the skip.
+
+    Raises:
+        TargetError: One does not.
+    """
+    try:
+        for chunk in values.chunks:
+            held(chunk, column.type.place, "error")
+    except UnheldValue as error:
+        raise TargetError(f'column "{column.name}" does not hold a value: {error.reason}') from error
 
 
 def _staged(tables: Iterable[pa.Table], key: tuple[int, ...], stage: Stage) -> Staged:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
+from bridge.apply.delta.table_forms import check_new_table
 from bridge.apply.target.location import table_location
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
@@ -154,7 +155,7 @@ def _publications(
         warehouse=subscription.warehouse,
         changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
     )
-    yield from _targets(subscription, known, tables)
+    yield from _targets(subscription, known, tables, types)
 
 
 def _definitions(subscription: Subscription, applied: Applied, types: dict[int, TypeInfo]) -> Iterator[Finding]:
@@ -189,12 +190,20 @@ def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
     return found
 
 
-def _targets(subscription: Subscription, known: Known, tables: list[PublishedTable]) -> Iterator[Finding]:
+def _targets(
+    subscription: Subscription, known: Known, tables: list[PublishedTable], types: dict[int, TypeInfo]
+) -> Iterator[Finding]:
     rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     states = {(rel.namespace, rel.name): rel.state for rel in rels}
     for table in tables:
         if unsupported_name(subscription.warehouse, table.namespace, table.name) is not None:
             continue
+        if states.get((table.namespace, table.name), "i") == "i":
+            name = table.qualified_name
+            try:
+                check_new_table(table, subscription.mode_of(name), subscription.layout_of(name), types)
+            except BridgeError as error:
+                yield failed(name, error)
         folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))
         if folder is None:
             continue

@@ -6,7 +6,7 @@ It runs in the daemon and on Spark's executors, so it knows nothing of Spark.
 from __future__ import annotations
 
 import socket
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -22,7 +22,7 @@ from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_statement import copy_select, copy_statement
 from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
-from protocol.values.types import BUILTIN, TypeInfo, resolve
+from protocol.values.types import BUILTIN, Place, TypeInfo, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +58,7 @@ class CopySpec:
         types: Properties of the types that are not built in.
         unrepresentable: What to do with a value that the target's type cannot hold: "error" or "null".
         key: Key columns; `unrepresentable` does not apply to them.
+        places: Where the values of columns go, if not every text stays there what it is.
     """
 
     conninfo: str = field(repr=False)
@@ -72,6 +73,7 @@ class CopySpec:
     types: list[dict[str, Any]]
     unrepresentable: str
     key: list[str]
+    places: dict[str, Place] = field(default_factory=dict)
 
 
 def copy_spec(
@@ -113,6 +115,7 @@ def copy_spec(
         [asdict(info) for info in own],
         unrepresentable,
         key_of(table),
+        {column.name: column.type.place for column in columns or () if column.type.place is not Place.COLUMN},
     )
 
 
@@ -179,7 +182,10 @@ def copy_rows(
 
 def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
     catalog = {**BUILTIN, **{info["oid"]: TypeInfo(**info) for info in spec.types}}
-    types = [resolve(oid, typmod, catalog) for _, oid, typmod in spec.columns]
+    types = [
+        replace(resolve(oid, typmod, catalog), place=spec.places.get(name, Place.COLUMN))
+        for name, oid, typmod in spec.columns
+    ]
     names = [name for name, _, _ in spec.columns]
     policy: Any = spec.unrepresentable
     decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)

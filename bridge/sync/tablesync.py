@@ -20,32 +20,24 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql.utils import is_remote
-
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.delta_table import (
-    WAYS_BACK,
-    TableSize,
-    read_target_schema,
-    remember_size,
-    schema_of,
-)
-from bridge.apply.delta.durable import LocalTables, local_folder
+from bridge.apply.delta.delta_table import WAYS_BACK, read_target_schema, schema_of
+from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.executor_errors import executor_hint
+from bridge.apply.delta.layout import layout_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.rewrite_tiny import latest_version
 from bridge.apply.delta.shared_folder import SharedFolders
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
-from bridge.apply.delta.table_forms import copied_rows_as, delta_schema
+from bridge.apply.delta.stored import is_variant, stored_rows
+from bridge.apply.delta.table_forms import VALIDITY_NAMES, check_new_table, copied_rows_as
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.location import table_location
-from bridge.apply.target.target import Target, TargetColumn, target_schema
+from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported_table
@@ -54,6 +46,7 @@ from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
+from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
 from bridge.track.catalog_rows import RelRow
 from bridge.warehouse import shared_name_hint
@@ -71,6 +64,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
+    from bridge.table_layout import Layout
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
@@ -133,7 +127,8 @@ class TableSync:
             known: The subscription's tables.
 
         Raises:
-            TargetError: Another subscription writes to a Delta table; or two tables would have the same one.
+            TargetError: Another subscription writes to a Delta table; or two tables would have the same one; or one
+                cannot have its layout.
         """
         warehouse = self._subscription.warehouse
         by_path = {rel.path: rel for rel in known}
@@ -141,6 +136,8 @@ class TableSync:
         for table in tables:
             if unsupported_table(table, warehouse) is not None:
                 continue
+            name = table.qualified_name
+            check_new_table(table, self._subscription.mode_of(name), self._subscription.layout_of(name))
             path = table_location(warehouse, table.namespace, table.name)
             other = by_path.get(path)
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
@@ -238,16 +235,20 @@ class TableSync:
         try:
             _, columns = self._target(rel, table, types)
         except TargetError:
-            if rel.state != "d":
+            if rel.state != "d" or not existed:
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
+        name, mode = self._subscription.name, self._subscription.mode_of(rel.qualified_name)
+        layout = self._subscription.layout_of(rel.qualified_name)
         if existed:
             self.check_copied_to(rel)
-        name, started_s, mode = (
-            self._subscription.name,
-            time.monotonic(),
-            self._subscription.mode_of(rel.qualified_name),
-        )
+            layout = layout_of(self._spark, rel.path)
+            if columns is None:
+                self._warn_of_lost_layout(rel, table, layout)
+        partitions = layout.partition_by if mode != "changelog" else ()
+        written = columns or replaced_columns(new_columns(table, types, self._subscription.jsonb), partitions)
+        variants = {column.name for column in written if is_variant(column)}
+        started_s = time.monotonic()
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
@@ -269,7 +270,7 @@ class TableSync:
                         snapshot=snapshot.name,
                         unrepresentable=self._subscription.unrepresentable,
                         ranges=lock.ranges,
-                        columns=columns,
+                        columns=written,
                     ),
                     lock.table_bytes,
                     self._stopping,
@@ -278,11 +279,12 @@ class TableSync:
                 try:
                     replaced = partial(
                         overwrite_rows,
-                        copied_rows_as(mode, rows, snapshot.consistent_point),
+                        copied_rows_as(mode, stored_rows(rows, variants), snapshot.consistent_point),
                         rel.path,
                         self._stamp(snapshot.consistent_point),
                         columns_too=columns is None,
                         rows_per_file=lock.rows_per_file,
+                        layout=layout,
                     )
                     retry_commit(replaced, rel.path, self._log)
                 except SPARK_ERRORS as error:
@@ -295,7 +297,7 @@ class TableSync:
                 lock.check()
         self._local.flush([rel.path])
         if not existed:
-            self._remember_size(rel.path)
+            remember_made(self._spark, rel.path, layout)
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
@@ -303,14 +305,15 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
-    def _remember_size(self, path: str) -> None:
-        """Spare the first batch asking Delta for the size of a table that was just created: Spark may still be cold."""
-        place = place_of(self._spark, path)
-        folder = None if place is None else local_folder(place)
-        if folder is not None and folder.is_dir() and not is_remote():  # else it may be a folder of Spark's machine
-            sizes = [file.stat().st_size for file in folder.rglob("*.parquet")]
-            version = latest_version(folder / "_delta_log")
-            remember_size(path, TableSize(len(sizes), sum(sizes), vectors_undecided=True, plain=True, version=version))
+    def _warn_of_lost_layout(self, rel: RelRow, table: PublishedTable, layout: Layout) -> None:
+        lost = sorted(set(layout.columns) - {column.name for column in table.columns} - set(VALIDITY_NAMES))
+        if lost and self._subscription.mode_of(rel.qualified_name) != "changelog":
+            self._log.warning(
+                f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more",
+                relation=rel.qualified_name,
+                hint=f"to lay them out by other columns, move {rel.path} away, set cluster_by or partition_by, and "
+                f"run: {remedies.resync(self._subscription.name, rel.qualified_name)}",
+            )
 
     def _stamp(self, lsn: Lsn) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
@@ -329,15 +332,9 @@ class TableSync:
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
-            fields = [(column.name, column.type.arrow) for column in columns]
-            schema = target_schema(fields)
-            try:
-                create_table(self._spark, rel.path, delta_schema(mode, fields, rel.qualified_name))
-            except SPARK_ERRORS as error:
-                if is_lost(error):
-                    raise
-                message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
-                raise SyncError(message, hint=store_hint(error)) from error
+            layout = self._subscription.layout_of(rel.qualified_name)
+            made = new_columns(table, types, self._subscription.jsonb)
+            schema = make_table(self._spark, rel, made, mode, layout)
             self._local.flush([rel.path])
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)

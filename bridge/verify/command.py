@@ -155,6 +155,8 @@ def _said(table: dict[str, Any]) -> str:
         said += "; repaired"
     if table["left_out"]:
         said += f" ({table['left_out']:,} keys left out: their last changes are not applied yet)"
+    if columns := table.get("left_out_columns"):
+        said += f" (without {', '.join(columns)}: VARIANT)"
     return said
 
 

@@ -72,6 +72,8 @@ def repair(
     table, spark = target.table, target.spark
     if table.mode != "mirror":
         raise VerifyError(f'table "{table.relation}" has a {table.mode}, of which single versions are not repaired')
+    if table.left_out:
+        raise VerifyError(f'column "{table.left_out[0]}" of table "{table.relation}" is not compared, so not repaired')
     if not table.keyed:
         raise VerifyError(f'table "{table.relation}" has no key, so single rows of it cannot be repaired')
     spec = copy_spec(
@@ -82,7 +84,7 @@ def repair(
         snapshot=source.export(),
         unrepresentable=subscription.unrepresentable,
         ranges=[BlockRange()],
-        columns=[TargetColumn(one.name, replace(one.type, arrow=one.target)) for one in table.columns],
+        columns=[TargetColumn(one.name, replace(one.type, arrow=one.target, place=one.place)) for one in table.columns],
     )
     batches = list(copy_rows(spec, source.copy_of(table, spec.select, [one.key for one in found])))
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema)) if batches else None

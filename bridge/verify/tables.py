@@ -14,6 +14,8 @@ from bridge.verify.canonical_text import (
     target_row,
     target_text,
 )
+from protocol.values.places import AS_NULLS
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +35,25 @@ ValueTexts = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class VerifiedColumn:
-    """A published column: its name, its type on the server, and the type of its Delta column."""
+    """A published column: its name, its type on the server, and the type and place of its Delta column."""
 
     name: str
     type: ColumnType
     target: pa.DataType
+    place: Place = Place.COLUMN
+
+    @property
+    def source_text(self) -> str:
+        """PostgreSQL's expression of its text."""
+        text = source_text(identifier(self.name), self.type, self.target)
+        for value in AS_NULLS if self.place is Place.PARTITION else ():
+            text = f"nullif({text}, '{len(value)}:{value}')"
+        return text
+
+    @property
+    def target_text(self) -> str:
+        """Spark's."""
+        return target_text(column(self.name), self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +63,10 @@ class VerifiedTable:
     Attributes:
         published: The published table.
         path: Its Delta table.
-        columns: The published columns.
+        columns: The published columns that are compared.
         key: The names of those by which changes find rows; none for a table whose rows are a bag.
         declarations: The types of the columns as SQL, by name.
+        left_out: Columns that are not compared: VARIANT does not keep a document's text.
         mode: The Delta table's mode. Of a history, the versions that are valid are compared.
     """
 
@@ -59,6 +76,7 @@ class VerifiedTable:
     key: tuple[str, ...]
     declarations: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = "mirror"
+    left_out: tuple[str, ...] = ()
 
     @property
     def relation(self) -> str:
@@ -77,21 +95,21 @@ class VerifiedTable:
 
     def source_texts(self) -> list[str]:
         """PostgreSQL's expressions of all columns' texts."""
-        return [source_text(identifier(one.name), one.type, one.target) for one in self.columns]
+        return [one.source_text for one in self.columns]
 
     def target_texts(self) -> list[str]:
         """Spark's."""
-        return [target_text(column(one.name), one.target) for one in self.columns]
+        return [one.target_text for one in self.columns]
 
     @property
     def source_key(self) -> str:
         """PostgreSQL's expression of the key's hash: MD5 in hexadecimal."""
-        return source_row(source_text(identifier(one.name), one.type, one.target) for one in self.identifying)
+        return source_row(one.source_text for one in self.identifying)
 
     @property
     def target_key(self) -> str:
         """Spark's."""
-        return target_row(target_text(column(one.name), one.target) for one in self.identifying)
+        return target_row(one.target_text for one in self.identifying)
 
     @property
     def source_hash(self) -> str:

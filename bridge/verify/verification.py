@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.log_commits import history_of
-from bridge.apply.delta.schema import arrow_type
 from bridge.errors import BridgeError, VerifyError
 from bridge.sync.copy_reader import key_of
 from bridge.verify.comparison import Difference, Shown, differences, differing
@@ -25,6 +24,7 @@ from bridge.verify.source import Source
 from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
 from bridge.verify.target import TargetVersion
 from bridge.verify.window import TableWindow, Window
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,6 +61,7 @@ class Verdict:
         why: Why the table could not be verified; empty if it was.
         seconds: How long it took.
         repaired: The rows that differed were repaired.
+        left_out_columns: Columns that were not compared, because they are VARIANT.
     """
 
     relation: str
@@ -73,6 +74,7 @@ class Verdict:
     why: str = ""
     seconds: float = 0.0
     repaired: bool = False
+    left_out_columns: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -163,18 +165,26 @@ class Verification:
         if published is None:
             raise VerifyError("it is not published any more, or under another name")
         try:
-            fields = {field.name: field.dataType for field in existing_schema(self.spark, rel.path).fields}
+            existing_schema(self.spark, rel.path)
+            fields = {field.name: field for field in read_target_schema(self.spark, rel.path, mode) or ()}
         except BridgeError as error:
             raise VerifyError(str(error)) from error
         types = self.published.types([(column.type_oid, column.typmod) for column in published.columns])
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):
-            target = arrow_type(fields[column.name]) if column.name in fields else None
-            if target is None:
+            field = fields.get(column.name)
+            if field is None or field.arrow is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
-            columns.append(VerifiedColumn(column.name, type_, target))
-        declarations = source.declarations(published.relid)
-        return VerifiedTable(published, rel.path, tuple(columns), tuple(key_of(published)), declarations, mode)
+            columns.append(VerifiedColumn(column.name, type_, field.arrow, field.place))
+        return VerifiedTable(
+            published,
+            rel.path,
+            tuple(one for one in columns if one.place is not Place.VARIANT),
+            tuple(key_of(published)),
+            source.declarations(published.relid),
+            mode,
+            tuple(one.name for one in columns if one.place is Place.VARIANT),
+        )
 
     def _window(self, source: Source, after_lsn: Lsn, end_lsn: Lsn, tables: Sequence[VerifiedTable]) -> Window:
         keys = {(table.published.namespace, table.published.name): table.key for table in tables}
@@ -193,7 +203,7 @@ class Verification:
         self, source: Source, table: VerifiedTable, window: Window, after_lsn: Lsn, end_lsn: Lsn, app_id: str
     ) -> Verdict:
         started_s = time.monotonic()
-        verdict = Verdict(table.relation, table.path)
+        verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out)
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
         version = history_of(self.spark, table.path).as_of(int(end_lsn))
         verdict.why = window.unclear or touched.unclear
@@ -329,6 +339,7 @@ def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, A
                 "equal": None if one.why else not one.differences and not one.partly,
                 "could_not": one.why or None,
                 "left_out": one.left_out,
+                "left_out_columns": list(one.left_out_columns),
                 "partly": one.partly,
                 "repaired": one.repaired,
                 "differences": _counts(one.differences),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from protocol.values import arrays, binary_values, text_values
+from protocol.values import arrays, binary_values, places, text_values
 from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
@@ -18,13 +18,14 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
 
     Raises:
         MalformedValue: A value does not have the form of its type's output function.
-        UnheldValue: The policy is "error", and the Arrow type cannot hold a value.
+        UnheldValue: The policy is "error", and the Arrow type or the column's place cannot hold a value.
     """
     if not len(values):
         return pa.nulls(0, type_.arrow)
     if type_.kind is Kind.ARRAY:
         return arrays.read_text(values, type_, policy, read_text)
-    return text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
+    found = text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
+    return places.held(found, type_.place, policy)
 
 
 def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -34,7 +35,7 @@ def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
 
     Raises:
         MalformedValue: A value does not have the form of its type's send function.
-        UnheldValue: The policy is "error", and the Arrow type cannot hold a value.
+        UnheldValue: The policy is "error", and the Arrow type or the column's place cannot hold a value.
         TooLargeError: The values together have more text than one array can hold.
     """
     if not len(values):
@@ -43,4 +44,4 @@ def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
         return read_text(values, type_, policy)
     if type_.kind is Kind.ARRAY and type_.element is not None:
         return arrays.read_binary(values, type_, type_.element.oid, policy, read_binary)
-    return binary_values.READERS[type_.kind](values, type_, policy)
+    return places.held(binary_values.READERS[type_.kind](values, type_, policy), type_.place, policy)

@@ -120,8 +120,17 @@ RANGE_SUBTYPES: Final = frozenset(
 """The subtypes whose ranges are read in binary form."""
 
 _FIRST_UNPINNED_OID = 10_000  # FirstGenbkiObjectId: below it, an oid means the same in every installation
+_JSONB = 3802
 _TYPMOD_HEADER = 4  # VARHDRSZ, added to a numeric's modifier
 _DECIMAL_MAX_PRECISION = 38
+
+
+class Place(enum.Enum):
+    """Where the texts of a string column go, if not every text stays there what it is (`protocol.values.places`)."""
+
+    COLUMN = "a column of its Arrow type, which holds every value"
+    PARTITION = "a partition column of Delta's"
+    VARIANT = "a column of the type VARIANT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,7 @@ class ColumnType:
         element: An array's element type, a (multi)range's subtype; None otherwise.
         delimiter: Separates an array's elements in text form.
         over: A domain's base type, its oid; 0 otherwise.
+        place: Where the values go.
     """
 
     oid: int
@@ -147,6 +157,12 @@ class ColumnType:
     element: ColumnType | None = None
     delimiter: str = ","
     over: int = 0
+    place: Place = Place.COLUMN
+
+    @property
+    def is_jsonb(self) -> bool:
+        """Whether the values are of jsonb, or of a domain over it; jsonpath has the same binary form."""
+        return self.kind is Kind.JSONB and self.base_oid == _JSONB
 
     @property
     def base_oid(self) -> int:

@@ -25,6 +25,7 @@ DEFAULTS = {
     "conflict": "error",
     "schema_evolution": "evolve",
     "unrepresentable": "error",
+    "jsonb": "string",
     "untranslatable_filters": "refuse",
     "filter_connection": None,
     "mode": "mirror",

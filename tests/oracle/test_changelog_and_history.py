@@ -186,7 +186,7 @@ def test_filters_partitions_and_a_mode_for_one_table(spark, publisher, pipeline,
     (tmp_path / "publications.sql").write_text(
         "CREATE PUBLICATION pub FOR TABLE p WHERE (a > 10), q WITH (publish_via_partition_root = true);"
     )
-    from bridge.config import Table
+    from bridge.config_tables import Table
 
     bridge = pipeline(
         publication_definitions=str(tmp_path / "publications.sql"),

@@ -111,7 +111,7 @@ class ChangeCollector:
         fixed = {"seq": pa.array([seq]), "op": pa.array([TRUNCATE], pa.int16()), "old": pa.array([NO_OLD], pa.int16())}
         if not self.columns:  # a root that the stream does not define
             fields = self.subscribed.target.schema
-            self.columns = tuple(unpublished_column(field.name, field.arrow) for field in fields if field.arrow)
+            self.columns = tuple(unpublished_column(field, field.arrow) for field in fields if field.arrow)
         values = {f"new_{i}": pa.nulls(1, column.type.arrow) for i, column in enumerate(self.columns)}
         self._keep(pa.table({**fixed, **position, **values}))
 

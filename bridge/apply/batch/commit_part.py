@@ -147,9 +147,9 @@ class CommitPart:
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
         keyed = last.mode != "handler" if last.every_change else any(piece.key_changes for piece in self.pieces)
-        for name, arrow, _ in schema:
-            if arrow is not None and (keyed or name in fills):
-                found.setdefault(name, unpublished_column(name, arrow))
+        for field in schema:
+            if field.arrow is not None and (keyed or field.name in fills):
+                found.setdefault(field.name, unpublished_column(field, field.arrow))
         return tuple(found.values())[defined:]
 
 
@@ -178,11 +178,15 @@ def _altered(changes: TableChanges, change: Alteration) -> TableChanges:
 
 
 def _in_types_of(schema: TargetSchema, columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
-    types = {field.name: field.arrow for field in schema}
-    return tuple(
-        replace(column, type=replace(column.type, arrow=types.get(column.name) or column.type.arrow))
-        for column in columns
-    )
+    fields = {field.name: field for field in schema}
+
+    def in_type(column: TargetColumn) -> TargetColumn:
+        field = fields.get(column.name)
+        if field is None:
+            return column
+        return replace(column, type=replace(column.type, arrow=field.arrow or column.type.arrow, place=field.place))
+
+    return tuple(map(in_type, columns))
 
 
 def _union(pieces: Sequence[TableChanges], columns: tuple[TargetColumn, ...], stage: Stage) -> Staged:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from bridge.apply.batch.subscribed import key_of
 from bridge.apply.evolution.tracker import newly_known
 from bridge.apply.target.target import TargetColumn
+from bridge.errors import TargetError
 from protocol.relations import RelationCache
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.collector import ChangeCollector
     from bridge.apply.batch.subscribed import Subscribed
     from bridge.apply.evolution.tracker import DefinitionTracker
+    from bridge.apply.target.target import Target
     from protocol.messages import Relation
     from protocol.values.types import ColumnType
 
@@ -118,6 +121,9 @@ class Definitions:
                 plan = self._tracker.plan(relation, types, target, replicated=published, key=key)
                 columns = plan.columns
                 collector.alter(plan.alterations)
+            types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
+            if target.mode in {"mirror", "history"}:
+                _check_key(target, [columns[k] for k in key_of(relation, subscribed)])
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
         collector.subscribed = self.with_planned_schema(subscribed)
         return found
@@ -127,3 +133,19 @@ class Definitions:
         if self._tracker is None:
             return subscribed
         return replace(subscribed, target=self._tracker.with_planned_schema(subscribed.target))
+
+
+def _check_key(target: Target, key: Sequence[TargetColumn]) -> None:
+    """Check that rows can be found by the key's columns: Spark compares no VARIANT.
+
+    Raises:
+        TargetError: One of them is of VARIANT.
+    """
+    for column in key:
+        if column.type.place is Place.VARIANT:
+            raise TargetError(
+                f'column "{column.name}" identifies the rows of table "{target.qualified_name}", but is VARIANT in the '
+                f"Delta table at {target.path}",
+                hint="give the table a replica identity without the column; or move the Delta table away and copy the "
+                "table afresh: there a column of the key is a string",
+            )

@@ -19,12 +19,12 @@ from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_type, table_properties
 from bridge.apply.delta.stage import as_frame
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings, variants
 from bridge.apply.target.location import quoted, sql_name
 from bridge.changes.schema import NEW, OLD, UNCHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -70,11 +70,11 @@ def alter_table(
     for statement in statements(path, changes, IMAGES if mode == "changelog" else ("",)):
         run(statement)
         faults.reach("schema_changed")
-    values = fills(changes)
+    values, documents = fills(changes), variants(changes)
     if mode == "changelog":
-        retry_commit(lambda: _change_images(spark, path, values, renamings(changes)), path, log)
+        retry_commit(lambda: _change_images(spark, path, values, documents, renamings(changes)), path, log)
     elif values:
-        retry_commit(lambda: _fill(spark, path, values), path, log)
+        retry_commit(lambda: _fill(spark, path, values, documents), path, log)
     if values:
         faults.reach("column_filled")
 
@@ -104,7 +104,8 @@ def statements(path: str, changes: Sequence[Alteration], places: Sequence[str] =
     added: list[str] = []
     for change in changes:
         if isinstance(change, AddColumn):
-            added += [f"{place}{quoted(change.name)} {spark_type(change.type).simpleString()}" for place in places]
+            type_ = "variant" if change.variant else spark_type(change.type).simpleString()
+            added += [f"{place}{quoted(change.name)} {type_}" for place in places]
             continue
         if added:
             yield f"{table} ADD COLUMNS ({', '.join(added)})"
@@ -118,22 +119,33 @@ def statements(path: str, changes: Sequence[Alteration], places: Sequence[str] =
         yield f"{table} ADD COLUMNS ({', '.join(added)})"
 
 
-def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar]) -> None:
-    """Give existing rows the constants of new columns."""
-    assignments = ", ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(values))
+def _fill(spark: SparkSession, path: str, values: dict[str, pa.Scalar], documents: Collection[str]) -> None:
+    """Give existing rows the constants of new columns, of which `documents` are of VARIANT."""
+    assignments = ", ".join(f"t.{quoted(name)} = {_constant(i, name, documents)}" for i, name in enumerate(values))
     _update_all(spark, path, values, "true", assignments)
 
 
-def _change_images(spark: SparkSession, path: str, values: dict[str, pa.Scalar], renamed: Mapping[str, str]) -> None:
+def _constant(i: int, name: str, documents: Collection[str]) -> str:
+    return f"parse_json(s.v{i})" if name in documents else f"s.v{i}"
+
+
+def _change_images(
+    spark: SparkSession,
+    path: str,
+    values: dict[str, pa.Scalar],
+    documents: Collection[str],
+    renamed: Mapping[str, str],
+) -> None:
     """Have a changelog's images follow, in one commit: Delta leaves out a second one with the same stamp.
 
     Args:
         spark: The session.
         path: The Delta table.
         values: The constants of new columns, which the new images get: the table's rows have them.
+        documents: Those of VARIANT.
         renamed: The new names of columns, which the lists of unchanged columns get.
     """
-    assignments = [f"t.{NEW}.{quoted(name)} = s.v{i}" for i, name in enumerate(values)]
+    assignments = [f"t.{NEW}.{quoted(name)} = {_constant(i, name, documents)}" for i, name in enumerate(values)]
     if renamed:
         cases = " ".join(f"WHEN {literal(old)} THEN {literal(new)}" for old, new in renamed.items())
         assignments.append(f"t.{UNCHANGED} = transform(t.{UNCHANGED}, name -> CASE name {cases} ELSE name END)")

@@ -13,6 +13,7 @@ from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stamp import stamp_options
+from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.net_effect import INSERTED
 
@@ -104,7 +105,7 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
     wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
     if keys.rows <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
-    rows = inserts.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
+    rows = inserts.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
     target = _between(keyed.keys_of(read_table(spark, keyed.path)), keyed, keys.bounds)
     append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, literal(INSERT_EXISTS), rows.schema)), keyed.path)
 
@@ -124,7 +125,7 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
         wanted = F.broadcast(wanted)
     kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
     values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
-    rows = kept.select(*(F.col(value).alias(name) for value, name in zip(values, keyed.names, strict=True)))
+    rows = kept.select(*(stored_column(value, column) for value, column in zip(values, keyed.columns, strict=True)))
     if len(effects) <= ONE_FILE_ROWS:
         rows = rows.coalesce(1)
     bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import ONE_FILE_ROWS, append_new, append_rows, new_keys
 from bridge.apply.delta.arrow_source import arrow_source
@@ -18,16 +16,18 @@ from bridge.apply.delta.merge_by_key import apply_keyed, raise_one_by_one
 from bridge.apply.delta.merge_effects import apply_effects
 from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
 from bridge.apply.delta.published_changes import published_changes
+from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import Tally
 from bridge.apply.effects.net_effect import net_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.effects.conflicts import Conflicts
+    from bridge.apply.target.target import TargetColumn
 
 
 def apply_table(
@@ -72,10 +72,10 @@ def apply_table(
     keyed = KeyedTarget(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
     if changes.inserts_only and not (changes.truncated and key):
         if changes.truncated:
-            overwrite_rows(_rows(frame, names), path)
+            overwrite_rows(_rows(frame, columns), path)
             return
         if keyed is None:
-            append_rows(_rows(frame, names), path)
+            append_rows(_rows(frame, columns), path)
             return
         if not keyed.overwrite and (keys := new_keys(changes)).unique:
             append_new(spark, frame, keyed, keys)
@@ -122,10 +122,9 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
     inserts = changes.changes
     if isinstance(inserts, Staged) or changes.key or not changes.inserts_only or not changes.settled:
         return False
-    names = [column.name for column in changes.columns]
-    values = inserts.select([f"new_{i}" for i in range(len(names))])
+    values = inserts.select([f"new_{i}" for i in range(len(changes.columns))])
     with arrow_source(commit_session(spark, work_of_append(len(values))), values) as source:
-        rows = _rows(source, names)
+        rows = _rows(source, changes.columns)
         if len(values) <= ONE_FILE_ROWS:
             rows = rows.coalesce(1)
         if changes.truncated:
@@ -137,6 +136,6 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
     return True
 
 
-def _rows(frame: DataFrame, names: list[str]) -> DataFrame:
-    """The new rows under the target's column names."""
-    return frame.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(names)))
+def _rows(frame: DataFrame, columns: Sequence[TargetColumn]) -> DataFrame:
+    """The new rows as the target's columns store them."""
+    return frame.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(columns)))

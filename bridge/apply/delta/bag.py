@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta import merge
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.stage import constant
+from bridge.apply.delta.stored import canonical, is_variant, stored, stored_column
 from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -55,8 +56,23 @@ class Bag:
         return range(len(self.columns))
 
     def identities(self, values: Sequence[str]) -> list[Column]:
-        """`k_<i>`, which are equal exactly if the values are the same, for expressions by position."""
-        return [F.expr(identity(values[i], c.type.arrow)).alias(f"k_{i}") for i, c in enumerate(self.columns)]
+        """`k_<i>`, which are equal exactly if the values are the same, for expressions of values by position.
+
+        Of a document they have the text that its VARIANT has.
+        """
+        texts = [canonical(values[i], column) for i, column in enumerate(self.columns)]
+        return [
+            F.expr(identity(text, c.type.arrow)).alias(f"k_{i}")
+            for i, (text, c) in enumerate(zip(texts, self.columns, strict=True))
+        ]
+
+    def stored_identities(self) -> list[Column]:
+        """The same for the rows of the Delta table."""
+        return [F.expr(stored_identity(quoted(c.name), c)).alias(f"k_{i}") for i, c in enumerate(self.columns)]
+
+    def stored_values(self) -> list[Column]:
+        """Rows `v_<i>` as the Delta table stores them, under these names."""
+        return [F.expr(stored(f"v_{i}", column)).alias(f"v_{i}") for i, column in enumerate(self.columns)]
 
     def same(self, one: str, other: str) -> Column:
         """The condition that the rows of two aliases are equal."""
@@ -74,6 +90,11 @@ def identity(value: str, arrow: pa.DataType) -> str:
     if pa.types.is_list(arrow) and pa.types.is_floating(arrow.value_type):
         return f"transform({value}, x -> CAST(x AS STRING))"
     return value
+
+
+def stored_identity(value: str, column: TargetColumn) -> str:
+    """`identity` of a value as the Delta table stores it; Spark compares no VARIANT."""
+    return f"to_json({value})" if is_variant(column) else identity(value, column.type.arrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +116,18 @@ class BagTable:
         """Read the table."""
         rows = read_table(spark, bag.path)
         columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
-        keyed = rows.select(*columns, *bag.identities([quoted(name) for name in bag.names]))
+        keyed = rows.select(*columns, *bag.stored_identities())
         own = {j: name for j, name in enumerate(rows.columns) if name not in bag.names}
         return cls(bag, keyed, rows.columns, own)
 
     def deletes(self, rows: DataFrame) -> DataFrame:
         """The part of a MERGE that deletes all copies of rows `v_<i>`."""
         nothing = (F.lit(None).cast(self.rows.schema[f"c_{j}"].dataType).alias(f"c_{j}") for j in self.own)
-        return rows.select(F.lit("delete").alias("action"), *(f"v_{i}" for i in self.bag.places), *nothing)
+        return rows.select(F.lit("delete").alias("action"), *self.bag.stored_values(), *nothing)
 
     def puts(self, rows: DataFrame) -> DataFrame:
         """The part of a MERGE that inserts new rows `v_<i>`."""
-        return rows.select(F.lit("put").alias("action"), *(f"v_{i}" for i in self.bag.places), *self._fills())
+        return rows.select(F.lit("put").alias("action"), *self.bag.stored_values(), *self._fills())
 
     def _fills(self) -> list[Column]:
         return [
@@ -133,7 +154,7 @@ class BagTable:
 
     def named(self, rows: DataFrame) -> DataFrame:
         """New rows `v_<i>` under the table's column names."""
-        values = [F.col(f"v_{i}").alias(name) for i, name in enumerate(self.bag.names)]
+        values = [stored_column(f"v_{i}", column) for i, column in enumerate(self.bag.columns)]
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
 
     def merge_parts(self, parts: Sequence[DataFrame]) -> merge.MergeCounts | None:
@@ -145,7 +166,7 @@ class BagTable:
 def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:
     """The MERGE: a row of the source with action `delete` deletes all equal rows, one with `put` inserts one."""
     same = " AND ".join(
-        f"{identity('t.' + quoted(column.name), column.type.arrow)} <=> {identity(f's.v_{i}', column.type.arrow)}"
+        f"{stored_identity('t.' + quoted(column.name), column)} <=> {stored_identity(f's.v_{i}', column)}"
         for i, column in enumerate(bag.columns)
     )
     names = ", ".join(quoted(name) for name in (*bag.names, *own.values()))

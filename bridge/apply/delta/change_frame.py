@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import VariantType
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import ONE_FILE_ROWS, append_rows
 from bridge.apply.delta.published_changes import published_changes
 from bridge.apply.delta.schema import spark_type
+from bridge.apply.delta.stored import is_variant, stored_column
 from bridge.apply.effects.operations import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.changes.schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 
@@ -71,14 +73,14 @@ def append_changes(
 
 def _image(kind: str, columns: Sequence[TargetColumn], frame: DataFrame) -> Column:
     there = frozenset(frame.columns)
-    return F.struct(
-        *(
-            (F.col(f"{kind}_{i}") if f"{kind}_{i}" in there else F.lit(None).cast(spark_type(column.type.arrow))).alias(
-                column.name
-            )
-            for i, column in enumerate(columns)
-        )
-    )
+
+    def value(name: str, column: TargetColumn) -> Column:
+        if name in there:
+            return stored_column(name, column)
+        type_ = VariantType() if is_variant(column) else spark_type(column.type.arrow)
+        return F.lit(None).cast(type_).alias(column.name)
+
+    return F.struct(*(value(f"{kind}_{i}", column) for i, column in enumerate(columns)))
 
 
 def _unchanged(columns: Sequence[TargetColumn], frame: DataFrame) -> Column:

@@ -8,22 +8,33 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from bridge.apply.delta.delta_table import CREATED, schema_of, table_version
+from bridge.apply.delta.layout import clauses, layout_of
 from bridge.apply.delta.namespace import MISSING, create_namespace
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import table_properties
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.target.layout_rules import layout_properties
 from bridge.apply.target.location import catalog_parts, quoted, sql_name
 from bridge.errors import StoreError
+from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
+    from bridge.table_layout import Layout
+
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
 
-def create_table(spark: SparkSession, location: str, schema: StructType) -> None:
+def create_table(spark: SparkSession, location: str, schema: StructType, layout: Layout = NO_LAYOUT) -> None:
     """Create an empty Delta table. In a catalog it is a managed table, and its namespace is created if it is missing.
+
+    Args:
+        spark: The session.
+        location: The table.
+        schema: Its columns.
+        layout: How its files are laid out.
 
     Raises:
         StoreError: The namespace cannot be created, or there are files where the catalog would put the table's.
@@ -31,9 +42,10 @@ def create_table(spark: SparkSession, location: str, schema: StructType) -> None
     columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema.fields)
     images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
     names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
-    properties = {CREATED: "true"} | table_properties(names)
+    properties = {CREATED: "true"} | table_properties(names) | layout_properties(layout, _leaves(schema))
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta TBLPROPERTIES ({listed})"
+    laid_out = clauses(layout)
+    statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
     try:
         try:
@@ -46,7 +58,7 @@ def create_table(spark: SparkSession, location: str, schema: StructType) -> None
     except AnalysisException as error:
         if parts is None or error.getCondition() != _FILES_ALREADY:
             raise
-        _register(spark, location, schema, error)
+        _register(spark, location, schema, layout, error)
 
 
 def _ddl(type_: DataType) -> str:
@@ -56,7 +68,16 @@ def _ddl(type_: DataType) -> str:
     return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in type_.fields)}>"
 
 
-def _register(spark: SparkSession, location: str, schema: StructType, error: AnalysisException) -> None:
+def _leaves(schema: StructType) -> list[str]:
+    """The columns in the order in which Delta counts them; those of a struct have its name."""
+    return [
+        name
+        for field in schema.fields
+        for name in [field.name] * (len(field.dataType.fields) if isinstance(field.dataType, StructType) else 1)
+    ]
+
+
+def _register(spark: SparkSession, location: str, schema: StructType, layout: Layout, error: AnalysisException) -> None:
     """Give the catalog a table that it lacks, because its CREATE TABLE was cut short after Delta's commit.
 
     The catalog has it as an external table then: DROP TABLE leaves its files.
@@ -65,7 +86,7 @@ def _register(spark: SparkSession, location: str, schema: StructType, error: Ana
         StoreError: The files are not those of an empty table that pgbridge created.
     """
     place = _default_place(spark, location)
-    if place is None or not _is_left_over(spark, place, schema):
+    if place is None or not _is_left_over(spark, place, schema, layout):
         raise StoreError(
             f"{location} cannot be created, because there are files already where its own would be: {summary(error)}",
             hint="move them away; or, if they are this Delta table, give it to the catalog in Spark: "
@@ -82,9 +103,10 @@ def _default_place(spark: SparkSession, location: str) -> str | None:
     return f"{found.rstrip('/')}/{name}" if found else None
 
 
-def _is_left_over(spark: SparkSession, place: str, schema: StructType) -> bool:
+def _is_left_over(spark: SparkSession, place: str, schema: StructType, layout: Layout) -> bool:
     there = schema_of(spark, place)
     if there is None or there.simpleString() != schema.simpleString() or table_version(spark, place) != 0:
         return False
     detail = spark.sql(f"DESCRIBE DETAIL {sql_name(place)}").select("numFiles", "properties").collect()[0]
-    return bool(detail.numFiles == 0 and detail.properties.get(CREATED) == "true")
+    empty = bool(detail.numFiles == 0 and detail.properties.get(CREATED) == "true")
+    return empty and layout_of(spark, place) == layout

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
+from bridge.apply.delta.layout import partition_columns
 from bridge.apply.delta.location import find_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
@@ -14,8 +16,11 @@ from bridge.apply.delta.table_forms import row_schema
 from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -74,7 +79,19 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
         TargetError: The table is of another mode.
     """
     schema = schema_of(spark, path)
-    return None if schema is None else row_schema(mode, schema, path)
+    if schema is None:
+        return None
+    fields = row_schema(mode, schema, path)
+    texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
+    return placed(fields, partition_columns(spark, path)) if texts else fields
+
+
+def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:
+    """Columns of which those of text that partition the table have the place of such."""
+    return tuple(
+        field._replace(place=Place.PARTITION) if field.name in partition_by and field.arrow == pa.string() else field
+        for field in fields
+    )
 
 
 def table_version(spark: SparkSession, path: str) -> int:

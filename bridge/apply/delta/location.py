@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.target.location import catalog_parts, sql_name
+from bridge.apply.target.location import catalog_parts, quoted, sql_name
 from bridge.errors import TargetError
 from bridge.warehouse import SPARK_CATALOG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -40,10 +40,22 @@ def append_table(rows: DataFrame, location: str, options: Mapping[str, str] | No
     rows.writeTo(sql_name(location)).options(**(options or {})).append()
 
 
-def overwrite_table(rows: DataFrame, location: str, options: Mapping[str, str]) -> None:
-    """Replace all rows of the table by rows under its column names, in one commit."""
+def overwrite_table(
+    rows: DataFrame, location: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> None:
+    """Replace all rows of the table by rows under its column names, in one commit.
+
+    Args:
+        rows: The new rows.
+        location: The table.
+        options: Options of the write.
+        partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
+    """
+    writer = rows.write.format("delta").mode("overwrite").options(**options)
     if catalog_parts(location) is None:
-        rows.write.format("delta").mode("overwrite").options(**options).save(location)
+        writer.partitionBy(*partition_by).save(location)
+    elif partition_by:  # a catalog's are expressions
+        writer.partitionBy(*map(quoted, partition_by)).saveAsTable(sql_name(location))
     else:  # saveAsTable would create a table that has vanished
         rows.writeTo(sql_name(location)).options(**options).overwrite(F.lit(True))
 

@@ -233,7 +233,7 @@ def _traced(
     return [
         target.deletes(gone),
         target.puts(_born(numbered.drop("net").join(born, "id"))),
-        became.select(F.lit("put").alias("action"), *values, *target.own_columns()),
+        became.select(F.lit("put").alias("action"), *bag.stored_values(), *target.own_columns()),
     ]
 
 

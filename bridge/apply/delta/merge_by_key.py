@@ -18,6 +18,7 @@ from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.stored import is_variant, stored_column
 from bridge.apply.effects import fold
 from bridge.apply.effects.conflicts import (
     DELETE_MISSING,
@@ -125,14 +126,16 @@ def _merge(effects: DataFrame, keyed: KeyedTarget) -> merge.MergeCounts | None:
     toast = [i for i in range(len(keyed.columns)) if f"unchanged_{i}" in effects.columns]
     name = f"CASE s.first WHEN '{INSERTED}' THEN '{INSERT_EXISTS}' ELSE '{UPDATE_EXISTS}' END"
     raising = None if keyed.overwrite else keyed.raising(name, "s.match")
-    return merge_effects(effects, keyed.path, keyed.names, keyed.key, toast, raising)
+    variants = [i for i, column in enumerate(keyed.columns) if is_variant(column)]
+    return merge_effects(effects, keyed.path, keyed.names, keyed.key, toast, raising, variants)
 
 
 def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tally: Tally) -> Tally:
     """Overwrite the truncated target with the rows born in the batch; other effects have no row to act on."""
     born = effects.filter("action = 'put' AND born")
     before = table_version(spark, keyed.path) if tally.counts else 0
-    overwrite_rows(born.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names))), keyed.path)
+    rows = born.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
+    overwrite_rows(rows, keyed.path)
     return tally if tally.counts and table_version(spark, keyed.path) > before else Tally()
 
 
@@ -214,6 +217,7 @@ def merge_effects(
     key: Sequence[int],
     toast: Sequence[int],
     raising: str | None = None,
+    variants: Sequence[int] = (),
 ) -> merge.MergeCounts | None:
     """Apply effects (see `bridge.apply.delta.net_effect`) in one commit.
 
@@ -225,11 +229,14 @@ def merge_effects(
         toast: Positions of the columns that have an `unchanged_<i>`.
         raising: An expression over `s`, of the type of the key's first column, that raises; evaluated if an effect
             that begins with a new row finds an existing one. None to overwrite the existing one.
+        variants: Positions of the columns of VARIANT.
 
     Returns:
         The row counts; None if the table has the batch already.
     """
-    return merge.merge_into(effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising))
+    return merge.merge_into(
+        effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising, variants)
+    )
 
 
 def merge_statement(
@@ -239,18 +246,22 @@ def merge_statement(
     key: Sequence[int],
     toast: Sequence[int],
     raising: str | None = None,
+    variants: Sequence[int] = (),
 ) -> str:
     """The statement of `merge_effects`. Rows have no NULL in the key, so `=` finds them, and a NULL matches none."""
     condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
 
+    def value(i: int) -> str:
+        return f"parse_json(s.new_{i})" if i in variants else f"s.new_{i}"
+
     def new(i: int) -> str:
         if i in toast:
-            return f"CASE WHEN s.unchanged_{i} THEN t.{quoted(columns[i])} ELSE s.new_{i} END"
-        return f"s.new_{i}"
+            return f"CASE WHEN s.unchanged_{i} THEN t.{quoted(columns[i])} ELSE {value(i)} END"
+        return value(i)
 
     update = ", ".join(f"t.{quoted(name)} = {new(i)}" for i, name in enumerate(columns))
     names = ", ".join(quoted(name) for name in columns)
-    values = ", ".join(f"s.new_{i}" for i in range(len(columns)))
+    values = ", ".join(map(value, range(len(columns))))
     first = quoted(columns[key[0]])
     begins = "s.first IN ('insert', 'arrive')"
     exists = f"WHEN MATCHED AND {begins} THEN UPDATE SET t.{first} = {raising} " if raising else ""

@@ -25,6 +25,7 @@ from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDA
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.rewrite_tiny import TINY_BYTES, rewrite_tiny
 from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.net_effect import BEGINS
 
@@ -125,7 +126,7 @@ def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     before = table_version(session, keyed.path) if tally.counts else 0
     with arrow_source(session, values) as source:
         # renamed here: Parquet does not allow each name
-        rows = source.select(*(F.col(f"new_{i}").alias(name) for i, name in enumerate(keyed.names)))
+        rows = source.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
         overwrite_rows(rows, keyed.path)
     return tally if tally.counts and table_version(session, keyed.path) > before else Tally()
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.delta.key_ranges import key_ranges
+from bridge.apply.delta.stored import stored
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.net_effect import ARRIVED, BEGINS, INSERTED
 from bridge.apply.target.location import quoted, sql_name
@@ -83,7 +84,7 @@ class Clauses:
             conditions += [condition for condition in found if condition is not None]
 
         def new(i: int) -> str:
-            return f"s.match_{i}" if i in keyed.key else f"s.new_{i}"
+            return f"s.match_{i}" if i in keyed.key else stored(f"s.new_{i}", keyed.columns[i])
 
         def updated(i: int) -> str:
             if f"unchanged_{i}" in source.column_names:

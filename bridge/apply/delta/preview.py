@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.location import read_table
+from bridge.apply.delta.stored import canonical, is_variant
 from bridge.apply.effects.net_effect import BEGINS
 from bridge.apply.target.location import quoted
 
@@ -75,10 +76,15 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
     """
     names = keyed.names
     rows = read_table(spark, keyed.path)
-    target = rows.select(*(F.col(quoted(name)).alias(f"t_{i}") for i, name in enumerate(names)), F.lit(1).alias("here"))
+    texts = (
+        f"to_json({quoted(column.name)})" if is_variant(column) else quoted(column.name) for column in keyed.columns
+    )
+    target = rows.select(*(F.expr(text).alias(f"t_{i}") for i, text in enumerate(texts)), F.lit(1).alias("here"))
     wanted = [name for name in effect.table.column_names if name.startswith(_WANTED)]
     effects = effect.table.select(wanted).append_column("first", effect.table["first"].cast(pa.int16()))
-    with arrow_source(spark, effects) as source:
+    with arrow_source(spark, effects) as given:
+        shown_as = {f"new_{i}": canonical(f"new_{i}", c) for i, c in enumerate(keyed.columns) if is_variant(c)}
+        source = given.withColumns({name: F.expr(text) for name, text in shown_as.items()})
         joined = source.join(target, keyed.found("match"), "left").withColumn(
             "outcome", _outcome(source.columns, keyed)
         )

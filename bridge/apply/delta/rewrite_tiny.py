@@ -28,9 +28,11 @@ from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import USER_METADATA
+from bridge.apply.delta.stored import has_variant
 from bridge.apply.effects.key_codes import key_codes
 from bridge.apply.effects.net_effect import BEGINS
 from bridge.errors import TargetError
+from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,7 +124,7 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
         return False
     _cache.put(keyed.path, None)  # until it is known what the commit became
     session = commit_session(spark, "tiny")
-    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path)
+    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path, layout=NO_LAYOUT)
     entry = _entry(log, kept.version + 1)
     if entry.exists():
         _check_own(session, entry, kept.version, keyed.path)
@@ -148,6 +150,9 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
     identity = _identity(_entry(log, version))
     # a small file can hold many equal rows
     table = read_table(spark, keyed.path, version=version).limit(TINY_ROWS + 1)
+    if has_variant(table.schema):
+        _refused[keyed.path] = keyed.columns
+        return None
     rows: pa.Table = table.toArrow()
     types = {column.name: column.type.arrow for column in keyed.columns}
     if len(rows) > TINY_ROWS or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:

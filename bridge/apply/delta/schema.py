@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from bridge.apply.target.target import TargetField, TargetSchema
+from bridge.apply.target.target import TargetField, TargetSchema, variant_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
     (pa.bool_(), spark_types.BooleanType()),
@@ -50,17 +50,19 @@ def arrow_type(spark: spark_types.DataType) -> pa.DataType | None:
     return next((arrow for arrow, candidate in _SIMPLE if spark == candidate), None)
 
 
-def spark_schema(fields: Iterable[tuple[str, pa.DataType]]) -> spark_types.StructType:
-    """A schema of named Arrow columns, all nullable."""
-    return spark_types.StructType(
-        [spark_types.StructField(name, spark_type(arrow), nullable=True) for name, arrow in fields]
-    )
+def spark_schema(fields: Iterable[tuple[str, pa.DataType]], variants: Collection[str] = ()) -> spark_types.StructType:
+    """A schema of named Arrow columns, all nullable, and those in `variants` of VARIANT."""
+    types = [(name, spark_types.VariantType() if name in variants else spark_type(arrow)) for name, arrow in fields]
+    return spark_types.StructType([spark_types.StructField(name, type_, nullable=True) for name, type_ in types])
 
 
 def target_schema_of(schema: spark_types.StructType) -> TargetSchema:
     """The columns of a Delta table, as `Target` has them."""
     return tuple(
-        TargetField(field.name, arrow_type(field.dataType), field.dataType.simpleString()) for field in schema.fields
+        variant_field(field.name)
+        if isinstance(field.dataType, spark_types.VariantType)
+        else TargetField(field.name, arrow_type(field.dataType), field.dataType.simpleString())
+        for field in schema.fields
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import VariantType
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.schema import spark_schema, spark_type
@@ -70,6 +71,8 @@ def constant(value: pa.Scalar | None, type_: DataType) -> Column:
     found = None if value is None else value.as_py()
     if isinstance(found, dt.datetime):
         found = found.isoformat(" ")  # a datetime would be converted by the machine's time zone
+    if isinstance(type_, VariantType) and found is not None:
+        return F.parse_json(F.lit(found))
     return F.lit(found).cast(type_)
 
 

@@ -14,16 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
 from bridge.apply.delta.schema import spark_schema, spark_type, target_schema_of
+from bridge.apply.target.layout_rules import check_layout
 from bridge.apply.target.location import quoted
 from bridge.changes.schema import NEW, OLD, OPERATION, change_schema
 from bridge.errors import TargetError
+from bridge.table_layout import NO_LAYOUT
+from protocol.values.types import BUILTIN, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from bridge.apply.target.target import Mode, TargetSchema
+    from bridge.publication.published_table import PublishedTable
+    from bridge.table_layout import Layout
+    from protocol.values.types import TypeInfo
 
 VALIDITY: Final = (
     ("valid_from_lsn", pa.int64()),
@@ -34,25 +40,27 @@ VALIDITY: Final = (
 """The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
 and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
 
-_VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
+VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
 
 
-def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str) -> spark_types.StructType:
-    """The Delta table's columns for a published table with these columns.
+def delta_schema(
+    mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str, variants: Collection[str] = ()
+) -> spark_types.StructType:
+    """The Delta table's columns for a published table with these columns, of which `variants` become VARIANT.
 
     Raises:
         TargetError: A column has the name of one that the mode adds.
     """
     if mode == "history":
-        if taken := [name for name, _ in fields if name.lower() in _VALIDITY_NAMES]:
+        if taken := [name for name, _ in fields if name.lower() in VALIDITY_NAMES]:
             raise TargetError(
                 f'table "{relation}" cannot have a history: its column "{taken[0]}" has the name of one that a '
                 "history adds",
                 hint='set mode = "changelog" for the table, or leave the column out by a column list',
             )
-        return spark_schema([*fields, *VALIDITY])
+        return spark_schema([*fields, *VALIDITY], variants)
     if mode == "changelog":
-        row = spark_schema(fields)
+        row = spark_schema(fields, variants)
         return spark_types.StructType(
             [
                 spark_types.StructField(field.name, row if field.name in {OLD, NEW} else spark_type(field.type))
@@ -61,11 +69,29 @@ def delta_schema(mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation
         )
     if mode == "mirror" and _is_history(fields):
         raise TargetError(
-            f'table "{relation}" cannot be mirrored: its columns {", ".join(_VALIDITY_NAMES)} are those by which '
+            f'table "{relation}" cannot be mirrored: its columns {", ".join(VALIDITY_NAMES)} are those by which '
             "pgbridge knows a history",
             hint='set mode = "changelog" for the table, or leave one of them out by a column list',
         )
-    return spark_schema(fields)
+    return spark_schema(fields, variants)
+
+
+def check_new_table(table: PublishedTable, mode: Mode, layout: Layout, types: Mapping[int, TypeInfo] = BUILTIN) -> None:
+    """Check the layout of a Delta table that is not made yet.
+
+    Args:
+        table: Its published table.
+        mode: Its mode.
+        layout: As configured.
+        types: The server's types. A column of one that is not known passes, and is checked when the table is made.
+
+    Raises:
+        TargetError: The Delta table cannot have it.
+    """
+    if layout != NO_LAYOUT:
+        fields = [(column.name, resolve(column.type_oid, column.typmod, types).arrow) for column in table.columns]
+        schema = delta_schema(mode, fields, table.qualified_name)
+        check_layout(table.qualified_name, layout, target_schema_of(schema))
 
 
 def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:
@@ -89,11 +115,11 @@ def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetS
     is_history = _is_history([(field.name, field.arrow) for field in fields])
     if is_history != (mode == "history"):
         raise _of_another_mode(mode, path)
-    return tuple(field for field in fields if field.name not in _VALIDITY_NAMES) if is_history else fields
+    return tuple(field for field in fields if field.name not in VALIDITY_NAMES) if is_history else fields
 
 
 def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
-    return sorted(field for field in fields if field[0] in _VALIDITY_NAMES) == sorted(VALIDITY)
+    return sorted(field for field in fields if field[0] in VALIDITY_NAMES) == sorted(VALIDITY)
 
 
 def _of_another_mode(mode: Mode, path: str) -> TargetError:

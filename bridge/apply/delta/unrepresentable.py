@@ -67,7 +67,7 @@ def unheld_of(error: BaseException) -> Unheld | None:
 
 
 def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -> Column:
-    """A column's value for a filter, also if it is a date or timestamp that the column cannot hold.
+    """A column's value for a filter, also if it is a text, date or timestamp that the column cannot hold.
 
     Infinities are those of `rowfilter.types.literals`. A value of another type, or a timestamp beyond 64 bits of
     microseconds from 1970, raises an error when the filter evaluates it.
@@ -78,6 +78,8 @@ def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -
         text: PostgreSQL's text of such a value; NULL for other values.
         type_: The value's type.
     """
+    if isinstance(type_, spark_types.StringType):
+        return F.coalesce(value, text)
     failure = _raising(name, text, type_, "filter").cast(type_)
     if isinstance(type_, spark_types.DateType):
         days = F.when(text == "infinity", FOREVER).when(text == "-infinity", -FOREVER - 1).otherwise(_days(text))

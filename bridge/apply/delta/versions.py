@@ -27,6 +27,7 @@ from bridge.apply.delta.location import read_table
 from bridge.apply.delta.merge import merge_into
 from bridge.apply.delta.published_changes import published_changes
 from bridge.apply.delta.stage import checkpointed
+from bridge.apply.delta.stored import stored_changes
 from bridge.apply.delta.table_forms import VALIDITY
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.apply.target.location import quoted, sql_name
@@ -67,6 +68,7 @@ def apply_versions(
     if changes.empty:
         return  # only its columns have changed
     frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
+    frame = stored_changes(frame, columns)
     table = _History(spark, changes.target.path, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))

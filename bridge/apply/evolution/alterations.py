@@ -17,11 +17,13 @@ class AddColumn:
 
     Attributes:
         value: The value of existing rows; None for NULL.
+        variant: It is of VARIANT, and the value is a text of JSON.
     """
 
     name: str
     type: pa.DataType
     value: pa.Scalar | None = None
+    variant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,18 @@ def fills(alterations: Sequence[Alteration]) -> dict[str, pa.Scalar]:
             found[alteration.new_name] = found.pop(alteration.name)
         elif isinstance(alteration, WidenColumn) and alteration.name in found:
             found[alteration.name] = found[alteration.name].cast(alteration.type)
+    return found
+
+
+def variants(alterations: Sequence[Alteration]) -> set[str]:
+    """Return the last names of added columns of VARIANT."""
+    found: set[str] = set()
+    for alteration in alterations:
+        if isinstance(alteration, AddColumn) and alteration.variant:
+            found.add(alteration.name)
+        elif isinstance(alteration, RenameColumn) and alteration.name in found:
+            found.remove(alteration.name)
+            found.add(alteration.new_name)
     return found
 
 

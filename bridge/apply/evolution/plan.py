@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
-from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field
-from bridge.apply.target.widening import holds
+from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field, variant_field
 from bridge.errors import TargetError
 from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -72,6 +72,7 @@ class Definition:
         sole_source: Whether the target gets changes from this table only, not from several partitions.
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
+        variant: Whether new columns of jsonb become VARIANT, except in the key.
     """
 
     relation: str
@@ -84,6 +85,7 @@ class Definition:
     sole_source: bool
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
+    variant: bool = False
 
     def replicates(self, name: str) -> bool:
         """Whether a column is replicated."""
@@ -262,21 +264,26 @@ class _SchemaDraft:
 
     def _widen(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column if it does not hold all values of a type."""
-        present = self._fields[name].arrow
-        if present is not None and holds(present, type_.arrow):
-            return replace(type_, arrow=present)
-        common = common_type(present, type_.arrow) if present is not None else None
+        field = self._fields[name]
+        fitted, present = field.fitted(type_), field.arrow
+        if fitted is not None:
+            return fitted
+        has_common = present is not None and field.place is not Place.VARIANT
+        common = common_type(present, type_.arrow) if has_common else None
         if common is None:
             raise TargetError(
-                f'column "{name}" of target "{self._definition.relation}" is {self._fields[name].sql_type}, '
+                f'column "{name}" of target "{self._definition.relation}" is {field.sql_type}, '
                 f"but the published values are {sql_type(type_.arrow)}"
             )
-        self._fields[name] = target_field(name, common)
+        self._fields[name] = target_field(name, common)._replace(place=field.place)
         self.alterations.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
         name, attribute = match.column.name, match.attribute
+        variant = self._definition.variant and type_.is_jsonb and name not in self._definition.key
+        if variant:
+            type_ = replace(type_, place=Place.VARIANT)
         taken = self._same_name(name)
         if taken is not None:
             self._rename_dropped(taken)
@@ -299,8 +306,8 @@ class _SchemaDraft:
                 f'column "{name}" is assumed to be a new column in place of a dropped one. If it is the old column '
                 "(not published for some time, or the stream lags behind the catalog), existing rows lack its values"
             )
-        self._fields[name] = target_field(name, type_.arrow)
-        self.alterations.append(AddColumn(name, type_.arrow, value))
+        self._fields[name] = variant_field(name) if variant else target_field(name, type_.arrow)
+        self.alterations.append(AddColumn(name, type_.arrow, value, variant))
         return type_
 
     def _warn_of_nulls(self, name: str, why: str) -> None:

@@ -55,6 +55,7 @@ class DefinitionTracker:
         schema_of: Reads a Delta table's columns.
         warn: Called with the relation, how its target may differ from the server, and the command that removes the
             difference.
+        variant: Whether new columns of jsonb become VARIANT.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class DefinitionTracker:
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         schema_of: Callable[[str], TargetSchema | None],
         warn: Callable[[str, str, str], None] = lambda *_: None,
+        variant: bool = False,
     ) -> None:
+        self._variant = variant
         self._subscription = subscription
         self._load_known = known
         self._attributes = attributes
@@ -123,6 +126,7 @@ class DefinitionTracker:
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
             value_from_text,
+            self._variant,
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
-from protocol.values.types import ColumnType, Kind
+from protocol.values.types import ColumnType, Kind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,11 +38,21 @@ class TargetField(NamedTuple):
         name: Its name.
         arrow: The type of its values; None for a Delta type that is not the type of any published column.
         sql_type: The type in Spark SQL, for messages.
+        place: Where its values go.
     """
 
     name: str
     arrow: pa.DataType | None
     sql_type: str
+    place: Place = Place.COLUMN
+
+    def fitted(self, type_: ColumnType) -> ColumnType | None:
+        """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
+        if self.arrow is None or not holds(self.arrow, type_.arrow):
+            return None
+        if self.place is Place.VARIANT and not type_.is_jsonb:
+            return None
+        return replace(type_, arrow=self.arrow, place=self.place)
 
 
 TargetSchema = tuple[TargetField, ...]
@@ -58,6 +68,11 @@ def target_field(name: str, arrow: pa.DataType) -> TargetField:
     return TargetField(name, arrow, sql_type(arrow))
 
 
+def variant_field(name: str) -> TargetField:
+    """Make a column of VARIANT; its values travel as the text of JSON."""
+    return TargetField(name, pa.string(), "variant", Place.VARIANT)
+
+
 def target_schema(fields: Iterable[tuple[str, pa.DataType]]) -> TargetSchema:
     """Make columns from their names and Arrow types."""
     return tuple(target_field(name, arrow) for name, arrow in fields)
@@ -71,9 +86,9 @@ class TargetColumn:
     type: ColumnType
 
 
-def unpublished_column(name: str, arrow: pa.DataType) -> TargetColumn:
+def unpublished_column(field: TargetField, arrow: pa.DataType) -> TargetColumn:
     """A column that only the target has, as a column of changes."""
-    return TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
+    return TargetColumn(field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE, place=field.place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +141,14 @@ class Target:
             )
         found = []
         for column in columns:
-            there = fields[column.name].arrow
-            if there is None or not holds(there, column.type.arrow):
+            fitted = fields[column.name].fitted(column.type)
+            if fitted is None:
                 raise TargetError(
                     f'column "{column.name}" of target "{self.qualified_name}" is '
                     f"{fields[column.name].sql_type}, but the published values are {sql_type(column.type.arrow)}",
                     hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
                 )
-            found.append(replace(column, type=replace(column.type, arrow=there)))
+            found.append(replace(column, type=fitted))
         return tuple(found)
 
 

@@ -10,6 +10,7 @@ import pytest
 from bridge.check.finding import Finding, Level
 from bridge.check.subscription import Known, check_subscription
 from bridge.config import Subscription
+from bridge.config_tables import Table
 from bridge.demo.server import EmbeddedPostgres
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
@@ -84,8 +85,9 @@ def test_tables_with_problems(look, publisher):
     publisher.execute("CREATE TABLE t (a int)")
     publisher.execute('CREATE TABLE "Clash" (id int PRIMARY KEY, "ID" int)')
     publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    found = problems(look())
+    found = problems(look(tables={"public.t": Table(partition_by=("b",))}))
     assert found.keys() == {"public.t", "public.Clash"}
+    assert 'it has no column "b"' in found["public.t"].message
 
 
 def test_definitions_that_cannot_be_reapplied(look, publisher, tmp_path):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
+from bridge.apply.target.target import Target, variant_field
 from bridge.errors import ApplyError
 from bridge.publication.tables import Attribute
 from bridge.track.catalog_rows import ColumnRow
-from protocol.lsn import Lsn
+from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update
 from protocol.values.types import resolve
 from tests.bridge.apply.batch.streamed import (
@@ -225,3 +228,19 @@ def test_only_published_columns_follow():
     assert table.alterations == ()
     assert [column.name for column in table.columns] == ["id"]
     assert [row.state for row in batch.columns[1]] == ["live", "hidden", "hidden"]
+
+
+def test_a_document_that_identifies_rows_is_refused():
+    """Spark compares no VARIANT; a changelog compares nothing."""
+    relation = Relation(1, "public", "t", "i", (Column("doc", 3802, -1, is_key=True),))
+    for mode in ("mirror", "history", "changelog"):
+        target = Target("public", "t", "/lake/public/t", (variant_field("doc"),), mode)
+        bridge = batcher(Subscribed(target, INVALID, ()))
+        form = partial(bridge.form, [transaction(100, relation, Insert(1, (text("{}"),)))], Lsn(50))
+        if mode == "changelog":
+            form()
+        else:
+            with pytest.raises(
+                ApplyError, match='column "doc" identifies the rows of table "public.t", but is VARIANT'
+            ):
+                form()

@@ -164,10 +164,10 @@ def test_a_commit_of_another_writer_at_the_same_moment_is_kept(spark, catalog, t
     """Between our look at the version and Delta's: the batch's commit is undone, and made again."""
     left = [1]
 
-    def overwrite(rows, path):
+    def overwrite(rows, path, **options):
         if left.pop() if left else False:
             spark.sql(f"INSERT INTO delta.`{target.path}` VALUES (9, 'theirs')").collect()
-        overwrite_rows(rows, path)
+        overwrite_rows(rows, path, **options)
 
     monkeypatch.setattr(rewrite_tiny, "overwrite_rows", overwrite)
     bridge, one = applier(spark, catalog), batch(changes(target, (UPDATE, None, 1, "x")))

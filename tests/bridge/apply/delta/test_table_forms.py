@@ -8,10 +8,24 @@ from pyspark.sql import types as spark_types
 
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import schema_of
-from bridge.apply.delta.table_forms import VALIDITY, copied_rows_as, delta_schema, row_schema
+from bridge.apply.delta.table_forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
 from bridge.errors import TargetError
+from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.table_layout import NO_LAYOUT, Layout
+from protocol.values.types import Place
 
 FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
+
+OIDS = {"id": 23, "region": 25, "many": 1007, "own_type": 99999}
+TABLE = PublishedTable(
+    1,
+    "public",
+    "t",
+    "r",
+    "d",
+    tuple(PublishedColumn(name, oid, -1, name == "id", False) for name, oid in OIDS.items()),
+    (),
+)
 
 
 @pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
@@ -74,3 +88,39 @@ def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode):
     assert (image["id"], image["a b"].isoformat(), str(image["m"])) == (1, "2026-01-01T00:00:00", "1.50")
     assert row["commit_lsn" if mode == "changelog" else "valid_from_lsn"] == 99
     assert schema_of(spark, path) == made
+
+
+@pytest.mark.parametrize(
+    ("mode", "column", "is_allowed"),
+    [
+        ("mirror", "region", True),
+        ("mirror", "own_type", True),
+        ("mirror", "many", False),
+        ("mirror", "valid_to", False),
+        ("history", "region", True),
+        ("history", "valid_to", True),
+        ("changelog", "operation", True),
+        ("changelog", "region", False),
+        ("changelog", "new", False),
+    ],
+)
+def test_a_layout_is_of_the_columns_that_the_mode_gives_the_delta_table(mode, column, is_allowed):
+    check_new_table(TABLE, mode, NO_LAYOUT)
+    layout = Layout(partition_by=(column,))
+    if is_allowed:
+        check_new_table(TABLE, mode, layout)
+    else:
+        with pytest.raises(TargetError, match='"public.t" cannot be laid out by partition_by'):
+            check_new_table(TABLE, mode, layout)
+
+
+@pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
+def test_variants_are_those_of_the_row(mode):
+    """Also where a changelog has a column of the same name beside its images."""
+    fields = [("id", pa.int32()), ("operation", pa.string()), ("note", pa.string())]
+    found = row_schema(mode, delta_schema(mode, fields, "public.t", ["operation"]), "/t")
+    assert [(field.name, field.place) for field in found] == [
+        ("id", Place.COLUMN),
+        ("operation", Place.VARIANT),
+        ("note", Place.COLUMN),
+    ]

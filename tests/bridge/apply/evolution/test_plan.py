@@ -8,32 +8,33 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills
+from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, variants
 from bridge.apply.evolution.plan import Definition, plan
 from bridge.apply.evolution.tracker import value_from_text
-from bridge.apply.target.target import TargetSchema, target_field, target_schema
+from bridge.apply.target.target import TargetSchema, target_field, target_schema, variant_field
 from bridge.errors import TargetError
 from bridge.publication.tables import Attribute
 from bridge.track.catalog_rows import ColumnRow
 from protocol.messages import Column
-from protocol.values.types import resolve
+from protocol.values.types import Place, resolve
 from tests.bridge.apply.evolution.test_attrmap import INT, TEXT, Server, catalog, known, message
 
 SMALLINT, BIGINT, FLOAT4, FLOAT8, DATE, TIMESTAMP, NUMERIC, CHAR, UUID = 21, 20, 700, 701, 1082, 1114, 1700, 1042, 2950
+JSONB = 3802
 
 
 def types_of(wanted):
     return [resolve(*item) for item in wanted]
 
 
-def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True):
+def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True, variant=False):
     """Plan a definition; without `schema`, the target has the known columns."""
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
         schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
     definition = Definition(
-        "public.t", columns, types, replicated, key, was, now, sole_source, types_of, value_from_text
+        "public.t", columns, types, replicated, key, was, now, sole_source, types_of, value_from_text, variant
     )
     return plan(definition, schema)
 
@@ -282,3 +283,33 @@ def _follows(seed) -> bool:
         assert {str(c.name): c.attnum for c in server.alive()}.items() <= origins.items(), seed
         schema, was = found.schema, found.known
     return True
+
+
+def test_a_document_becomes_variant_by_option_and_never_text():
+    """A column of the key stays a string; a Delta table's own column stays what it is."""
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, has_missing=True, missing='{"a": 1}')]
+    columns = [*message("id"), *message("doc", type_oid=JSONB)]
+    was, is_ = [*known("id"), ColumnRow(2, "doc", JSONB, -1)], [*catalog("id"), Attribute(2, "doc", JSONB, -1)]
+    found = planned(known("id"), columns, now, variant=True)
+    assert found.alterations == (AddColumn("doc", pa.string(), pa.scalar('{"a": 1}'), variant=True),)
+    assert (variants(found.alterations), found.schema[1]) == ({"doc"}, variant_field("doc"))
+    assert [column.type.place for column in found.columns] == [Place.COLUMN, Place.VARIANT]
+    for options in ({"variant": False}, {"variant": True, "key": ("id", "doc")}):
+        found = planned(known("id"), columns, now, **options)
+        assert found.alterations == (AddColumn("doc", pa.string(), pa.scalar('{"a": 1}')),)
+    for field in (variant_field("doc"), target_field("doc", pa.string())):
+        schema = (target_field("id", pa.int32()), field)
+        found = planned(was, columns, is_, schema, variant=True)
+        assert (found.alterations, found.columns[1].type.place) == ((), field.place)
+    schema = (target_field("id", pa.int32()), variant_field("doc"))
+    texts, now = message("id") + message("doc", type_oid=TEXT), [*catalog("id"), Attribute(2, "doc", TEXT, -1)]
+    with pytest.raises(TargetError, match='"doc" of target "public.t" is variant, but the published values are string'):
+        planned(was, texts, now, schema)
+
+
+def test_a_default_that_variant_does_not_hold_is_told():
+    number = "1" * 39
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, has_missing=True, missing=number)]
+    found = planned(known("id"), message("id") + message("doc", type_oid=JSONB), now, variant=True)
+    assert found.alterations == (AddColumn("doc", pa.string(), variant=True),)
+    assert "more than 38 digits" in found.warnings[0]

@@ -1,0 +1,56 @@
+"""The tables `[subscription.NAME.tables."schema.table"]` of the configuration file."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from bridge.config_errors import toml
+from bridge.table_layout import MOST_CLUSTERING_COLUMNS, Layout
+
+
+class Table(BaseModel):
+    """What one published table has otherwise than its subscription; at least one of the keys.
+
+    Attributes:
+        mode: As in `Subscription`; None for the subscription's.
+        cluster_by: Columns by which a new Delta table is clustered (liquid clustering).
+        partition_by: Columns by which a new Delta table is partitioned.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    mode: Literal["mirror", "changelog", "history"] | None = None
+    cluster_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+
+    @field_validator("cluster_by", "partition_by", mode="before")
+    @classmethod
+    def _columns(cls, value: Any) -> Any:
+        names = tuple(value) if isinstance(value, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"must be an array with the names of one or more columns, not {toml(value)}")
+        if more := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"column name {toml(more[0])} used more than once")
+        return names
+
+    @field_validator("cluster_by")
+    @classmethod
+    def _few(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(names) > MOST_CLUSTERING_COLUMNS:
+            raise ValueError(f"Delta clusters a table by at most {MOST_CLUSTERING_COLUMNS} columns, not {len(names)}")
+        return names
+
+    @model_validator(mode="after")
+    def _one_layout(self) -> Self:
+        if self.cluster_by and self.partition_by:
+            raise ValueError("a Delta table has cluster_by or partition_by, not both: remove one of them")
+        if not self.model_fields_set:
+            raise ValueError(f"at least one of the keys {', '.join(type(self).model_fields)} is required")
+        return self
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of a new Delta table."""
+        return Layout(self.cluster_by, self.partition_by)

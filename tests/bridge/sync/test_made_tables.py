@@ -1,0 +1,20 @@
+"""What is known of a table that was made."""
+
+from bridge.apply.delta.delta_table import read_target_schema, table_size
+from bridge.apply.delta.layout import layout_of
+from bridge.apply.target.target import TargetColumn
+from bridge.sync.made_tables import make_table, remember_made
+from bridge.table_layout import NO_LAYOUT, Layout
+from bridge.track.catalog_rows import RelRow
+from protocol.lsn import INVALID
+from protocol.values.types import resolve
+
+
+def test_a_made_table_is_known_as_delta_has_it(spark, tmp_path):
+    columns = [TargetColumn("id", resolve(23, -1)), TargetColumn("region", resolve(25, -1))]
+    for number, layout in enumerate((NO_LAYOUT, Layout(partition_by=("region",)), Layout(cluster_by=("id",)))):
+        rel = RelRow("public", "t", "i", INVALID, str(tmp_path / str(number)), 1)
+        made = make_table(spark, rel, columns, "mirror", layout)
+        assert (made, layout_of(spark, rel.path)) == (read_target_schema(spark, rel.path), layout)
+        remember_made(spark, rel.path, layout)
+        assert table_size(spark, rel.path).plain == (layout == NO_LAYOUT), "others must not be written anew"
