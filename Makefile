@@ -27,9 +27,9 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
 
-# Two processes, each with a server and a Spark session of its own: with one the tests take half an hour on two cores.
+# Three processes, each with a server and a Spark session of its own: on two cores each waits a third of its time.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
 
 # In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
 test-fast: $(VENV)/.test
