@@ -300,6 +300,20 @@ class Soak:
             shown[f"process {one.pid}"] = " ".join(one.info["cmdline"] or ())
         return [name for name, text in shown.items() if password in text]
 
+    def verified(self) -> list[str]:
+        """What `pgbridge verify` finds, beside the running daemon, that is not equal; it must find all tables."""
+        done = self.daemon.command("verify", NAME, "--json")
+        try:
+            tables = json.loads(done.stdout)["subscriptions"][0]["tables"]
+        except (json.JSONDecodeError, LookupError):
+            tables = []
+        different = [f"pgbridge verify: {json.dumps(table)}" for table in tables if not table["equal"]]
+        equal = {table["relation"] for table in tables if table["equal"]}
+        if done.returncode != 0 or not equal >= {f"public.{table}" for table in TABLES}:
+            different.append(f"pgbridge verify: exit code {done.returncode}, equal are {sorted(equal)}: {done.stderr}")
+        self.notes.append(f"pgbridge verify, beside the daemon: {len(equal)} tables equal, {len(different)} problems")
+        return different
+
     def compare(self) -> dict[str, tuple[int, list[str]]]:
         """Compare each table with the source: its rows there, and the differences."""
         from bridge import session
@@ -363,6 +377,7 @@ def main() -> int:
                 soak.daemon.measure()
                 soak.one()
             soak.catch_up()
+            verified = soak.verified()
             leaked = soak.leaks()
             soak.notes += [f"the password is in {place}" for place in leaked]
             soak.daemon.end(signal.SIGTERM)
@@ -377,7 +392,7 @@ def main() -> int:
     print(text)
     if arguments.report:
         arguments.report.write_text(text, encoding="utf-8")
-    different = [line for _, lines in found.values() for line in lines]
+    different = [*verified, *(line for _, lines in found.values() for line in lines)]
     print("\n".join(different[:50]))
     return 1 if different or leaked else 0
 
