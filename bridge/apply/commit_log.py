@@ -59,6 +59,9 @@ class CommitsTable(Protocol):
     def prune(self, origin: str, before_s: float) -> int:
         """Delete rows that are older than that, in seconds since 1970; returns the number of rows."""
 
+    def interrupt(self) -> None:
+        """End what is under way; the next start finds out how far it came."""
+
 
 @dataclass
 class CommitLog:
@@ -82,6 +85,7 @@ class CommitLog:
     _origin: str = ""  # of whose rows the table is known to have none that the catalog has, too
     _prune_s: float | None = None  # when to prune next
     _failed: bool = False
+    _more: bool = False  # records are left that one turn does not take
 
     def start(self) -> None:
         """Start the thread."""
@@ -95,6 +99,7 @@ class CommitLog:
             caught_up: The run has nothing more to do, so records that are overdue are appended now.
         """
         self._stop.set()
+        self.table.interrupt()
         if self._thread is not None:
             self._thread.join()
         try:
@@ -116,7 +121,7 @@ class CommitLog:
             pause_s = _LOOK_S
             began_s = time.monotonic()
             try:
-                if self.turn():
+                if self.turn() and not self._more:
                     pause_s = max(_LOOK_S, _REST * (time.monotonic() - began_s))
                 self._failed = False
             except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
@@ -138,11 +143,12 @@ class CommitLog:
         if row is None or row.incarnation is None:
             return False
         records = commits.pending(self.catalog, self.subscription, _AT_ONCE)
+        self._more = len(records) == _AT_ONCE
         origin = row.txn_app_id
         if self._origin != origin:
             self.table.ensure()
             there = self.table.last_number(origin)
-            if not there and self._rebuild(origin, records):
+            if not there and self._rebuild(origin):
                 records = commits.pending(self.catalog, self.subscription, _AT_ONCE)
             commits.appended(self.catalog, self.subscription, there)
             records = [record for record in records if record.number > there]
@@ -158,13 +164,14 @@ class CommitLog:
                 self.log.info("pruned the table of commits", rows=rows)
         return True
 
-    def _rebuild(self, origin: str, records: Sequence[CommitRecord]) -> bool:
+    def _rebuild(self, origin: str) -> bool:
         """The table is empty: fill it from the histories of tables that followed the stream before the records.
 
         Returns:
             Whether there are such tables; they are recorded as ones that join now.
         """
-        joining = {table for record in records if record.kind == "joined" for table in record.tables}
+        waiting = commits.pending(self.catalog, self.subscription)
+        joining = {table for record in waiting if record.kind == "joined" for table in record.tables}
         followed = [
             (rel.namespace, rel.name, rel.path)
             for rel in self.catalog.rels(self.subscription)
@@ -179,31 +186,42 @@ class CommitLog:
         return True
 
 
-def derived(histories: Mapping[tuple[str, str, str], Iterable[Any]]) -> list[dict[str, Any]]:
-    """The batches that tables' histories have, in order.
+def derived(
+    histories: Mapping[tuple[str, str, str], Iterable[Any]], origin: str
+) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], int]]:
+    """The batches that tables' histories have, in order, and where each table joins them.
 
     Args:
         histories: The commits of each (namespace, name, path), the latest first.
+        origin: The application id of the subscription's commits, without the epoch; other commits say nothing.
 
     Returns:
         For each batch: `start_lsn`, `end_lsn`, `position`, `last_commit_time` (ISO 8601, or empty) and `tables`, the
-        version of each table that it has committed to. The last one is left out: it may not be finished.
+        version of each table that it has committed to. The last one is left out: it may not be finished. And for each
+        table the position of its first batch since its last copy: what lies before is not known for certain.
     """
     batches: dict[int, dict[str, Any]] = {}
     for table, history in histories.items():
         for commit in history:
-            position = commit.position
-            if position is None or commit.start_lsn == commit.end_lsn:  # a copy
+            family, _, mark = commit.origin.rpartition("/")
+            if mark == "copy":
+                break
+            if family != origin or not mark.isdigit() or commit.position is None:
                 continue
             batch = batches.setdefault(
-                position,
+                commit.position,
                 {
                     "start_lsn": commit.start_lsn,
                     "end_lsn": commit.end_lsn,
-                    "position": position,
+                    "position": commit.position,
                     "last_commit_time": commit.last_commit_time,
                     "tables": {},
                 },
             )
             batch["tables"].setdefault(table, commit.version)
-    return [batches[position] for position in sorted(batches)][:-1]
+    found = [batches[position] for position in sorted(batches)][:-1]
+    joins: dict[tuple[str, str, str], int] = {}
+    for batch in found:
+        for table in batch["tables"]:
+            joins.setdefault(table, batch["position"])
+    return found, joins

@@ -209,11 +209,13 @@ class Maintenance:
             return replace(before, files=debt.files, error=None)
         optimized_s, vacuumed_s = before.optimized_s, before.vacuumed_s
         # what OPTIMIZE leaves over, as the files of partitions, is no debt: else there would never be a VACUUM
-        excess = debt.excess - min(self._left.get(path, 0), max(debt.excess, 0))
+        self._left[path] = min(self._left.get(path, 0), max(debt.excess, 0))
+        excess = debt.excess - self._left[path]
         if excess >= times * _EXCESS_FILES:
-            debt = self._optimize(path, debt)
-            optimized_s = self.now_s()
-            self._left[path] = max(debt.excess, 0)
+            after = self._optimize(path, debt)
+            if after is not None:
+                debt, optimized_s = after, self.now_s()
+                self._left[path] = max(debt.excess, 0)
             self._wanted[path] = max(_EXCESS_FILES, debt.excess)
         else:
             self._wanted[path] = max(_EXCESS_FILES - max(excess, 0), _EXCESS_FILES // 4)
@@ -224,10 +226,11 @@ class Maintenance:
                 self.log.info("vacuumed", path=path, retention_h=self.policy.retention_h)
         return MaintainedRow(before.since_s, debt.files, optimized_s, vacuumed_s)
 
-    def _optimize(self, path: str, before: Debt) -> Debt:
+    def _optimize(self, path: str, before: Debt) -> Debt | None:
+        """Return the debt that is left; None if a batch is under way, so that nothing was done."""
         started_s = self.now_s()
         if not track.begin(self.catalog, self.subscription, OptimizeIntent(path, before.version)):
-            return before
+            return None
         faults.reach("optimize_begun")
         self.tables.optimize(path)
         faults.reach("optimized")

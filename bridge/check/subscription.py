@@ -23,6 +23,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
 from bridge.receive.timeline_history import check_same_server
+from bridge.sync.made_tables import new_columns
 from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
 
@@ -201,7 +202,8 @@ def _targets(
         if states.get((table.namespace, table.name), "i") == "i":
             name = table.qualified_name
             try:
-                check_new_table(table, subscription.mode_of(name), subscription.layout_of(name), types)
+                columns = new_columns(table, types, subscription.jsonb)
+                check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
             except BridgeError as error:
                 yield failed(name, error)
         folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from bridge import faults, remedies
 from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import WAYS_BACK, read_target_schema, schema_of
+from bridge.apply.delta.delta_table import WAYS_BACK, asked, read_target_schema, schema_of
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.layout import layout_of
@@ -36,6 +36,7 @@ from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.delta.stored import is_variant, stored_rows
 from bridge.apply.delta.table_forms import VALIDITY_NAMES, check_new_table, copied_rows_as
 from bridge.apply.evolution.tracker import copied_columns
+from bridge.apply.target.layout_rules import kept_layout
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
@@ -48,10 +49,11 @@ from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec
 from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
+from bridge.table_layout import NO_LAYOUT
 from bridge.track.catalog_rows import RelRow
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from protocol.values.types import BUILTIN, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -136,9 +138,8 @@ class TableSync:
         for table in tables:
             if unsupported_table(table, warehouse) is not None:
                 continue
-            name = table.qualified_name
-            check_new_table(table, self._subscription.mode_of(name), self._subscription.layout_of(name))
             path = table_location(warehouse, table.namespace, table.name)
+            self._check_layout(table, path)
             other = by_path.get(path)
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
                 raise TargetError(
@@ -242,11 +243,14 @@ class TableSync:
         layout = self._subscription.layout_of(rel.qualified_name)
         if existed:
             self.check_copied_to(rel)
-            layout = layout_of(self._spark, rel.path)
-            if columns is None:
-                self._warn_of_lost_layout(rel, table, layout)
+            layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
+        made = new_columns(table, types, self._subscription.jsonb)
+        if existed and columns is None and mode != "changelog":
+            kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
+            self._warn_of_lost_layout(rel, layout, kept)
+            layout = kept
         partitions = layout.partition_by if mode != "changelog" else ()
-        written = columns or replaced_columns(new_columns(table, types, self._subscription.jsonb), partitions)
+        written = columns or replaced_columns(made, partitions)
         variants = {column.name for column in written if is_variant(column)}
         started_s = time.monotonic()
         rel = replace(rel, state="d", relid=table.relid)
@@ -305,9 +309,15 @@ class TableSync:
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
 
-    def _warn_of_lost_layout(self, rel: RelRow, table: PublishedTable, layout: Layout) -> None:
-        lost = sorted(set(layout.columns) - {column.name for column in table.columns} - set(VALIDITY_NAMES))
-        if lost and self._subscription.mode_of(rel.qualified_name) != "changelog":
+    def _check_layout(self, table: PublishedTable, path: str) -> None:
+        """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
+        name, jsonb = table.qualified_name, self._subscription.jsonb
+        layout = self._subscription.layout_of(name)
+        if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
+            check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, jsonb))
+
+    def _warn_of_lost_layout(self, rel: RelRow, layout: Layout, kept: Layout) -> None:
+        if lost := sorted(set(layout.columns) - set(kept.columns)):
             self._log.warning(
                 f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more",
                 relation=rel.qualified_name,

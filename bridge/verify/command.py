@@ -19,8 +19,10 @@ from bridge.errors import ConfigError, StateError, VerifyError
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
+from bridge.track import maintenance
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running, locked
+from bridge.track.refresh import sync_name
 from bridge.verify.source import Pace
 from bridge.verify.verification import Verification, document_of
 
@@ -96,7 +98,13 @@ def collect(  # noqa: PLR0913 - options
                     f'subscription "{one.name}" has a batch that was begun and not finished',
                     hint="run the daemon until that is finished or undone, stop it, and repeat the command",
                 )
-        known = {rel.qualified_name for one in chosen for rel in catalog.rels(one.name)}
+            if maintenance.standing(catalog, one.name) is not None:
+                raise StateError(
+                    f'subscription "{one.name}" has an OPTIMIZE that was begun and not finished',
+                    hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+                )
+        names = [name for one in chosen for name in (one.name, sync_name(one.name))]
+        known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
         known |= {name.partition(".")[2] for name in known}
         if unknown := [name for name in tables if name not in known]:
             raise VerifyError(f'no subscription follows table "{unknown[0]}"')
@@ -152,7 +160,11 @@ def _said(table: dict[str, Any]) -> str:
     if table["partly"]:
         said = f"at least {said}"
     if table.get("repaired"):
-        said += "; repaired"
+        said += "; repaired in part: run it again" if table["partly"] else "; repaired"
+    if table.get("unrepaired"):
+        said += f"; not repaired: {table['unrepaired']}"
+    if not table["equal"] and table.get("caveat"):
+        said += f" ({table['caveat']})"
     if table["left_out"]:
         said += f" ({table['left_out']:,} keys left out: their last changes are not applied yet)"
     if columns := table.get("left_out_columns"):

@@ -87,11 +87,13 @@ def repair(
         columns=[TargetColumn(one.name, replace(one.type, arrow=one.target, place=one.place)) for one in table.columns],
     )
     batches = list(copy_rows(spec, source.copy_of(table, spec.select, [one.key for one in found])))
-    rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema)) if batches else None
+    rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
     names = [one.name for one in table.columns]
     gone = (
         target.rows_of([one.key for one in found if one.outcome == "extra"]).select(*map(quoted, table.key)).distinct()
     )
+    if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
+        raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
     changes = _changes(rows, gone, table.key)
     stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
     with stamped(spark, stamp):
@@ -115,10 +117,8 @@ def _statement(path: str, view: str, names: Iterable[str], key: Iterable[str]) -
     )
 
 
-def _changes(rows: DataFrame | None, gone: DataFrame, key: Collection[str]) -> DataFrame:
-    """Return the rows to write and the keys to remove; a key of which there is a row is not removed."""
-    if rows is None:
-        return gone.withColumn(_REMOVED, F.lit(True))
+def _changes(rows: DataFrame, gone: DataFrame, key: Collection[str]) -> DataFrame:
+    """Return the rows to write and the keys to remove."""
     only = gone.join(rows.select(*map(quoted, key)), list(key), "left_anti")
     written = rows.withColumn(_REMOVED, F.lit(False))
     return written.unionByName(only.withColumn(_REMOVED, F.lit(True)), allowMissingColumns=True)

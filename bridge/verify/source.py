@@ -18,10 +18,10 @@ from psycopg import sql as psql
 import sql
 from bridge.closing import Closing
 from bridge.errors import PublisherError, VerifyError
-from bridge.receive.connection import connect, translated
+from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection
+from bridge.sync.block_ranges import BlockRange, block_ranges
 from bridge.sync.copy_statement import select_statement, where_clause
-from bridge.sync.table_lock import TableLock
 from bridge.verify.canonical_text import identifier
 from bridge.verify.tables import source_bucket
 from bridge.verify.window import UNCHANGED
@@ -29,6 +29,7 @@ from bridge.verify.window import UNCHANGED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from bridge.publication.published_table import PublishedTable
     from bridge.receive.slot import Snapshot
     from bridge.verify.tables import ValueTexts, VerifiedTable
     from bridge.verify.window import TableWindow, Texts
@@ -39,7 +40,11 @@ Buckets = dict[int, tuple[int, int]]
 
 _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"
-_SETTINGS: Final = ("SET LOCAL row_security = off", "SET LOCAL max_parallel_workers_per_gather = 0")
+_SETTINGS: Final = (
+    "SET LOCAL row_security = off",
+    "SET LOCAL lock_timeout = '5s'",
+    "SET LOCAL max_parallel_workers_per_gather = 0",
+)
 
 
 @dataclass(slots=True)
@@ -60,6 +65,14 @@ class Pace:
         """So many bytes were read in so many seconds: wait until they are within the rate."""
         if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
             self.sleep(rest_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The ranges of blocks in which a table is read, and its size."""
+
+    ranges: Sequence[BlockRange]
+    table_bytes: int
 
 
 class Source(Closing):
@@ -163,25 +176,64 @@ class Source(Closing):
         except psycopg.Error as error:
             raise translated(error, "cannot read what the stream has since the snapshot") from error
 
-    def lock(self, table: VerifiedTable) -> TableLock:
-        """Lock a table against being rewritten, which would move its rows."""
-        return TableLock(self._conninfo, table.published, application_name=self._name)
+    def hold(self, tables: Iterable[PublishedTable]) -> dict[int, str]:
+        """Lock tables until `close`, so that none is rewritten: a snapshot does not show the rows that it had before.
+
+        Returns:
+            By relid, why a table cannot be read: another session has a lock, or has rewritten it since the snapshot.
+        """
+        found: dict[int, str] = {}
+        for table in tables:
+            try:
+                self._connection.execute("SAVEPOINT held")
+                # planning locks the leaves of a partitioned table, too
+                self._connection.execute(f"EXPLAIN {select_statement(table)}{where_clause(table.row_filters)}".encode())
+                rows = self._connection.execute(sql.load("rewritten"), {"relid": table.relid}).fetchall()
+                if rows[0][0]:
+                    found[table.relid] = "it was rewritten meanwhile (TRUNCATE, ALTER TABLE, CLUSTER or VACUUM FULL)"
+                self._connection.execute("RELEASE SAVEPOINT held")
+            except psycopg.errors.LockNotAvailable:
+                self._connection.execute("ROLLBACK TO SAVEPOINT held")
+                found[table.relid] = "another session has locked it"
+            except psycopg.Error as error:
+                raise translated(error, f'cannot read table "{table.qualified_name}"') from error
+        return found
+
+    def leaves_out_changes(self, publications: Sequence[str]) -> bool:
+        """Whether one of the publications does not publish all kinds of changes."""
+        ((every,),) = self._query(
+            "SELECT coalesce(bool_and(pubinsert AND pubupdate AND pubdelete AND pubtruncate), true) "
+            "FROM pg_publication WHERE pubname = ANY (%(names)s)",
+            {"names": list(publications)},
+        )
+        return not every
+
+    def extent(self, table: VerifiedTable) -> Extent:
+        """The ranges of a table that is held, and its size."""
+        try:
+            cursor = self._connection.execute(sql.load("copy_sizes"), {"relid": table.published.relid})
+            sizes = list(dictionaries(cursor))
+        except psycopg.Error as error:
+            raise translated(error, f'cannot read table "{table.relation}"') from error
+        blocks = [row["blocks"] for row in sizes]
+        ranges = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
+        return Extent(ranges, sum(row["table_bytes"] or 0 for row in sizes))
 
     def buckets(
-        self, table: VerifiedTable, lock: TableLock, but: Iterable[str], read: Callable[[float], None]
+        self, table: VerifiedTable, extent: Extent, but: Iterable[str], read: Callable[[float], None]
     ) -> Buckets:
         """The table's buckets.
 
         Args:
             table: The table.
-            lock: Its lock.
+            extent: Its extent.
             but: Hashes of keys to leave out.
             read: Called with how many bytes more of the table's are read, after each range.
         """
         found: dict[int, tuple[int, int]] = {}
         left_out = self._left_out(but)
-        bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
-        for blocks in lock.ranges:
+        bytes_each = extent.table_bytes / len(extent.ranges)
+        for blocks in extent.ranges:
             started_s = self._pace.now_s()
             key = [f"{table.source_key} AS {_KEY}"] if left_out else []
             inner = select_statement(table.published, [*key, f"{table.source_hash} AS h"])
@@ -198,13 +250,13 @@ class Source(Closing):
         return found
 
     def rows(
-        self, table: VerifiedTable, lock: TableLock, buckets: Iterable[int], but: Iterable[str]
+        self, table: VerifiedTable, extent: Extent, buckets: Iterable[int], but: Iterable[str]
     ) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
         found: Counter[tuple[str, int]] = Counter()
         listed = ", ".join(map(str, buckets))
-        bytes_each = (lock.table_bytes or 0) / len(lock.ranges)
-        for blocks in lock.ranges:
+        bytes_each = extent.table_bytes / len(extent.ranges)
+        for blocks in extent.ranges:
             started_s = self._pace.now_s()
             names = [identifier(one.name) for one in table.columns]
             inner = select_statement(table.published, [*names, f"{table.source_hash} AS {_HASH}"])

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.apply.delta.delta_table import existing_schema, read_target_schema
-from bridge.apply.delta.log_commits import history_of
-from bridge.errors import BridgeError, VerifyError
+from bridge.apply.delta.point_in_time import TableAt, version_at
+from bridge.errors import BridgeError, TargetError, VerifyError
 from bridge.sync.copy_reader import key_of
+from bridge.track.refresh import sync_name
 from bridge.verify.comparison import Difference, Shown, differences, differing
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
@@ -60,7 +61,9 @@ class Verdict:
         partly: More buckets differ than were looked into: `differences` are not all.
         why: Why the table could not be verified; empty if it was.
         seconds: How long it took.
-        repaired: The rows that differed were repaired.
+        repaired: The rows that differed were repaired; with `partly`, those of `differences`.
+        unrepaired: Why they were not; empty if they were, or if it was not asked for.
+        caveat: Why there may be differences that the configuration wants.
         left_out_columns: Columns that were not compared, because they are VARIANT.
     """
 
@@ -75,6 +78,8 @@ class Verdict:
     seconds: float = 0.0
     repaired: bool = False
     left_out_columns: tuple[str, ...] = ()
+    unrepaired: str = ""
+    caveat: str = ""
 
 
 @dataclass(slots=True)
@@ -129,8 +134,13 @@ class Verification:
                     tables.append(self._table(source, rel, end_lsn))
                 except VerifyError as error:
                     verdicts.append(Verdict(rel.qualified_name, rel.path, why=str(error)))
+            unread = source.hold(table.published for table in tables)
+            caveat = self._caveat(source)
             window = self._window(source, after_lsn, end_lsn, tables)
-            verdicts += [self._verdict(source, table, window, after_lsn, end_lsn, app_id) for table in tables]
+            for table in tables:
+                verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out, caveat=caveat)
+                verdict.why = unread.get(table.published.relid, "") or window.unclear
+                verdicts.append(self._verdict(verdict, source, table, window, after_lsn, end_lsn, app_id))
         return end_lsn, sorted(verdicts, key=lambda verdict: verdict.relation)
 
     def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow]]:
@@ -141,7 +151,7 @@ class Verification:
                 row, lsn, rels = (
                     self.catalog.subscription(name),
                     self.catalog.remote_lsn(name),
-                    self.catalog.rels(name),
+                    [*self.catalog.rels(name), *self.catalog.rels(sync_name(name))],
                 )
             if row is None or lsn is None:
                 raise VerifyError(f'subscription "{name}" has not begun, so it has no tables')
@@ -186,6 +196,15 @@ class Verification:
             tuple(one.name for one in columns if one.place is Place.VARIANT),
         )
 
+    def _caveat(self, source: Source) -> str:
+        if self.subscription.origin != "any":
+            return f'origin = "{self.subscription.origin}" leaves out changes of other nodes'
+        if self.subscription.publication_definitions is not None:
+            return "publication_definitions may leave out changes"
+        if source.leaves_out_changes(self.subscription.publications):
+            return "a publication leaves out kinds of changes"
+        return ""
+
     def _window(self, source: Source, after_lsn: Lsn, end_lsn: Lsn, tables: Sequence[VerifiedTable]) -> Window:
         keys = {(table.published.namespace, table.published.name): table.key for table in tables}
         names, options = self.subscription.publications, {}
@@ -200,21 +219,30 @@ class Verification:
         return window
 
     def _verdict(
-        self, source: Source, table: VerifiedTable, window: Window, after_lsn: Lsn, end_lsn: Lsn, app_id: str
+        self,
+        verdict: Verdict,
+        source: Source,
+        table: VerifiedTable,
+        window: Window,
+        after_lsn: Lsn,
+        end_lsn: Lsn,
+        app_id: str,
     ) -> Verdict:
         started_s = time.monotonic()
-        verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out)
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
-        version = history_of(self.spark, table.path).as_of(int(end_lsn))
-        verdict.why = window.unclear or touched.unclear
+        verdict.why = verdict.why or touched.unclear
         if self.subscription.publication_definitions is not None:
             # what the stream says of rows has not passed the definitions' filters, and may be of partitions
             if touched.inserted or touched.removed or (table.published.relkind == "p" and window.others):
                 verdict.why = "it changed meanwhile"
             touched = TableWindow(touched.columns, dict.fromkeys(touched.rows))
-        if version is None:
-            verdict.why = f"its history does not go back to {end_lsn}"
-        if verdict.why or version is None:
+        if verdict.why:
+            return verdict
+        at = TableAt(table.published.namespace, table.published.name, table.path, recorded=None, later=False)
+        try:
+            version = version_at(self.spark, at, end_lsn)
+        except TargetError as error:
+            verdict.why = error.message
             return verdict
         target = TargetVersion(self.spark, table, version)
         _Comparison(self, source, table, touched, target, verdict).run(
@@ -222,6 +250,8 @@ class Verification:
         )
         if self.repaired and verdict.differences:
             try:
+                if verdict.caveat:
+                    raise VerifyError(verdict.caveat)
                 repair(
                     source,
                     target,
@@ -232,8 +262,8 @@ class Verification:
                     lsn=end_lsn,
                 )
                 verdict.repaired = True
-            except VerifyError as error:
-                verdict.why = str(error)
+            except BridgeError as error:
+                verdict.unrepaired = error.message
         verdict.seconds = time.monotonic() - started_s
         return verdict
 
@@ -252,42 +282,44 @@ class _Comparison:
     def run(self, *, ahead: bool) -> None:
         """Compare; `ahead`: Delta has the window's changes, and the snapshot does not."""
         table, verdict = self.table, self.verdict
-        ended = self.source.ended(table, self.window, self.window.rows) if self.window.rows else {}
+        # Delta that is behind has none of these rows yet: only their keys are needed
+        rows = self.window.rows if ahead else dict.fromkeys(self.window.rows)
+        ended = self.source.ended(table, self.window, rows) if rows else {}
         touched = {key for key, _ in ended.values()}
         came = Counter(self.source.hashes(table, self.window.columns, self.window.inserted))
         went = Counter(self.source.hashes(table, self.window.columns, self.window.removed))
         if not ahead:
             came, went = went, came
             verdict.left_out = len(touched)
-        with self.source.lock(table) as lock:
-            total = float(lock.table_bytes or 0)
-            done = 0.0
+        extent = self.source.extent(table)
+        total = float(extent.table_bytes)
+        done = 0.0
 
-            def read(more: float) -> None:
-                nonlocal done
-                done += more
-                self.verification.progress(table.relation, done, total)
+        def read(more: float) -> None:
+            nonlocal done
+            done += more
+            self.verification.progress(table.relation, done, total)
 
-            with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
-                hashed = pool.submit(self.target.buckets, touched)
-                expected = _moved(self.source.buckets(table, lock, touched, read), came, went)
-                actual = hashed.result()
-            verdict.rows = sum(count for count, _ in expected.values())
-            buckets = differing(expected, actual)
-            verdict.partly = len(buckets) > _BUCKETS_AT_ONCE
-            buckets = buckets[:_BUCKETS_AT_ONCE]
-            if buckets:
-                found = self.source.rows(table, lock, buckets, touched)
-                found.update(_only(came, buckets))
-                found.subtract(_only(went, buckets))
-                there = self.target.rows(buckets, touched)
-                verdict.differences += differences(+found, there, keyed=table.keyed)
-            if ahead and touched:
-                wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
-                verdict.rows += sum(wanted.values())
-                verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
-            if verdict.differences:
-                verdict.shown = self._shown(verdict.differences[: self.verification.shown])
+        with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
+            hashed = pool.submit(self.target.buckets, touched)
+            expected = _moved(self.source.buckets(table, extent, touched, read), came, went)
+            actual = hashed.result()
+        verdict.rows = sum(count for count, _ in expected.values())
+        buckets = differing(expected, actual)
+        verdict.partly = len(buckets) > _BUCKETS_AT_ONCE
+        buckets = buckets[:_BUCKETS_AT_ONCE]
+        if buckets:
+            found = self.source.rows(table, extent, buckets, touched)
+            found.update(_only(came, buckets))
+            found.subtract(_only(went, buckets))
+            there = self.target.rows(buckets, touched)
+            verdict.differences += differences(+found, there, keyed=table.keyed)
+        if ahead and touched:
+            wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
+            verdict.rows += sum(wanted.values())
+            verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
+        if verdict.differences:
+            verdict.shown = self._shown(verdict.differences[: self.verification.shown])
 
     def _shown(self, found: Sequence[Difference]) -> list[Shown]:
         keys = {one.key for one in found}
@@ -342,6 +374,8 @@ def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, A
                 "left_out_columns": list(one.left_out_columns),
                 "partly": one.partly,
                 "repaired": one.repaired,
+                "unrepaired": one.unrepaired or None,
+                "caveat": one.caveat or None,
                 "differences": _counts(one.differences),
                 "shown": [_shown_document(shown) for shown in one.shown],
                 "seconds": round(one.seconds, 2),

@@ -36,6 +36,7 @@ TOO_LONG: Final = "it has a name of more than 50,000 characters, or a string of 
 
 _DIGITS: Final = 38
 _LEVELS: Final = 1000
+_NUMBER_LENGTH: Final = 1000
 _NAME_LENGTH: Final = 50_000
 _STRING_LENGTH: Final = 20_000_000
 
@@ -95,7 +96,7 @@ def json_fault(text: str) -> str | None:
                 return TOO_DEEP
         elif token["close"]:
             level -= 1
-        elif len(token[1]) > _NAME_LENGTH:
+        elif len(token[1]) > _NAME_LENGTH // 2:  # a character is one or two of UTF-16's units, which are counted
             limit = _NAME_LENGTH if token["name"] else _STRING_LENGTH
             if len(json.loads(token[1]).encode("utf-16-le")) // 2 > limit:
                 return TOO_LONG
@@ -106,5 +107,7 @@ def _is_rounded(number: str) -> bool:
     whole, _, fraction = number.lstrip("-").partition(".")
     if len(fraction) <= _DIGITS and len((whole + fraction).lstrip("0")) <= _DIGITS:
         return False
+    if len(whole) + len(fraction) > _NUMBER_LENGTH:
+        return True
     nearest = float(number)
     return nearest in {float("inf"), float("-inf")} or Decimal(nearest) != Decimal(number)

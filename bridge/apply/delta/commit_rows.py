@@ -12,7 +12,7 @@ from bridge.apply.commit_log import derived
 from bridge.apply.delta import commits_table
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.log_commits import history_of
-from bridge.session import companion
+from bridge.session import companion, interrupt_companion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +52,10 @@ class CommitRows:
     def _spark(self) -> SparkSession:
         return companion(self.parent, "commits", _SETTINGS)
 
+    def interrupt(self) -> None:
+        """End Spark's jobs that are under way."""
+        interrupt_companion(self.parent, "commits")
+
     def ensure(self) -> None:
         """Create the table if it does not exist."""
         commits_table.ensure(self._spark, self.path)
@@ -81,6 +85,7 @@ class CommitRows:
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
         histories = {table: history_of(self._spark, table[2]) for table in tables}
+        found, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
         rows = [
             {
                 "subscription": subscription,
@@ -94,12 +99,20 @@ class CommitRows:
                 "recorded_at": _time(batch["last_commit_time"]) or dt.datetime.now(dt.UTC),
                 "tables": _tables(batch["tables"]),
             }
-            for batch in derived({table: history.commits() for table, history in histories.items()})
+            for batch in found
         ]
-        if rows:
-            first = {table: history.as_of(rows[0]["position"]) for table, history in histories.items()}
-            rows.insert(0, rows[0] | {"kind": "joined", "tables": _tables(first)})
-            commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", rows[-1]["position"])
+        at = {row["position"]: row for row in rows}
+        rows += [
+            at[position]
+            | {
+                "kind": "joined",
+                "start_lsn": at[position]["end_lsn"],
+                "tables": _tables({table: histories[table].as_of(position)}),
+            }
+            for table, position in joins.items()
+        ]
+        if found:
+            commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", found[-1]["position"])
         return len(rows)
 
     def prune(self, origin: str, before_s: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -19,12 +19,14 @@ from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from bridge.apply.target.target import Mode, TargetSchema
+
+_T = TypeVar("_T")
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
@@ -38,15 +40,15 @@ _PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
 """Properties that mean the same for each way to write rows."""
 
 
-def schema_of(spark: SparkSession, path: str) -> StructType | None:
-    """The Delta table's columns; None if nothing is at the location.
+def asked(path: str, question: Callable[[], _T]) -> _T:
+    """Ask Spark about the table at a location.
 
     Raises:
         TargetError: There is something else than a Delta table, or Spark does not know the catalog.
         StoreError: The object store or the catalog does not answer, or refuses.
     """
     try:
-        return find_schema(spark, path)
+        return question()
     except SPARK_ERRORS as error:
         if is_lost(error):
             raise
@@ -55,6 +57,11 @@ def schema_of(spark: SparkSession, path: str) -> StructType | None:
         if not (hint := store_hint(error)):
             raise
         raise StoreError(f"{path} cannot be read: {summary(error)}", hint=hint) from error
+
+
+def schema_of(spark: SparkSession, path: str) -> StructType | None:
+    """The Delta table's columns; None if nothing is at the location. Errors are those of `asked`."""
+    return asked(path, lambda: find_schema(spark, path))
 
 
 def existing_schema(spark: SparkSession, path: str) -> StructType:
@@ -83,7 +90,7 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
         return None
     fields = row_schema(mode, schema, path)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
-    return placed(fields, partition_columns(spark, path)) if texts else fields
+    return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
 
 
 def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _LOOKED_AT = 50
 """How many commits are read at first; the number doubles while that is not enough."""
 
-KEEP_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG"})
+KEEP_ROWS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG", "CLUSTER BY"}
+)
 """Operations that keep the rows: nothing is lost if they are reverted too."""
 
 

@@ -51,6 +51,8 @@ def overwrite_table(
         options: Options of the write.
         partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
     """
+    # a session may have "dynamic" by default, which replaces the partitions of these rows only
+    options = {**options, "partitionOverwriteMode": "static"}
     writer = rows.write.format("delta").mode("overwrite").options(**options)
     if catalog_parts(location) is None:
         writer.partitionBy(*partition_by).save(location)

@@ -19,17 +19,15 @@ from bridge.apply.target.location import quoted
 from bridge.changes.schema import NEW, OLD, OPERATION, change_schema
 from bridge.errors import TargetError
 from bridge.table_layout import NO_LAYOUT
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame
 
-    from bridge.apply.target.target import Mode, TargetSchema
-    from bridge.publication.published_table import PublishedTable
+    from bridge.apply.target.target import Mode, TargetColumn, TargetSchema
     from bridge.table_layout import Layout
-    from protocol.values.types import TypeInfo
 
 VALIDITY: Final = (
     ("valid_from_lsn", pa.int64()),
@@ -76,22 +74,22 @@ def delta_schema(
     return spark_schema(fields, variants)
 
 
-def check_new_table(table: PublishedTable, mode: Mode, layout: Layout, types: Mapping[int, TypeInfo] = BUILTIN) -> None:
+def check_new_table(relation: str, mode: Mode, layout: Layout, columns: Sequence[TargetColumn]) -> None:
     """Check the layout of a Delta table that is not made yet.
 
     Args:
-        table: Its published table.
+        relation: Its published table, `namespace.name`.
         mode: Its mode.
         layout: As configured.
-        types: The server's types. A column of one that is not known passes, and is checked when the table is made.
+        columns: The columns that it will have.
 
     Raises:
         TargetError: The Delta table cannot have it.
     """
     if layout != NO_LAYOUT:
-        fields = [(column.name, resolve(column.type_oid, column.typmod, types).arrow) for column in table.columns]
-        schema = delta_schema(mode, fields, table.qualified_name)
-        check_layout(table.qualified_name, layout, target_schema_of(schema))
+        variants = [column.name for column in columns if column.type.place is Place.VARIANT]
+        schema = delta_schema(mode, [(column.name, column.type.arrow) for column in columns], relation, variants)
+        check_layout(relation, layout, target_schema_of(schema))
 
 
 def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:

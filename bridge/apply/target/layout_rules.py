@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from bridge.apply.target.target import TargetField
 from bridge.errors import TargetError
-from bridge.table_layout import NO_LAYOUT
+from bridge.table_layout import NO_LAYOUT, Layout
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from bridge.apply.target.target import TargetField, TargetSchema
-    from bridge.table_layout import Layout
+    from collections.abc import Collection, Sequence
+
+    from bridge.apply.target.target import TargetColumn, TargetSchema
 
 _INDEXED_COLUMNS: Final = 32
 """Delta collects statistics of so many columns by default, and clusters by no other."""
@@ -55,6 +57,23 @@ def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
             f"{message}every column would be a partition column, and the files would have none",
             hint="partition by fewer columns",
         )
+
+
+def kept_layout(layout: Layout, columns: Sequence[TargetColumn], others: Collection[str] = ()) -> Layout:
+    """What is left of a table's layout once a copy replaces its columns.
+
+    Args:
+        layout: The table's layout.
+        columns: The new columns.
+        others: Further columns that the table keeps, with their types.
+    """
+    fields = {one.name: TargetField(one.name, one.type.arrow, "", one.type.place) for one in columns}
+
+    def left(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name in others or (name in fields and _allowed(fields[name], layout)))
+
+    partitions = left(layout.partition_by)
+    return Layout(left(layout.cluster_by), () if set(partitions) == {*fields, *others} else partitions)
 
 
 _BESIDES: Final = {"cluster_by": "", "partition_by": " (no floating-point numbers), or a boolean one"}

@@ -49,6 +49,9 @@ class Rows:
         self.pruned.append(before_s)
         return 1
 
+    def interrupt(self):
+        self.interrupted = True
+
 
 @pytest.fixture
 def catalog(tmp_path):
@@ -148,18 +151,20 @@ def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
 
 
 def test_batches_are_derived_from_histories():
-    def own(version, start, end, time=""):
-        return Commit(version, "MERGE", "pgbridge/1/sub/inc/0", f"0/{end}", None, f"0/{start}", time)
+    """Commits of tablesync workers, of an earlier life, and what lies before a copy do not count."""
+    origin = "pgbridge/1/sub/inc"
 
-    a = [
-        own(3, 20, 30),
-        own(2, 10, 20, "2026-01-01T00:00:00+00:00"),
-        Commit(0, "WRITE", "p/1/s/i/copy", "0/10", None, "0/10"),
-    ]
+    def own(version, start, end, time="", by=f"{origin}/0"):
+        return Commit(version, "MERGE", by, f"0/{end}", None, f"0/{start}", time)
+
+    copy = Commit(1, "WRITE", f"{origin}/copy", "0/10", None, "0/10")
+    a = [own(3, 20, 30), own(2, 10, 20, "2026-01-01T00:00:00+00:00"), copy, own(0, 5, 9)]
     b = [own(5, 20, 30), Commit(4, "OPTIMIZE"), own(3, 15, 25), own(2, 15, 25)]
-    found = derived({("n", "a", "/a"): a, ("n", "b", "/b"): b})
+    c = [own(2, 12, 22, by="pgbridge/1/sub:sync/inc/0"), own(1, 70, 80, by="pgbridge/1/sub/before/0")]
+    tables = {name: ("n", name, f"/{name}") for name in "abc"}
+    found, joins = derived({tables["a"]: a, tables["b"]: b, tables["c"]: c}, origin)
     assert [(one["end_lsn"], one["position"]) for one in found] == [("0/20", 0x20), ("0/25", 0x25)]  # 0/30 may go on
-    assert found[0]["tables"] == {("n", "a", "/a"): 2}
+    assert [one["tables"] for one in found] == [{tables["a"]: 2}, {tables["b"]: 3}]
     assert found[0]["last_commit_time"] == "2026-01-01T00:00:00+00:00"
-    assert found[1]["tables"] == {("n", "b", "/b"): 3}
-    assert derived({}) == []
+    assert joins == {tables["a"]: 0x20, tables["b"]: 0x25}
+    assert derived({}, origin) == ([], {})

@@ -43,7 +43,7 @@ def verified(server, opened):
 def test_a_snapshot_stays(publisher, server):
     with source(publisher) as opened:
         table = verified(server, opened)
-        with opened.lock(table) as lock:
+        if lock := opened.extent(table):
             before = opened.buckets(table, lock, (), lambda _: None)
             publisher.execute("DELETE FROM t WHERE id = 1; UPDATE t SET note = 'x' WHERE id = 2")
             assert opened.buckets(table, lock, (), lambda _: None) == before
@@ -84,7 +84,8 @@ def test_rows_as_the_stream_ends_them(publisher, server):
             "200": True,
             "5": False,
         }
-        with source(publisher) as later, later.lock(table) as lock:
+        with source(publisher) as later:
+            lock = later.extent(table)
             buckets = later.buckets(table, lock, (), lambda _: None)
             rows = set(later.rows(table, lock, list(buckets), ()))
         for key, (key_hash, row_hash) in ended.items():
@@ -127,3 +128,33 @@ def test_pace():
     Pace(100.0, slept.append).read(1000, 4.0)
     Pace(100.0, slept.append).read(1000, 11.0)
     assert slept == [6.0]
+
+
+def test_a_table_that_is_rewritten_after_the_snapshot_is_not_read(publisher, server):
+    """The snapshot shows no rows of it, which must not be taken for the truth."""
+    publisher.execute("""
+        CREATE TABLE altered (id int PRIMARY KEY); INSERT INTO altered VALUES (1);
+        CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id);
+        CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10); INSERT INTO parted VALUES (1);
+        CREATE TABLE held (id int PRIMARY KEY);
+        ALTER PUBLICATION pub ADD TABLE altered, parted, held""")
+    tables = {table.name: table for table in server.tables(["pub"])}
+    names = ("t", "altered", "part", "held")
+    with source(publisher) as opened:
+        publisher.execute("ALTER TABLE altered ALTER id TYPE bigint; TRUNCATE part")
+        with publisher.connect() as other, other.transaction():
+            other.execute("LOCK TABLE held")
+            found = opened.hold(tables[name] for name in names)
+    assert {name: found.get(tables[name].relid, "").partition(" (")[0] for name in names} == {
+        "t": "",
+        "altered": "it was rewritten meanwhile",
+        "part": "it was rewritten meanwhile",
+        "held": "another session has locked it",
+    }
+
+
+@pytest.mark.parametrize(("publish", "leaves_out"), [("insert, update, delete, truncate", False), ("insert", True)])
+def test_a_publication_that_leaves_out_kinds_of_changes(publisher, server, publish, leaves_out):
+    publisher.execute(f"ALTER PUBLICATION pub SET (publish = '{publish}')")
+    with source(publisher) as opened:
+        assert opened.leaves_out_changes(["pub"]) is leaves_out

@@ -49,9 +49,11 @@ def test_planted_differences(spark, publisher, pipeline):
         INSERT INTO bag SELECT n % 5, 'x' FROM generate_series(1, 50) n;
         CREATE TABLE vip (id int PRIMARY KEY, name text, level int);
         INSERT INTO vip SELECT n, 'name', n FROM generate_series(1, 100) n;
+        CREATE TABLE more (id int PRIMARY KEY, note text); INSERT INTO more VALUES (1, 'a');
+        CREATE TABLE twice (id int PRIMARY KEY, note text); INSERT INTO twice VALUES (1, 'a');
         CREATE TABLE orders (id int PRIMARY KEY, total numeric(8, 2));
         INSERT INTO orders SELECT n, 99.99 FROM generate_series(1, 8000) n;
-        CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50), orders""")
+        CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50), orders, more, twice""")
     bridge = pipeline()
     bridge.catch_up()
     equal = verified(bridge)
@@ -61,6 +63,8 @@ def test_planted_differences(spark, publisher, pipeline):
         "public.bag": 50,
         "public.vip": 50,
         "public.orders": 8000,
+        "public.more": 1,
+        "public.twice": 1,
     }
     t, bag, vip, orders = (f"delta.`{bridge.path(name)}`" for name in ("t", "bag", "vip", "orders"))
     for statement in (
@@ -72,6 +76,8 @@ def test_planted_differences(spark, publisher, pipeline):
         f"DELETE FROM {vip} WHERE id = 60",
         f"UPDATE {orders} SET total = 120 WHERE id = 2",
         f"DELETE FROM {orders} WHERE id = 7",
+        f"INSERT INTO delta.`{bridge.path('more')}` VALUES (7, 'only here')",
+        f"INSERT INTO delta.`{bridge.path('twice')}` VALUES (1, 'a')",
     ):
         spark.sql(statement).collect()
     document = verified(bridge)
@@ -82,6 +88,8 @@ def test_planted_differences(spark, publisher, pipeline):
         "public.bag": {"extra": 1},
         "public.vip": {"missing": 1},
         "public.orders": {"changed": 1, "missing": 1},
+        "public.more": {"extra": 1},
+        "public.twice": {"extra": 1},
     }
     shown = {(one["outcome"], one["key"]["id"]): one["columns"] for one in found["public.t"]["shown"]}
     assert shown == {
@@ -103,13 +111,18 @@ def test_planted_differences(spark, publisher, pipeline):
         "public.bag": False,
         "public.vip": True,
         "public.orders": True,
+        "public.more": True,
+        "public.twice": False,
     }
+    assert repaired["public.twice"]["unrepaired"].startswith("Delta has several rows with one key")
     again = tables_of(verified(bridge))
     assert {name: table["differences"] for name, table in again.items()} == {
         "public.t": {},
         "public.bag": {"extra": 1},
         "public.vip": {},
         "public.orders": {},
+        "public.more": {},
+        "public.twice": {"extra": 1},
     }
     with pytest.raises(VerifyError, match='no subscription follows table "nothing"'):
         verified(bridge, "nothing")
@@ -205,7 +218,7 @@ def test_a_partition_column_and_documents(publisher, pipeline):
     bridge.spark.sql(f"UPDATE delta.`{bridge.path('t')}` SET area = 'south' WHERE id = 1").collect()
     table = tables_of(verified(bridge, repaired=True))["public.t"]
     assert table["differences"] == {"changed": 1}
-    assert (table["repaired"], table["could_not"]) == (
+    assert (table["repaired"], table["unrepaired"]) == (
         False,
         'column "doc" of table "public.t" is not compared, so not repaired',
     )

@@ -9,23 +9,15 @@ from pyspark.sql import types as spark_types
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.table_forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
+from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
-from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.table_layout import NO_LAYOUT, Layout
-from protocol.values.types import Place
+from protocol.values.types import BUILTIN, Place, resolve
 
 FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
 
 OIDS = {"id": 23, "region": 25, "many": 1007, "own_type": 99999}
-TABLE = PublishedTable(
-    1,
-    "public",
-    "t",
-    "r",
-    "d",
-    tuple(PublishedColumn(name, oid, -1, name == "id", False) for name, oid in OIDS.items()),
-    (),
-)
+COLUMNS = [TargetColumn(name, resolve(oid, -1, BUILTIN)) for name, oid in OIDS.items()]
 
 
 @pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
@@ -105,13 +97,13 @@ def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode):
     ],
 )
 def test_a_layout_is_of_the_columns_that_the_mode_gives_the_delta_table(mode, column, is_allowed):
-    check_new_table(TABLE, mode, NO_LAYOUT)
+    check_new_table("public.t", mode, NO_LAYOUT, COLUMNS)
     layout = Layout(partition_by=(column,))
     if is_allowed:
-        check_new_table(TABLE, mode, layout)
+        check_new_table("public.t", mode, layout, COLUMNS)
     else:
         with pytest.raises(TargetError, match='"public.t" cannot be laid out by partition_by'):
-            check_new_table(TABLE, mode, layout)
+            check_new_table("public.t", mode, layout, COLUMNS)
 
 
 @pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
