@@ -97,6 +97,7 @@ print("done")
 """
 
 
+@pytest.mark.soak  # a minute; tests/faults/test_connect.py kills a server in every run
 def test_sessions_on_a_server(connect_server):
     """Settings, forks, companions, staged rows, the loss of a session; and the process ends at once, with them open."""
     done = run(f"MASTER = {connect_server.master!r}\n{SESSIONS}")

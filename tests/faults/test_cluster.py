@@ -17,7 +17,7 @@ from tests.oracle.delta import differences
 MISSING = {"spark.pyspark.python": "/no/such/python"}
 
 
-@pytest.mark.parametrize("steps", ["copy large", pytest.param("copy batches large refused", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("steps", ["copy", pytest.param("copy batches large refused", marks=pytest.mark.soak)])
 def test_executors_are_killed_while_they_work(starts_server, cluster, publisher, tmp_path, steps):
     """Where the copy reads, before commits, with staged parts, and in an undo."""
     settings = json.dumps({**YOUNG_JVM, **cluster.settings(), "spark.driver.memory": "1g"})

@@ -38,11 +38,11 @@ def test_random_workload(spark, publisher, pipeline, joins):
     with Workload(publisher.conninfo, SEED) as workload:
         workload.create_tables()
         workload.publication("pub")
-        workload.step(40)
+        workload.step(20)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
             bridge = pipeline()
             bridge.catch_up()
-            workload.step(60)
+            workload.step(40)
             bridge.catch_up()
             native.wait_caught_up()
             for table in TABLES:
