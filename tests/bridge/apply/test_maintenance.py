@@ -133,6 +133,27 @@ def test_it_never_runs_within_a_batch(catalog, tables, made):
     assert tables.calls == []
 
 
+def test_what_it_could_not_do_is_still_to_do(catalog, tables, made):
+    """A batch begins between the look at a table and its OPTIMIZE."""
+    kept = made()
+    kept.committed([PATH] * 8)
+    tables.debt = Debt(7, 100, 1000, created=True)
+    measure = tables.measure
+
+    def begin(path):
+        catalog.begin_batch("sub", BatchIntent(Lsn(0), Lsn(100)))
+        return measure(path)
+
+    tables.measure = begin
+    assert ran(kept)
+    assert "optimize" not in tables.calls
+    tables.measure = measure
+    catalog.finish_batch("sub", Lsn(100), [], [])
+    kept.committed([PATH] * 1000)
+    assert ran(kept)
+    assert "optimize" in tables.calls
+
+
 def test_tables_that_are_not_the_subscriptions_any_more_are_forgotten(tables, made):
     kept = made()
     kept.committed(["/lake/removed"] * 8)

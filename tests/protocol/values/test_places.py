@@ -53,6 +53,8 @@ DOCUMENTS = {
     f"1{'0' * 400}": TOO_MANY_DIGITS,
     f"0.{'0' * 40}": None,
     f"5.{'0' * 40}": None,
+    f"5.{'0' * 999}": None,
+    f"5.{'0' * 1000}": TOO_MANY_DIGITS,  # Spark's reader takes 1000
     f"0.{'0' * 40}1": TOO_MANY_DIGITS,
     f'["{LONG}", "\\\\", "\\"", {LONG}]': TOO_MANY_DIGITS,
     f'{{"{LONG}\\\\\\"": "[{LONG}, 0.{LONG}]"}}': None,
@@ -61,6 +63,8 @@ DOCUMENTS = {
     f"[{','.join(['[]'] * 2000)}]": None,
     f'{{"{"x" * 50_000}": 1}}': None,
     f'{{"{"x" * 50_001}": 1}}': TOO_LONG,
+    f'{{"{chr(0x1F600) * 25_000}": 1}}': None,
+    f'{{"{chr(0x1F600) * 25_001}": 1}}': TOO_LONG,
     '{"' + "\\u0001" * 9000 + '": 1}': None,
     f'["{"x" * 60_000}"]': None,
     f'["{"x" * 20_000_001}"]': TOO_LONG,

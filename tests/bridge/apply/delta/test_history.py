@@ -53,6 +53,7 @@ UPKEEP = theirs("OPTIMIZE")
         ((mine(0x20),), 2),
         ((mine(0x20), mine(0x20)), 2),  # columns changed first
         ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), 2),
+        ((mine(0x20), theirs("CLUSTER BY")), 2),
         ((theirs(), mine(0x20)), 3),  # somebody wrote before it: that stays
         ((mine(0x20, "pgbridge/1/sub/inc/2"), back_to(1, "pgbridge/1/sub/inc/2"), mine(0x20)), 4),
         # taken back: by an undo, or by hand, whatever was and is beside it

@@ -29,7 +29,11 @@ def location(request, spark, tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["clustered", "partitioned"])
-def test_overwrites_keep_the_layout(spark, location, layout):
+def test_overwrites_keep_the_layout(spark, location, layout, request):
+    """Also in a session whose overwrites replace single partitions by default: all rows must go."""
+    mode = "spark.sql.sources.partitionOverwriteMode"
+    spark.conf.set(mode, "dynamic")
+    request.addfinalizer(lambda: spark.conf.unset(mode))
     rows = spark.createDataFrame(ROWS, COLUMNS)
     create_table(spark, location, rows.schema, layout)
 
@@ -43,6 +47,8 @@ def test_overwrites_keep_the_layout(spark, location, layout):
     assert places["a b;c"] is (Place.PARTITION if layout.partition_by else Place.COLUMN)
     overwrite_rows(rows, location)
     assert (found(), layout_of(spark, location)) == (sorted(ROWS), layout)
+    overwrite_rows(rows.filter("id = 2"), location)
+    assert found() == [ROWS[1]]
     overwrite_rows(rows.select("id"), location)
     assert (found(), layout_of(spark, location)) == ([(id_, None, None) for id_, *_ in sorted(ROWS)], layout)
     overwrite_rows(rows.selectExpr("cast(id AS bigint) AS id", "`a b;c`", "1 AS n"), location, columns_too=True)

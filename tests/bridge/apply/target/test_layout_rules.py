@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from bridge.apply.target.layout_rules import check_layout, layout_properties
-from bridge.apply.target.target import TargetField, target_schema
+from bridge.apply.target.layout_rules import check_layout, kept_layout, layout_properties
+from bridge.apply.target.target import TargetField, target_schema, unpublished_column
 from bridge.errors import TargetError
 from bridge.table_layout import NO_LAYOUT, Layout
 from protocol.values.types import Place
@@ -50,3 +50,16 @@ def test_delta_collects_statistics_of_clustering_columns_wherever_they_stand():
     assert layout_properties(Layout(cluster_by=("c3", "c31")), leaves) == {}
     assert layout_properties(Layout(cluster_by=("c3", "c32")), leaves) == {"delta.dataSkippingNumIndexedCols": "33"}
     assert layout_properties(Layout(partition_by=("c39",)), leaves) == {}
+
+
+def test_what_is_left_of_a_layout_once_columns_are_replaced():
+    """By name and type: a partition's value passes through a text, and Delta clusters by no array."""
+    columns = [unpublished_column(field, field.arrow) for field in SCHEMA if field.arrow is not None]
+    by = ("word", "gone", "many", "bytes", "day")
+    assert kept_layout(Layout(partition_by=by), columns) == Layout(partition_by=("word", "day"))
+    assert kept_layout(Layout(cluster_by=(*by, "real")), columns) == Layout(cluster_by=("word", "day", "real"))
+    assert kept_layout(Layout(cluster_by=("valid_to", "word")), columns, ("valid_to",)).cluster_by == (
+        "valid_to",
+        "word",
+    )
+    assert kept_layout(Layout(partition_by=("word",)), columns[4:5]) == NO_LAYOUT  # the files would have no column
