@@ -26,6 +26,7 @@ print(*(os.getpriority(os.PRIO_PROCESS, compiler) for compiler in compilers))
 """
 
 
+@pytest.mark.soak  # it starts a JVM beside the run's own, and waits for its compilers
 def test_a_start_asks_ivy_no_more_and_the_optimizing_compiler_yields_to_work(spark, tmp_path):
     """The session of these tests has asked Ivy, or one before."""
     log = tmp_path / "spark.log"

@@ -33,16 +33,17 @@ def joins(monkeypatch):
     return outcomes
 
 
+@pytest.mark.soak  # a minute; other random workloads join batches, too, and the tests below have a case each
 def test_random_workload(spark, publisher, pipeline, joins):
     """Key changes, large values, TRUNCATE, tables without a key, changes of columns: most runs join, some must not."""
     with Workload(publisher.conninfo, SEED) as workload:
         workload.create_tables()
         workload.publication("pub")
-        workload.step(20)
+        workload.step(40)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
             bridge = pipeline()
             bridge.catch_up()
-            workload.step(40)
+            workload.step(60)
             bridge.catch_up()
             native.wait_caught_up()
             for table in TABLES:
