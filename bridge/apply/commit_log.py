@@ -198,15 +198,21 @@ def derived(
     Returns:
         For each batch: `start_lsn`, `end_lsn`, `position`, `last_commit_time` (ISO 8601, or empty) and `tables`, the
         version of each table that it has committed to. The last one is left out: it may not be finished. And for each
-        table the position of its first batch since its last copy: what lies before is not known for certain.
+        table the position from which on its rows are known: that of its last copy, or of its first batch, if there is
+        no copy, or a tablesync worker or an earlier life has committed since.
     """
     batches: dict[int, dict[str, Any]] = {}
+    copies: dict[tuple[str, str, str], int] = {}
     for table, history in histories.items():
+        others = False
         for commit in history:
             family, _, mark = commit.origin.rpartition("/")
             if mark == "copy":
+                if not others and commit.position is not None:
+                    copies[table] = commit.position
                 break
             if family != origin or not mark.isdigit() or commit.position is None:
+                others = others or commit.position is not None
                 continue
             batch = batches.setdefault(
                 commit.position,
@@ -224,4 +230,5 @@ def derived(
     for batch in found:
         for table in batch["tables"]:
             joins.setdefault(table, batch["position"])
-    return found, joins
+    last = found[-1]["position"] if found else 0
+    return found, joins | {table: position for table, position in copies.items() if position <= last}

@@ -13,6 +13,7 @@ from bridge.apply.delta import commits_table
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.log_commits import history_of
 from bridge.session import companion, interrupt_companion
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,15 +102,16 @@ class CommitRows:
             }
             for batch in found
         ]
-        at = {row["position"]: row for row in rows}
         rows += [
-            at[position]
+            rows[0]
             | {
                 "kind": "joined",
-                "start_lsn": at[position]["end_lsn"],
+                "start_lsn": str(INVALID),  # no end of a batch
+                "end_lsn": str(Lsn(position)),
+                "position": position,
                 "tables": _tables({table: histories[table].as_of(position)}),
             }
-            for table, position in joins.items()
+            for table, position in (joins.items() if rows else ())
         ]
         if found:
             commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", found[-1]["position"])

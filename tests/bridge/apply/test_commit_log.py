@@ -166,5 +166,7 @@ def test_batches_are_derived_from_histories():
     assert [(one["end_lsn"], one["position"]) for one in found] == [("0/20", 0x20), ("0/25", 0x25)]  # 0/30 may go on
     assert [one["tables"] for one in found] == [{tables["a"]: 2}, {tables["b"]: 3}]
     assert found[0]["last_commit_time"] == "2026-01-01T00:00:00+00:00"
-    assert joins == {tables["a"]: 0x20, tables["b"]: 0x25}
+    assert joins == {tables["a"]: 0x10, tables["b"]: 0x25}
+    later = [own(3, 20, 30), own(2, 15, 25), own(1, 12, 22, by="pgbridge/1/sub:sync/inc/0"), copy]
+    assert derived({tables["a"]: later}, origin)[1] == {tables["a"]: 0x25}
     assert derived({}, origin) == ([], {})
