@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bridge import remedies
 from bridge.config_errors import explain, toml
-from bridge.config_tables import Table
+from bridge.config_tables import Table, names_in
 from bridge.errors import ConfigError
 from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
@@ -138,12 +138,7 @@ class Subscription(BaseModel):
     @field_validator("publications", mode="before")
     @classmethod
     def _publications(cls, value: Any) -> Any:
-        names = tuple(value) if isinstance(value, list | tuple) else ()
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"must be an array with the names of one or more publications, not {toml(value)}")
-        if more := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"publication name {toml(more[0])} used more than once")
-        return names
+        return names_in(value, "publication")
 
     @field_validator("warehouse")
     @classmethod

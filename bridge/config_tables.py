@@ -10,6 +10,20 @@ from bridge.config_errors import toml
 from bridge.table_layout import MOST_CLUSTERING_COLUMNS, Layout
 
 
+def names_in(value: Any, kind: str) -> tuple[str, ...]:
+    """An array of names of a kind, for example "column".
+
+    Raises:
+        ValueError: It is no array of names, has none, or has one twice.
+    """
+    names = tuple(value) if isinstance(value, list | tuple) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"must be an array with the names of one or more {kind}s, not {toml(value)}")
+    if more := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{kind} name {toml(more[0])} used more than once")
+    return names
+
+
 class Table(BaseModel):
     """What one published table has otherwise than its subscription; at least one of the keys.
 
@@ -28,12 +42,7 @@ class Table(BaseModel):
     @field_validator("cluster_by", "partition_by", mode="before")
     @classmethod
     def _columns(cls, value: Any) -> Any:
-        names = tuple(value) if isinstance(value, list | tuple) else ()
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"must be an array with the names of one or more columns, not {toml(value)}")
-        if more := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"column name {toml(more[0])} used more than once")
-        return names
+        return names_in(value, "column")
 
     @field_validator("cluster_by")
     @classmethod

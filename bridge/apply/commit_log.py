@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bridge.track import commits
+from bridge.track.catalog_rows import FOLLOWS_STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,7 +176,7 @@ class CommitLog:
         followed = [
             (rel.namespace, rel.name, rel.path)
             for rel in self.catalog.rels(self.subscription)
-            if rel.state in {"s", "r"}
+            if rel.state in FOLLOWS_STREAM
         ]
         lost = [table for table in followed if table not in joining]
         if not lost:

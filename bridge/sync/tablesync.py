@@ -50,7 +50,7 @@ from bridge.sync.copy_reader import copy_spec
 from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import FOLLOWS_STREAM, RelRow
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.types import BUILTIN, resolve
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from bridge.track.catalog_rows import ColumnRow
     from protocol.lsn import Lsn
     from protocol.values.types import TypeInfo
-
-FOLLOWS_STREAM = frozenset("sr")
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from protocol.lsn import Lsn
@@ -35,6 +35,10 @@ class SubscriptionRow:
     def batch_app_id(self) -> str:
         """Delta's application id of batches; another one after each undo, or Delta would ignore the batch's retry."""
         return f"{self.txn_app_id}/{self.epoch}"
+
+
+FOLLOWS_STREAM: Final = frozenset("sr")
+"""States of a table that follows the stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bridge.apply.target.location import quoted
 from protocol.values.types import Kind
 
 if TYPE_CHECKING:
@@ -26,11 +25,6 @@ _NULL: Final = "'~'"
 _AT_ONCE: Final = 90
 _TEXTS: Final = frozenset({25, 1043})
 """The oids of text and varchar, whose values are texts as they are."""
-
-
-def identifier(name: str) -> str:
-    """A name as SQL of PostgreSQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def source_text(value: str, type_: ColumnType, target: pa.DataType) -> str:  # noqa: PLR0911 - a type each
@@ -138,8 +132,3 @@ def target_row(texts: Iterable[str]) -> str:
 
 def _spark(separator: str) -> str:
     return separator.replace("\\x", "\\u00")
-
-
-def column(name: str) -> str:
-    """A column of Delta as Spark SQL."""
-    return quoted(name)

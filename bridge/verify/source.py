@@ -20,9 +20,9 @@ from bridge.closing import Closing
 from bridge.errors import PublisherError, VerifyError
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection
+from bridge.sqltext.keywords import quote_identifier
 from bridge.sync.block_ranges import BlockRange, block_ranges
 from bridge.sync.copy_statement import select_statement, where_clause
-from bridge.verify.canonical_text import identifier
 from bridge.verify.tables import source_bucket
 from bridge.verify.window import UNCHANGED
 
@@ -93,7 +93,7 @@ class Source(Closing):
     """
 
     def __init__(self, conninfo: str, *, application_name: str, pace: Pace, patience_s: float = 120.0) -> None:
-        self._conninfo, self._name, self._pace = conninfo, application_name, pace
+        self._pace = pace
         self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
         self._replication = ReplicationConnection(conninfo, application_name=application_name)
         try:
@@ -163,7 +163,7 @@ class Source(Closing):
         publications: Sequence[str],
         options: Mapping[str, str],
     ) -> Iterator[bytes]:
-        named = ", ".join(identifier(name) for name in publications)
+        named = ", ".join(quote_identifier(name) for name in publications)
         given = {"proto_version": "1", "publication_names": named, **options}
         arguments = psql.SQL(", ").join(psql.Literal(text) for pair in given.items() for text in pair)
         statement = psql.SQL("SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})").format(
@@ -258,7 +258,7 @@ class Source(Closing):
         bytes_each = extent.table_bytes / len(extent.ranges)
         for blocks in extent.ranges:
             started_s = self._pace.now_s()
-            names = [identifier(one.name) for one in table.columns]
+            names = [quote_identifier(one.name) for one in table.columns]
             inner = select_statement(table.published, [*names, f"{table.source_hash} AS {_HASH}"])
             # the key's hash is computed of rows in these buckets only
             hashed = (
@@ -273,10 +273,10 @@ class Source(Closing):
 
     def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
         """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys."""
-        shown = [f"pg_catalog.concat({identifier(one.name)})" for one in table.columns]
+        shown = [f"pg_catalog.concat({quote_identifier(one.name)})" for one in table.columns]
         inner = select_statement(table.published, _with_key(table))
         nulls = [
-            f"CASE WHEN {identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
+            f"CASE WHEN {quote_identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
             for one, text in zip(table.columns, shown, strict=True)
         ]
         wanted = ",".join(keys)
@@ -315,13 +315,13 @@ class Source(Closing):
             if row is not None and any(values[one.name] is UNCHANGED for one in table.columns):
                 base = dict(zip(table.key, window.base.get(key, key), strict=True))
                 where = " AND ".join(
-                    f"t.{identifier(name)} = {self._literal(value)}{self._cast(table, name)}"
+                    f"t.{quote_identifier(name)} = {self._literal(value)}{self._cast(table, name)}"
                     for name, value in base.items()
                 )
             expressions = [
-                f"t.{identifier(one.name)}"
+                f"t.{quote_identifier(one.name)}"
                 if values.get(one.name) is UNCHANGED
-                else f"{self._literal(values.get(one.name))}{self._cast(table, one.name)} AS {identifier(one.name)}"
+                else self._given(table, one.name, values.get(one.name))
                 for one in table.columns
             ]
             relation = psql.Identifier(table.published.namespace, table.published.name).as_string()
@@ -337,10 +337,7 @@ class Source(Closing):
         """The hashes of rows of a table without keys that are given as texts: of the key, and of the row."""
         for row in rows:
             values = dict(zip(columns, row, strict=True))
-            listed = ", ".join(
-                f"{self._literal(values[one.name])}{self._cast(table, one.name)} AS {identifier(one.name)}"
-                for one in table.columns
-            )
+            listed = ", ".join(self._given(table, one.name, values[one.name]) for one in table.columns)
             for key, hashed in self._query(
                 f"SELECT {table.source_key}, {table.source_hash} FROM (SELECT {listed}) AS r"
             ):
@@ -350,6 +347,10 @@ class Source(Closing):
         """The types of a table's columns as SQL, by the columns' names."""
         found: dict[str, str] = dict(self._query(sql.load("column_types"), {"relid": relid}))
         return found
+
+    def _given(self, table: VerifiedTable, name: str, value: object) -> str:
+        """A value of the stream as a column of its type."""
+        return f"{self._literal(value)}{self._cast(table, name)} AS {quote_identifier(name)}"
 
     def _cast(self, table: VerifiedTable, name: str) -> str:
         return f"::{table.declarations[name]}"
@@ -371,4 +372,4 @@ class Source(Closing):
 
 
 def _with_key(table: VerifiedTable) -> list[str]:
-    return [f"{table.source_key} AS {_KEY}", *(identifier(one.name) for one in table.columns)]
+    return [f"{table.source_key} AS {_KEY}", *(quote_identifier(one.name) for one in table.columns)]

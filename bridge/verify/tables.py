@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from bridge.apply.target.location import quoted
+from bridge.sqltext.keywords import quote_identifier
 from bridge.verify.canonical_text import (
     HASH_DIGITS,
-    column,
-    identifier,
     source_row,
     source_text,
     target_row,
@@ -45,7 +45,7 @@ class VerifiedColumn:
     @property
     def source_text(self) -> str:
         """PostgreSQL's expression of its text."""
-        text = source_text(identifier(self.name), self.type, self.target)
+        text = source_text(quote_identifier(self.name), self.type, self.target)
         for value in AS_NULLS if self.place is Place.PARTITION else ():
             text = f"nullif({text}, '{len(value)}:{value}')"
         return text
@@ -53,7 +53,7 @@ class VerifiedColumn:
     @property
     def target_text(self) -> str:
         """Spark's."""
-        return target_text(column(self.name), self.target)
+        return target_text(quoted(self.name), self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.location import read_table
-from bridge.verify.canonical_text import column
+from bridge.apply.target.location import quoted
 from bridge.verify.tables import target_bucket
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class TargetVersion:
     def texts(self, keys: Collection[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
         """The columns' values, canonically and as Spark writes them, by the hashes of their rows' keys."""
         shown = [
-            f"lower(concat('\\\\x', hex({column(one.name)})))"
+            f"lower(concat('\\\\x', hex({quoted(one.name)})))"
             if str(one.target) == "binary"
-            else f"cast({column(one.name)} AS string)"
+            else f"cast({quoted(one.name)} AS string)"
             for one in self.table.columns
         ]
         every = [*self.table.target_texts(), *shown]

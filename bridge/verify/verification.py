@@ -18,6 +18,7 @@ from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.point_in_time import TableAt, version_at
 from bridge.errors import BridgeError, TargetError, VerifyError
 from bridge.sync.copy_reader import key_of
+from bridge.track.catalog_rows import FOLLOWS_STREAM
 from bridge.track.refresh import sync_name
 from bridge.verify.comparison import Difference, Shown, differences, differing
 from bridge.verify.repair import repair
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
-_FOLLOWS: Final = frozenset({"s", "r"})
-"""States of a table that follows the stream."""
-
 _BUCKETS_AT_ONCE: Final = 2000
 """So many buckets that differ are looked into; more say that much of the table differs."""
 
@@ -169,16 +167,18 @@ class Verification:
         mode = self.subscription.mode_of(rel.qualified_name)
         if mode == "changelog":
             raise VerifyError("it has a changelog, not the table's rows")
-        if rel.state not in _FOLLOWS or rel.lsn > end_lsn:
+        if rel.state not in FOLLOWS_STREAM or rel.lsn > end_lsn:
             raise VerifyError("it is being copied")
         published = self.published.tables.get((rel.namespace, rel.name))
         if published is None:
             raise VerifyError("it is not published any more, or under another name")
         try:
-            existing_schema(self.spark, rel.path)
-            fields = {field.name: field for field in read_target_schema(self.spark, rel.path, mode) or ()}
+            found = read_target_schema(self.spark, rel.path, mode)
+            if found is None:
+                existing_schema(self.spark, rel.path)  # says so, and what to do
         except BridgeError as error:
             raise VerifyError(str(error)) from error
+        fields = {field.name: field for field in found or ()}
         types = self.published.types([(column.type_oid, column.typmod) for column in published.columns])
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):

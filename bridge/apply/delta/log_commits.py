@@ -31,6 +31,11 @@ def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]
     folder = None if place is None else local_folder(place)
     if folder is not None:
         return list(_local(folder / "_delta_log", latest))
+    return described_commits(spark, path, latest)
+
+
+def described_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
+    """The same by DESCRIBE HISTORY, wherever the table is."""
     try:
         rows = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}").collect()
     except AnalysisException:

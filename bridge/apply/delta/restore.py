@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-
 from bridge.apply.delta import messages
 from bridge.apply.delta.append import commit_nothing
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import schema_of
-from bridge.apply.delta.history import Commit, History
+from bridge.apply.delta.history import History
+from bridge.apply.delta.log_commits import described_commits
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
 from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -95,7 +94,7 @@ def restore_tables(
             retry_commit(lambda: commit_nothing(spark, path, schema, stamp), path, log)
 
     def restore(path: str) -> None:
-        for version in batch.versions(History(path, lambda latest: _commits(spark, path, latest))):
+        for version in batch.versions(History(path, lambda latest: described_commits(spark, path, latest))):
             spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {version}").collect()
             on_restored()
 
@@ -116,14 +115,3 @@ def restore_tables(
             one.result()
     finally:
         spark.conf.unset(USER_METADATA)
-
-
-def _commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
-    """A table's latest commits, the latest first; none if there is no table."""
-    try:
-        rows = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}").collect()
-    except AnalysisException:
-        if schema_of(spark, path) is None:
-            return ()
-        raise
-    return [Commit.of(row) for row in rows]
