@@ -183,6 +183,11 @@ def _clear(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     prepared = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall()
     for (gid,) in prepared:
         connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+    # a temporary slot ends with its walsender, some moments after the client has gone
+    connection.execute(
+        "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+        " WHERE database = current_database() AND temporary AND active_pid IS NOT NULL"
+    )
     slots = connection.execute(
         "SELECT slot_name FROM pg_replication_slots WHERE database = current_database() AND NOT temporary"
     ).fetchall()

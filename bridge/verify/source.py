@@ -23,11 +23,11 @@ from bridge.receive.slot import ReplicationConnection
 from bridge.sqltext.keywords import quote_identifier
 from bridge.sync.block_ranges import BlockRange, block_ranges
 from bridge.sync.copy_statement import select_statement, where_clause
-from bridge.verify.tables import source_bucket
+from bridge.verify.tables import BUCKET_BITS
 from bridge.verify.window import UNCHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.slot import Snapshot
@@ -86,6 +86,7 @@ class Source(Closing):
 
     Attributes:
         lsn: The snapshot's: transactions that commit before it are in it, and all others come in the stream.
+        version: The server's version number.
 
     Raises:
         PublisherError: From the constructor and every method, if the server refuses.
@@ -100,6 +101,7 @@ class Source(Closing):
             snapshot = self._create_slot(patience_s)
             self.lsn = snapshot.consistent_point
             self._connection = connect(conninfo, application_name=application_name)
+            self.version = self._connection.info.server_version
             try:
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 name = psql.Literal(snapshot.name)
@@ -220,7 +222,13 @@ class Source(Closing):
         return Extent(ranges, sum(row["table_bytes"] or 0 for row in sizes))
 
     def buckets(
-        self, table: VerifiedTable, extent: Extent, but: Iterable[str], read: Callable[[float], None]
+        self,
+        table: VerifiedTable,
+        extent: Extent,
+        but: Iterable[str],
+        read: Callable[[float], None],
+        within: Collection[int] = (),
+        bits: int = BUCKET_BITS,
     ) -> Buckets:
         """The table's buckets.
 
@@ -229,47 +237,58 @@ class Source(Closing):
             extent: Its extent.
             but: Hashes of keys to leave out.
             read: Called with how many bytes more of the table's are read, after each range.
+            within: Only rows of these buckets, as they are without `bits`; all if there are none.
+            bits: How many bits of a hash its bucket has.
         """
         found: dict[int, tuple[int, int]] = {}
         left_out = self._left_out(but)
-        bytes_each = extent.table_bytes / len(extent.ranges)
-        for blocks in extent.ranges:
-            started_s = self._pace.now_s()
-            key = [f"{table.source_key} AS {_KEY}"] if left_out else []
-            inner = select_statement(table.published, [*key, f"{table.source_hash} AS h"])
+        conditions = [table.in_source_buckets("h", within)] * bool(within) + [left_out] * bool(left_out)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        key = [f"{table.source_key} AS {_KEY}"] if left_out else []
+        inner = select_statement(table.published, [*key, f"{table.source_hash} AS h"])
+        for blocks in self._ranges(extent, read):
             statement = (
-                f"SELECT {source_bucket('h')} AS b, count(*), sum(h) "
+                f"SELECT {table.source_bucket('h', bits)} AS b, count(*), sum(h) "
                 # OFFSET 0: the hash is computed once
-                f"FROM ({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r{left_out} GROUP BY 1"
+                f"FROM ({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r{where} GROUP BY 1"
             )
             for bucket, rows, hashes in self._query(statement):
                 count, total = found.get(bucket, (0, 0))
                 found[bucket] = count + rows, total + int(hashes)
-            self._pace.read(bytes_each, self._pace.now_s() - started_s)
-            read(bytes_each)
         return found
 
     def rows(
-        self, table: VerifiedTable, extent: Extent, buckets: Iterable[int], but: Iterable[str]
+        self,
+        table: VerifiedTable,
+        extent: Extent,
+        buckets: Collection[int],
+        but: Iterable[str],
+        bits: int = BUCKET_BITS,
     ) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
         found: Counter[tuple[str, int]] = Counter()
-        listed = ", ".join(map(str, buckets))
-        bytes_each = extent.table_bytes / len(extent.ranges)
-        for blocks in extent.ranges:
-            started_s = self._pace.now_s()
-            names = [quote_identifier(one.name) for one in table.columns]
-            inner = select_statement(table.published, [*names, f"{table.source_hash} AS {_HASH}"])
+        names = [quote_identifier(one.name) for one in table.columns]
+        inner = select_statement(table.published, [*names, f"{table.source_hash} AS {_HASH}"])
+        left_out = self._left_out(but)
+        for blocks in self._ranges(extent):
             # the key's hash is computed of rows in these buckets only
             hashed = (
                 f"SELECT {table.source_key} AS {_KEY}, {_HASH} FROM "
                 f"({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r "
-                f"WHERE {source_bucket(_HASH)} = ANY ('{{{listed}}}'::int[])"
+                f"WHERE {table.in_source_buckets(_HASH, buckets, bits)}"
             )
-            statement = f"SELECT {_KEY}, {_HASH} FROM ({hashed}) AS q{self._left_out(but)}"
+            statement = f"SELECT {_KEY}, {_HASH} FROM ({hashed}) AS q{' WHERE ' * bool(left_out)}{left_out}"
             found.update(Counter((key, int(hashed)) for key, hashed in self._query(statement)))
-            self._pace.read(bytes_each, self._pace.now_s() - started_s)
         return found
+
+    def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
+        """Yield ranges to read, and keep to the pace."""
+        bytes_each = extent.table_bytes / len(extent.ranges)
+        for blocks in extent.ranges:
+            started_s = self._pace.now_s()
+            yield blocks
+            self._pace.read(bytes_each, self._pace.now_s() - started_s)
+            read(bytes_each)
 
     def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
         """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys."""
@@ -362,7 +381,7 @@ class Source(Closing):
     @staticmethod
     def _left_out(keys: Iterable[str]) -> str:
         listed = ", ".join(f"'{key}'" for key in keys)
-        return f" WHERE NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
+        return f"NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
 
     def _query(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:
         try:

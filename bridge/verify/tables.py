@@ -5,32 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from bridge.apply.target.location import quoted
 from bridge.sqltext.keywords import quote_identifier
-from bridge.verify.canonical_text import (
-    HASH_DIGITS,
-    source_row,
-    source_text,
-    target_row,
-    target_text,
-)
+from bridge.verify.canonical_record import MD5, RowHash, source_record, source_value, target_record
 from protocol.values.places import AS_NULLS
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pyarrow as pa
+    from collections.abc import Iterable, Mapping
 
     from bridge.apply.target.target import Mode
     from bridge.publication.published_table import PublishedTable
     from protocol.values.types import ColumnType
 
-_BUCKET_SHIFT: Final = 4 * HASH_DIGITS - 16
-"""A row is in one of 65 536 buckets, by the first bits of its hash. So one hash of each row is enough."""
+BUCKET_BITS: Final = 10
+"""A row is in one of 1024 buckets, by the first bits of its hash. So one hash of each row is enough."""
+
+FINE_BITS: Final = 16
+"""Buckets with many rows are divided into 64 each."""
 
 ValueTexts = tuple[str | None, str | None]
-"""A value's canonical text, by which both sides are compared, and its text for people."""
+"""A value's canonical record in hexadecimal, by which both sides are compared, and its text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +40,17 @@ class VerifiedColumn:
     place: Place = Place.COLUMN
 
     @property
-    def source_text(self) -> str:
-        """PostgreSQL's expression of its text."""
-        text = source_text(quote_identifier(self.name), self.type, self.target)
-        for value in AS_NULLS if self.place is Place.PARTITION else ():
-            text = f"nullif({text}, '{len(value)}:{value}')"
-        return text
+    def source_value(self) -> str:
+        """PostgreSQL's expression of what Delta has."""
+        value = source_value(quote_identifier(self.name), self.type, self.target)
+        for text in AS_NULLS if self.place is Place.PARTITION and pa.types.is_string(self.target) else ():
+            value = f"nullif({value}, '{text}')"
+        return value
 
     @property
-    def target_text(self) -> str:
-        """Spark's."""
-        return target_text(quoted(self.name), self.target)
+    def target_value(self) -> tuple[str, pa.DataType]:
+        """Spark's, and its type."""
+        return quoted(self.name), self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,7 @@ class VerifiedTable:
         key: The names of those by which changes find rows; none for a table whose rows are a bag.
         declarations: The types of the columns as SQL, by name.
         left_out: Columns that are not compared: VARIANT does not keep a document's text.
+        hash: The hash of its rows.
         mode: The Delta table's mode. Of a history, the versions that are valid are compared.
     """
 
@@ -77,6 +75,7 @@ class VerifiedTable:
     declarations: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = "mirror"
     left_out: tuple[str, ...] = ()
+    hash: RowHash = MD5
 
     @property
     def relation(self) -> str:
@@ -94,45 +93,45 @@ class VerifiedTable:
         return tuple(one for one in self.columns if one.name in self.key) if self.key else self.columns
 
     def source_texts(self) -> list[str]:
-        """PostgreSQL's expressions of all columns' texts."""
-        return [one.source_text for one in self.columns]
+        """PostgreSQL's expressions of all columns' records, in hexadecimal."""
+        return [f"encode({source_record([one.source_value])}, 'hex')" for one in self.columns]
 
     def target_texts(self) -> list[str]:
         """Spark's."""
-        return [one.target_text for one in self.columns]
+        return [f"lower(hex({target_record([one.target_value])}))" for one in self.columns]
 
     @property
     def source_key(self) -> str:
         """PostgreSQL's expression of the key's hash: MD5 in hexadecimal."""
-        return source_row(one.source_text for one in self.identifying)
+        return f"md5({source_record(one.source_value for one in self.identifying)})"
 
     @property
     def target_key(self) -> str:
         """Spark's."""
-        return target_row(one.target_text for one in self.identifying)
+        return f"md5({target_record(one.target_value for one in self.identifying)})"
 
     @property
     def source_hash(self) -> str:
-        """PostgreSQL's expression of the row's hash, a bigint that is not negative."""
-        bits = 4 * HASH_DIGITS
-        return f"('x' || left({source_row(self.source_texts())}, {HASH_DIGITS}))::bit({bits})::bigint"
+        """PostgreSQL's expression of the row's hash, a bigint."""
+        return self.hash.source(source_record(one.source_value for one in self.columns))
 
     @property
     def target_hash(self) -> str:
         """Spark's."""
-        return f"cast(conv(left({target_row(self.target_texts())}, {HASH_DIGITS}), 16, 10) AS bigint)"
+        return self.hash.target(target_record(one.target_value for one in self.columns))
 
+    def source_bucket(self, row_hash: str, bits: int = BUCKET_BITS) -> str:
+        """PostgreSQL's expression of a row hash's bucket: so many bits of its beginning."""
+        return f"({row_hash} >> {self.hash.bits - bits})::int"
 
-def source_bucket(row_hash: str) -> str:
-    """PostgreSQL's expression of a row hash's bucket."""
-    return f"({row_hash} >> {_BUCKET_SHIFT})::int"
+    def in_source_buckets(self, row_hash: str, buckets: Iterable[int], bits: int = BUCKET_BITS) -> str:
+        """PostgreSQL's condition that a row is in one of some buckets."""
+        return f"{self.source_bucket(row_hash, bits)} = ANY ('{{{','.join(map(str, buckets))}}}'::int[])"
 
+    def target_bucket(self, row_hash: str, bits: int = BUCKET_BITS) -> str:
+        """Spark's."""
+        return f"cast(shiftright({row_hash}, {self.hash.bits - bits}) AS int)"
 
-def target_bucket(row_hash: str) -> str:
-    """Spark's."""
-    return f"cast(shiftright({row_hash}, {_BUCKET_SHIFT}) AS int)"
-
-
-def bucket_of(row_hash: int) -> int:
-    """The bucket of a row's hash."""
-    return row_hash >> _BUCKET_SHIFT
+    def bucket_of(self, row_hash: int, bits: int = BUCKET_BITS) -> int:
+        """The bucket of a row's hash."""
+        return row_hash >> (self.hash.bits - bits)

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.location import read_table
 from bridge.apply.target.location import quoted
-from bridge.verify.tables import target_bucket
+from bridge.session import companion
+from bridge.verify.tables import BUCKET_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 _LOW_BITS: Final = 30
 
 
+def hashing_session(spark: SparkSession) -> SparkSession:
+    """Return the session in which canonical records can be computed."""
+    return companion(spark, "hashing", {"spark.sql.ansi.enabled": "false"})
+
+
 @dataclass(frozen=True, slots=True)
 class TargetVersion:
     """A version of a Delta table.
 
     Attributes:
-        spark: A session.
+        spark: A session of `hashing_session`.
         table: The table.
         version: The version.
     """
@@ -50,20 +56,25 @@ class TargetVersion:
     def _keys(self, keys: Collection[str]) -> DataFrame:
         return self.spark.createDataFrame([(key,) for key in keys], "k string")
 
-    def buckets(self, but: Collection[str]) -> Buckets:
-        """The table's buckets, without some keys, by their hashes."""
-        rows = self._but(self._hashed(keys=bool(but)), but)
+    def buckets(self, but: Collection[str], within: Collection[int] = (), bits: int = BUCKET_BITS) -> Buckets:
+        """The table's buckets, without some keys, by their hashes; see `Source.buckets`."""
+        rows = self._but(self._in(self._hashed(keys=bool(but)), within), but)
         # a sum of whole hashes could overflow, and one of decimals takes twice as long
         high, low = F.sum(F.shiftright("h", _LOW_BITS)), F.sum(F.col("h").bitwiseAND((1 << _LOW_BITS) - 1))
-        grouped = rows.groupBy(F.expr(target_bucket("h")).alias("b")).agg(F.count("*"), high, low)
+        grouped = rows.groupBy(F.expr(self.table.target_bucket("h", bits)).alias("b")).agg(F.count("*"), high, low)
         return {bucket: (count, (high << _LOW_BITS) + low) for bucket, count, high, low in grouped.collect()}
 
-    def rows(self, buckets: Collection[int], but: Collection[str]) -> Counter[tuple[str, int]]:
+    def rows(self, buckets: Collection[int], but: Collection[str], bits: int = BUCKET_BITS) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
-        wanted = self.spark.createDataFrame([(bucket,) for bucket in buckets], "b int")
-        rows = self._hashed().withColumn("b", F.expr(target_bucket("h")))
-        rows = self._but(rows.join(F.broadcast(wanted), "b", "left_semi"), but)
+        rows = self._but(self._in(self._hashed(), buckets, bits), but)
         return Counter((key, int(hashed)) for key, hashed in rows.select("k", "h").collect())
+
+    def _in(self, rows: DataFrame, buckets: Collection[int], bits: int = BUCKET_BITS) -> DataFrame:
+        if not buckets:
+            return rows
+        wanted = self.spark.createDataFrame([(bucket,) for bucket in buckets], "b int")
+        numbered = rows.withColumn("b", F.expr(self.table.target_bucket("h", bits)))
+        return numbered.join(F.broadcast(wanted), "b", "left_semi").drop("b")
 
     def of_keys(self, keys: Collection[str]) -> Counter[tuple[str, int]]:
         """The same of some keys."""

@@ -8,6 +8,7 @@ it are left out: Delta does not have these changes yet. Neither pauses anything.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -20,16 +21,17 @@ from bridge.errors import BridgeError, TargetError, VerifyError
 from bridge.sync.copy_reader import key_of
 from bridge.track.catalog_rows import FOLLOWS_STREAM
 from bridge.track.refresh import sync_name
+from bridge.verify.canonical_record import row_hash
 from bridge.verify.comparison import Difference, Shown, differences, differing
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
-from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
-from bridge.verify.target import TargetVersion
+from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable
+from bridge.verify.target import TargetVersion, hashing_session
 from bridge.verify.window import TableWindow, Window
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
-_BUCKETS_AT_ONCE: Final = 2000
-"""So many buckets that differ are looked into; more say that much of the table differs."""
+_ROWS_AT_ONCE: Final = 300_000
+"""So many rows in buckets that differ are compared one by one; more say that much of the table differs."""
 
 
 @dataclass(slots=True)
@@ -194,6 +196,7 @@ class Verification:
             source.declarations(published.relid),
             mode,
             tuple(one.name for one in columns if one.place is Place.VARIANT),
+            row_hash(source.version),
         )
 
     def _caveat(self, source: Source) -> str:
@@ -244,7 +247,7 @@ class Verification:
         except TargetError as error:
             verdict.why = error.message
             return verdict
-        target = TargetVersion(self.spark, table, version)
+        target = TargetVersion(hashing_session(self.spark), table, version)
         _Comparison(self, source, table, touched, target, verdict).run(
             ahead=end_lsn >= after_lsn and self.subscription.publication_definitions is None
         )
@@ -300,19 +303,26 @@ class _Comparison:
             done += more
             self.verification.progress(table.relation, done, total)
 
-        with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
-            hashed = pool.submit(self.target.buckets, touched)
-            expected = _moved(self.source.buckets(table, extent, touched, read), came, went)
-            actual = hashed.result()
+        def both(within: Collection[int] = (), bits: int = BUCKET_BITS) -> tuple[Buckets, Buckets]:
+            with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
+                hashed = pool.submit(self.target.buckets, touched, within, bits)
+                there = self.source.buckets(table, extent, touched, read, within, bits)
+                return self._moved(there, came, went, within, bits), hashed.result()
+
+        expected, actual = both()
         verdict.rows = sum(count for count, _ in expected.values())
-        buckets = differing(expected, actual)
-        verdict.partly = len(buckets) > _BUCKETS_AT_ONCE
-        buckets = buckets[:_BUCKETS_AT_ONCE]
-        if buckets:
-            found = self.source.rows(table, extent, buckets, touched)
-            found.update(_only(came, buckets))
-            found.subtract(_only(went, buckets))
-            there = self.target.rows(buckets, touched)
+        buckets, bits = differing(expected, actual), BUCKET_BITS
+        if sum(_rows(buckets, expected, actual)) > _ROWS_AT_ONCE:
+            done, bits = 0.0, FINE_BITS
+            expected, actual = both(buckets, bits)
+            buckets = differing(expected, actual)
+        looked_into = _first(buckets, expected, actual)
+        verdict.partly = len(looked_into) < len(buckets)
+        if looked_into:
+            found = self.source.rows(table, extent, looked_into, touched, bits)
+            found.update(self._only(came, looked_into, bits))
+            found.subtract(self._only(went, looked_into, bits))
+            there = self.target.rows(looked_into, touched, bits)
             verdict.differences += differences(+found, there, keyed=table.keyed)
         if ahead and touched:
             wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
@@ -320,6 +330,29 @@ class _Comparison:
             verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
         if verdict.differences:
             verdict.shown = self._shown(verdict.differences[: self.verification.shown])
+
+    def _only(
+        self, rows: Counter[tuple[str, int]], buckets: Collection[int], bits: int = BUCKET_BITS
+    ) -> Counter[tuple[str, int]]:
+        wanted = set(buckets)
+        return Counter({one: count for one, count in rows.items() if self.table.bucket_of(one[1], bits) in wanted})
+
+    def _moved(
+        self,
+        buckets: Buckets,
+        came: Counter[tuple[str, int]],
+        went: Counter[tuple[str, int]],
+        within: Collection[int],
+        bits: int,
+    ) -> Buckets:
+        """Return the buckets with rows that came and without those that went."""
+        found = dict(buckets)
+        for rows, sign in ((came, 1), (went, -1)):
+            for (_, hashed), number in (self._only(rows, within) if within else rows).items():
+                bucket = self.table.bucket_of(hashed, bits)
+                count, total = found.get(bucket, (0, 0))
+                found[bucket] = count + sign * number, total + sign * number * hashed
+        return {bucket: one for bucket, one in found.items() if one != (0, 0)}
 
     def _shown(self, found: Sequence[Difference]) -> list[Shown]:
         keys = {one.key for one in found}
@@ -343,19 +376,16 @@ class _Comparison:
         return shown
 
 
-def _only(rows: Counter[tuple[str, int]], buckets: Collection[int]) -> Counter[tuple[str, int]]:
-    wanted = set(buckets)
-    return Counter({one: count for one, count in rows.items() if bucket_of(one[1]) in wanted})
+def _rows(buckets: Iterable[int], expected: Buckets, actual: Buckets) -> Iterator[int]:
+    """Yield how many rows each bucket has, on the side that has more."""
+    nothing = (0, 0)
+    return (max(expected.get(bucket, nothing)[0], actual.get(bucket, nothing)[0]) for bucket in buckets)
 
 
-def _moved(buckets: Buckets, came: Counter[tuple[str, int]], went: Counter[tuple[str, int]]) -> Buckets:
-    """Return the buckets with rows that came and without those that went."""
-    found = dict(buckets)
-    for rows, sign in ((came, 1), (went, -1)):
-        for (_, hashed), number in rows.items():
-            count, total = found.get(bucket_of(hashed), (0, 0))
-            found[bucket_of(hashed)] = count + sign * number, total + sign * number * hashed
-    return {bucket: one for bucket, one in found.items() if one != (0, 0)}
+def _first(buckets: Sequence[int], expected: Buckets, actual: Buckets) -> Sequence[int]:
+    """Return as many buckets as may be looked into, row by row; at least one."""
+    sums = itertools.accumulate(_rows(buckets, expected, actual))
+    return buckets[: max(1, sum(rows <= _ROWS_AT_ONCE for rows in sums))]
 
 
 def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:

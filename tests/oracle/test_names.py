@@ -101,4 +101,5 @@ def test_names_are_only_names(spark, publisher, pipeline):
     lake = bridge.folder / "lake"
     assert {Path(path).parent.parent for path in paths.values()} == {lake}
     assert all(Path(path, "_delta_log").is_dir() and Path(path).resolve() == Path(path) for path in paths.values())
-    assert len(list(lake.glob("*/*/_delta_log"))) == len(NAMES)
+    # beside the bridge's own table of commits, which may have been written by now
+    assert len({log.parent for log in lake.glob("*/*/_delta_log")} - {lake / "pgbridge" / "commits"}) == len(NAMES)

@@ -8,8 +8,9 @@ import pytest
 
 from bridge.errors import PublisherError, VerifyError
 from bridge.receive.publisher import Publisher as Server
+from bridge.verify.canonical_record import row_hash
 from bridge.verify.source import Pace, Source
-from bridge.verify.tables import VerifiedColumn, VerifiedTable, bucket_of
+from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable
 from bridge.verify.window import Window
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -37,7 +38,9 @@ def verified(server, opened):
     columns = [
         VerifiedColumn(column.name, type_, type_.arrow) for column, type_ in zip(published.columns, types, strict=True)
     ]
-    return VerifiedTable(published, "/t", tuple(columns), ("id",), opened.declarations(published.relid))
+    return VerifiedTable(
+        published, "/t", tuple(columns), ("id",), opened.declarations(published.relid), hash=row_hash(opened.version)
+    )
 
 
 def test_a_snapshot_stays(publisher, server):
@@ -51,8 +54,13 @@ def test_a_snapshot_stays(publisher, server):
             assert (len(rows), sum(count for count, _ in before.values())) == (50, 50)
             sums: Counter[int] = Counter()
             for (_, hashed), number in rows.items():
-                sums[bucket_of(hashed)] += hashed * number
+                sums[table.bucket_of(hashed)] += hashed * number
             assert dict(sums) == {bucket: total for bucket, (_, total) in before.items()}
+            one = next(iter(before))
+            fine = opened.buckets(table, lock, (), lambda _: None, [one], FINE_BITS)
+            assert {bucket >> (FINE_BITS - BUCKET_BITS) for bucket in fine} == {one}
+            assert sum(total for _, total in fine.values()) == before[one][1]
+            assert opened.rows(table, lock, list(fine), (), FINE_BITS) == opened.rows(table, lock, [one], ())
             left_out = next(iter(rows))[0]
             without = opened.buckets(table, lock, [left_out], lambda _: None)
             assert sum(count for count, _ in without.values()) == 49

@@ -12,7 +12,7 @@ from rich.console import Console
 from bridge.config import Config
 from bridge.errors import VerifyError
 from bridge.track.lock import locked
-from bridge.verify import command
+from bridge.verify import command, verification
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load
@@ -41,7 +41,7 @@ def tables_of(document):
     return {table["relation"]: table for one in document["subscriptions"] for table in one["tables"]}
 
 
-def test_planted_differences(spark, publisher, pipeline):
+def test_planted_differences(spark, publisher, pipeline, monkeypatch):
     publisher.execute("""
         CREATE TABLE t (id int PRIMARY KEY, note text, price numeric(8, 2), raw bytea);
         INSERT INTO t SELECT n, 'note ' || n, n / 7.0, '\\x00ff' FROM generate_series(1, 2000) n;
@@ -102,6 +102,11 @@ def test_planted_differences(spark, publisher, pipeline):
         },
     }
     assert found["public.bag"]["shown"][0]["key"] == {"a": "0", "b": "x"}
+    for most, partly in ((10, False), (1, True)):  # buckets with more rows are divided, and only so many rows looked at
+        monkeypatch.setattr(verification, "_ROWS_AT_ONCE", most)
+        again = tables_of(verified(bridge, "t"))["public.t"]
+        assert (again["partly"], again["differences"] == found["public.t"]["differences"]) == (partly, not partly)
+    monkeypatch.undo()
     of_the_page = verified(bridge, "orders")
     assert list(tables_of(of_the_page)) == ["public.orders"]
     assert printed(of_the_page) == block_with(PAGE, "$ pgbridge verify shop_pub --table orders --max-rate 50MB")[1:]

@@ -53,8 +53,8 @@ DOCUMENTS = {
     f"1{'0' * 400}": TOO_MANY_DIGITS,
     f"0.{'0' * 40}": None,
     f"5.{'0' * 40}": None,
-    f"5.{'0' * 999}": None,
-    f"5.{'0' * 1000}": TOO_MANY_DIGITS,  # Spark's reader takes 1000
+    f"[5.{'0' * 999}]": None,
+    f"[5.{'0' * 1000}]": TOO_MANY_DIGITS,  # Spark's reader takes 1000, and one more where the text ends with it
     f"0.{'0' * 40}1": TOO_MANY_DIGITS,
     f'["{LONG}", "\\\\", "\\"", {LONG}]': TOO_MANY_DIGITS,
     f'{{"{LONG}\\\\\\"": "[{LONG}, 0.{LONG}]"}}': None,

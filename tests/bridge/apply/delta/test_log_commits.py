@@ -26,5 +26,6 @@ def test_the_log_says_what_describe_history_says(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(log_commits, "local_folder", lambda _: None)
     described = log_commits.log_commits(spark, path, 50)
     assert [replace(one, made_ms=0) for one in described] == [replace(one, made_ms=0) for one in local]
-    assert all(abs(one.made_ms - other.made_ms) < 2_000 for one, other in zip(described, local, strict=True))
+    # DESCRIBE HISTORY says when the file was written, the log when the commit began
+    assert all(abs(one.made_ms - other.made_ms) < 60_000 for one, other in zip(described, local, strict=True))
     assert list(log_commits.log_commits(spark, str(tmp_path / "none"), 5)) == []
