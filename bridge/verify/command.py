@@ -24,7 +24,8 @@ from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running, locked
 from bridge.track.refresh import sync_name
 from bridge.verify.source import Pace
-from bridge.verify.verification import Verification, document_of
+from bridge.verify.verdict import document_of
+from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from bridge.verify.source import Buckets
+Buckets = dict[int, tuple[int, ...]]
+"""By bucket, the number of rows, the sum of their hashes, and the sums of the numbers in their keys, modulo 2^64."""
+
+_NOTHING: Final = (0, 0)
 
 Outcome = Literal["missing", "extra", "changed"]
 
@@ -47,6 +51,60 @@ class Shown:
 def differing(source: Buckets, target: Buckets) -> list[int]:
     """The buckets that are not the same on both sides, in order."""
     return sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
+
+
+def rows_in(buckets: Iterable[int], source: Buckets, target: Buckets) -> Iterator[int]:
+    """Yield how many rows each bucket has, on the side that has more."""
+    return (max(source.get(bucket, _NOTHING)[0], target.get(bucket, _NOTHING)[0]) for bucket in buckets)
+
+
+def lone_keys(buckets: Iterable[int], source: Buckets, target: Buckets) -> list[tuple[int, ...]]:
+    """The keys of the rows that differ, if each is the only one in its bucket; otherwise some are not theirs."""
+    keys: set[tuple[int, ...]] = set()
+    for bucket in buckets:
+        count, _, *numbers = _less(source.get(bucket, _NOTHING), target.get(bucket, _NOTHING))
+        if abs(count) == 1:
+            keys.add(tuple(_signed(count * number) for number in numbers))
+    return sorted(keys)
+
+
+def explained(
+    buckets: Iterable[int],
+    source: Buckets,
+    target: Buckets,
+    found: Counter[tuple[str, int]],
+    there: Counter[tuple[str, int]],
+    bucket_of: Callable[[int], int],
+) -> bool:
+    """Whether some rows are the reason why buckets differ, and the whole reason.
+
+    Args:
+        buckets: The buckets.
+        source: The source's.
+        target: Delta's.
+        found: How many rows the source has of each, by the hashes of its key and of itself.
+        there: The same of Delta.
+        bucket_of: Tells a hash's bucket.
+    """
+    left = defaultdict(
+        lambda: [0, 0],
+        {bucket: list(_less(source.get(bucket, _NOTHING), target.get(bucket, _NOTHING))[:2]) for bucket in buckets},
+    )
+    for rows, sign in ((found, -1), (there, 1)):
+        for (_, hashed), number in rows.items():
+            sums = left[bucket_of(hashed)]
+            sums[0] += sign * number
+            sums[1] += sign * number * hashed
+    return not any(map(any, left.values()))
+
+
+def _less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a - b for a, b in zip_longest(one, other, fillvalue=0))
+
+
+def _signed(number: int) -> int:
+    """Return the bigint that a number is, modulo 2^64."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int]], *, keyed: bool) -> list[Difference]:

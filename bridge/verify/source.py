@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.slot import Snapshot
+    from bridge.verify.comparison import Buckets
     from bridge.verify.tables import ValueTexts, VerifiedTable
     from bridge.verify.window import TableWindow, Texts
     from protocol.lsn import Lsn
 
-Buckets = dict[int, tuple[int, int]]
-"""By bucket, the number of rows and the sum of their hashes."""
-
+_MODULUS: Final = 1 << 64  # Spark's sums of bigint
 _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"
 _SETTINGS: Final = (
@@ -240,22 +239,31 @@ class Source(Closing):
             within: Only rows of these buckets, as they are without `bits`; all if there are none.
             bits: How many bits of a hash its bucket has.
         """
-        found: dict[int, tuple[int, int]] = {}
+        found: Buckets = {}
         left_out = self._left_out(but)
         conditions = [table.in_source_buckets("h", within)] * bool(within) + [left_out] * bool(left_out)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         key = [f"{table.source_key} AS {_KEY}"] if left_out else []
-        inner = select_statement(table.published, [*key, f"{table.source_hash} AS h"])
+        numbers = [f"n{number}" for number, _ in enumerate(table.numbers)]
+        named = [
+            f"({quote_identifier(one.name)})::bigint AS {name}"
+            for one, name in zip(table.numbers, numbers, strict=True)
+        ]
+        inner = select_statement(table.published, [*key, *named, f"{table.source_hash} AS h"])
+        sums = ", ".join(f"sum({one})" for one in ("h", *numbers))
         for blocks in self._ranges(extent, read):
             statement = (
-                f"SELECT {table.source_bucket('h', bits)} AS b, count(*), sum(h) "
+                f"SELECT {table.source_bucket('h', bits)} AS b, count(*), {sums} "
                 # OFFSET 0: the hash is computed once
                 f"FROM ({inner}{where_clause(table.published.row_filters, blocks)} OFFSET 0) AS r{where} GROUP BY 1"
             )
-            for bucket, rows, hashes in self._query(statement):
-                count, total = found.get(bucket, (0, 0))
-                found[bucket] = count + rows, total + int(hashes)
-        return found
+            for bucket, *more in self._query(statement):
+                so_far = found.get(bucket, (0,) * len(more))
+                found[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
+        return {
+            bucket: (count, hashes, *(number % _MODULUS for number in sums))
+            for bucket, (count, hashes, *sums) in found.items()
+        }
 
     def rows(
         self,
@@ -281,6 +289,12 @@ class Source(Closing):
             found.update(Counter((key, int(hashed)) for key, hashed in self._query(statement)))
         return found
 
+    def with_keys(self, table: VerifiedTable, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
+        """The same of rows with some keys, which an index finds."""
+        statement = select_statement(table.published, [table.source_key, table.source_hash])
+        where = _and(where_clause(table.published.row_filters), table.source_among(keys))
+        return Counter((key, int(hashed)) for key, hashed in self._query(f"{statement}{where}"))
+
     def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
         """Yield ranges to read, and keep to the pace."""
         bytes_each = extent.table_bytes / len(extent.ranges)
@@ -290,8 +304,16 @@ class Source(Closing):
             self._pace.read(bytes_each, self._pace.now_s() - started_s)
             read(bytes_each)
 
-    def texts(self, table: VerifiedTable, keys: Iterable[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
-        """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys."""
+    def texts(
+        self, table: VerifiedTable, keys: Iterable[str], numbers: Collection[Sequence[int]] = ()
+    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys.
+
+        Args:
+            table: The table.
+            keys: The keys' hashes.
+            numbers: Keys among which they are; none if that is not known.
+        """
         shown = [f"pg_catalog.concat({quote_identifier(one.name)})" for one in table.columns]
         inner = select_statement(table.published, _with_key(table))
         nulls = [
@@ -299,9 +321,11 @@ class Source(Closing):
             for one, text in zip(table.columns, shown, strict=True)
         ]
         wanted = ",".join(keys)
+        where = where_clause(table.published.row_filters)
+        where = _and(where, table.source_among(numbers)) if numbers else where
         statement = (
             f"SELECT {_KEY}, {', '.join([*table.source_texts(), *nulls])} "
-            f"FROM ({inner}{where_clause(table.published.row_filters)}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
+            f"FROM ({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
         )
         for key, *values in self._query(statement):
             yield key, list(zip(values[: len(nulls)], values[len(nulls) :], strict=True))
@@ -388,6 +412,10 @@ class Source(Closing):
             yield from self._connection.execute(statement.encode(), parameters).fetchall()
         except psycopg.Error as error:
             raise translated(error, "cannot read the source's rows") from error
+
+
+def _and(where: str, condition: str) -> str:
+    return f" WHERE ({where.removeprefix(' WHERE ')}) AND {condition}" if where else f" WHERE {condition}"
 
 
 def _with_key(table: VerifiedTable) -> list[str]:

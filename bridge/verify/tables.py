@@ -11,10 +11,10 @@ from bridge.apply.target.location import quoted
 from bridge.sqltext.keywords import quote_identifier
 from bridge.verify.canonical_record import MD5, RowHash, source_record, source_value, target_record
 from protocol.values.places import AS_NULLS
-from protocol.values.types import Place
+from protocol.values.types import Kind, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.apply.target.target import Mode
     from bridge.publication.published_table import PublishedTable
@@ -25,6 +25,9 @@ BUCKET_BITS: Final = 10
 
 FINE_BITS: Final = 16
 """Buckets with many rows are divided into 64 each."""
+
+_MOST_NUMBERS: Final = 3
+_INTEGERS: Final = frozenset({Kind.INT2, Kind.INT4, Kind.INT8})
 
 ValueTexts = tuple[str | None, str | None]
 """A value's canonical record in hexadecimal, by which both sides are compared, and its text for people."""
@@ -92,6 +95,25 @@ class VerifiedTable:
         """The key's columns; all of them if rows have no keys."""
         return tuple(one for one in self.columns if one.name in self.key) if self.key else self.columns
 
+    @property
+    def numbers(self) -> tuple[VerifiedColumn, ...]:
+        """The key's columns if all are integers, and few; none otherwise."""
+        key = tuple(one for one in self.columns if one.name in self.key)
+        integers = all(one.type.kind in _INTEGERS and pa.types.is_integer(one.target) for one in key)
+        return key if integers and len(key) <= _MOST_NUMBERS else ()
+
+    def source_among(self, keys: Iterable[Sequence[int]]) -> str:
+        """PostgreSQL's condition, which an index serves, that a row has one of some keys of `numbers`."""
+        names = [quote_identifier(one.name) for one in self.numbers]
+        if len(names) == 1:
+            return f"{names[0]} = ANY ('{{{','.join(str(key) for (key,) in keys)}}}'::bigint[])"
+        return f"({', '.join(names)}) IN ({', '.join(_row(key) for key in keys)})"
+
+    def target_among(self, keys: Iterable[Sequence[int]]) -> str:
+        """Spark's, by which Delta leaves out files."""
+        names = [quoted(one.name) for one in self.numbers]
+        return f"({', '.join(names)}) IN ({', '.join(_row(key) for key in keys)})"
+
     def source_texts(self) -> list[str]:
         """PostgreSQL's expressions of all columns' records, in hexadecimal."""
         return [f"encode({source_record([one.source_value])}, 'hex')" for one in self.columns]
@@ -135,3 +157,7 @@ class VerifiedTable:
     def bucket_of(self, row_hash: int, bits: int = BUCKET_BITS) -> int:
         """The bucket of a row's hash."""
         return row_hash >> (self.hash.bits - bits)
+
+
+def _row(key: Iterable[int]) -> str:
+    return f"({', '.join(f'cast({number} AS bigint)' for number in key)})"

@@ -14,14 +14,15 @@ from bridge.session import companion
 from bridge.verify.tables import BUCKET_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.verify.source import Buckets
+    from bridge.verify.comparison import Buckets
     from bridge.verify.tables import ValueTexts, VerifiedTable
 
 _LOW_BITS: Final = 30
+_MODULUS: Final = 1 << 64  # of sums of bigint, in a session without ANSI mode
 
 
 def hashing_session(spark: SparkSession) -> SparkSession:
@@ -47,8 +48,10 @@ class TargetVersion:
         rows = read_table(self.spark, self.table.path, version=self.version)
         return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
 
-    def _hashed(self, *, keys: bool = True) -> DataFrame:
-        return self._rows().selectExpr(*[f"{self.table.target_key} AS k"] * keys, f"{self.table.target_hash} AS h")
+    def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:
+        named = [f"cast({quoted(one.name)} AS bigint) AS n{number}" for number, one in enumerate(self.table.numbers)]
+        key = f"{self.table.target_key} AS k"
+        return self._rows().selectExpr(*[key] * keys, *named * numbers, f"{self.table.target_hash} AS h")
 
     def _but(self, rows: DataFrame, keys: Collection[str]) -> DataFrame:
         return rows.join(F.broadcast(self._keys(keys)), "k", "left_anti") if keys else rows
@@ -58,16 +61,26 @@ class TargetVersion:
 
     def buckets(self, but: Collection[str], within: Collection[int] = (), bits: int = BUCKET_BITS) -> Buckets:
         """The table's buckets, without some keys, by their hashes; see `Source.buckets`."""
-        rows = self._but(self._in(self._hashed(keys=bool(but)), within), but)
+        rows = self._but(self._in(self._hashed(keys=bool(but), numbers=True), within), but)
         # a sum of whole hashes could overflow, and one of decimals takes twice as long
         high, low = F.sum(F.shiftright("h", _LOW_BITS)), F.sum(F.col("h").bitwiseAND((1 << _LOW_BITS) - 1))
-        grouped = rows.groupBy(F.expr(self.table.target_bucket("h", bits)).alias("b")).agg(F.count("*"), high, low)
-        return {bucket: (count, (high << _LOW_BITS) + low) for bucket, count, high, low in grouped.collect()}
+        grouped = rows.groupBy(F.expr(self.table.target_bucket("h", bits)).alias("b"))
+        numbers = [F.sum(f"n{number}") for number, _ in enumerate(self.table.numbers)]
+        return {
+            bucket: (count, (high << _LOW_BITS) + low, *(number % _MODULUS for number in sums))
+            for bucket, count, high, low, *sums in grouped.agg(F.count("*"), high, low, *numbers).collect()
+        }
 
     def rows(self, buckets: Collection[int], but: Collection[str], bits: int = BUCKET_BITS) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
         rows = self._but(self._in(self._hashed(), buckets, bits), but)
         return Counter((key, int(hashed)) for key, hashed in rows.select("k", "h").collect())
+
+    def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
+        """The same of rows with some keys; see `VerifiedTable.numbers`."""
+        rows = self._rows().where(self.table.target_among(keys))
+        hashed = rows.selectExpr(f"{self.table.target_key} AS k", f"{self.table.target_hash} AS h")
+        return Counter((key, int(hashed)) for key, hashed in hashed.collect())
 
     def _in(self, rows: DataFrame, buckets: Collection[int], bits: int = BUCKET_BITS) -> DataFrame:
         if not buckets:
@@ -87,8 +100,15 @@ class TargetVersion:
         wanted = self._keys(keys).withColumnRenamed("k", "pgbridge key")
         return rows.join(F.broadcast(wanted), "pgbridge key", "left_semi").drop("pgbridge key")
 
-    def texts(self, keys: Collection[str]) -> Iterator[tuple[str, list[ValueTexts]]]:
-        """The columns' values, canonically and as Spark writes them, by the hashes of their rows' keys."""
+    def texts(
+        self, keys: Collection[str], numbers: Collection[Sequence[int]] = ()
+    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The columns' values, canonically and as Spark writes them, by the hashes of their rows' keys.
+
+        Args:
+            keys: The keys' hashes.
+            numbers: Keys among which they are; none if that is not known.
+        """
         shown = [
             f"lower(concat('\\\\x', hex({quoted(one.name)})))"
             if str(one.target) == "binary"
@@ -97,6 +117,7 @@ class TargetVersion:
         ]
         every = [*self.table.target_texts(), *shown]
         named = [f"{text} AS v{number}" for number, text in enumerate(every)]
-        rows = self._rows().selectExpr(f"{self.table.target_key} AS k", *named)
+        among = self._rows().where(self.table.target_among(numbers)) if numbers else self._rows()
+        rows = among.selectExpr(f"{self.table.target_key} AS k", *named)
         for key, *values in rows.join(F.broadcast(self._keys(keys)), "k", "left_semi").collect():
             yield key, list(zip(values[: len(shown)], values[len(shown) :], strict=True))

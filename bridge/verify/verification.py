@@ -8,12 +8,9 @@ it are left out: Delta does not have these changes yet. Neither pauses anything.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.point_in_time import TableAt, version_at
@@ -22,16 +19,17 @@ from bridge.sync.copy_reader import key_of
 from bridge.track.catalog_rows import FOLLOWS_STREAM
 from bridge.track.refresh import sync_name
 from bridge.verify.canonical_record import row_hash
-from bridge.verify.comparison import Difference, Shown, differences, differing
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
-from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable
+from bridge.verify.table_comparison import TableComparison
+from bridge.verify.tables import VerifiedColumn, VerifiedTable
 from bridge.verify.target import TargetVersion, hashing_session
+from bridge.verify.verdict import Verdict
 from bridge.verify.window import TableWindow, Window
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -39,47 +37,12 @@ if TYPE_CHECKING:
     from bridge.published import Published
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
-    from bridge.verify.source import Buckets, Pace
+    from bridge.verify.source import Pace
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
 _ROWS_AT_ONCE: Final = 300_000
 """So many rows in buckets that differ are compared one by one; more say that much of the table differs."""
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The result for one table.
-
-    Attributes:
-        relation: `namespace.name`.
-        path: Its Delta table.
-        rows: How many rows the source has, without those that are left out.
-        differences: The rows that differ.
-        shown: Some of them, for people.
-        left_out: How many keys were not compared, because Delta does not have their last changes yet.
-        partly: More buckets differ than were looked into: `differences` are not all.
-        why: Why the table could not be verified; empty if it was.
-        seconds: How long it took.
-        repaired: The rows that differed were repaired; with `partly`, those of `differences`.
-        unrepaired: Why they were not; empty if they were, or if it was not asked for.
-        caveat: Why there may be differences that the configuration wants.
-        left_out_columns: Columns that were not compared, because they are VARIANT.
-    """
-
-    relation: str
-    path: str
-    rows: int = 0
-    differences: list[Difference] = field(default_factory=list)
-    shown: list[Shown] = field(default_factory=list)
-    left_out: int = 0
-    partly: bool = False
-    why: str = ""
-    seconds: float = 0.0
-    repaired: bool = False
-    left_out_columns: tuple[str, ...] = ()
-    unrepaired: str = ""
-    caveat: str = ""
 
 
 @dataclass(slots=True)
@@ -248,7 +211,7 @@ class Verification:
             verdict.why = error.message
             return verdict
         target = TargetVersion(hashing_session(self.spark), table, version)
-        _Comparison(self, source, table, touched, target, verdict).run(
+        TableComparison(source, table, touched, target, verdict, self.shown, self.progress).run(
             ahead=end_lsn >= after_lsn and self.subscription.publication_definitions is None
         )
         if self.repaired and verdict.differences:
@@ -269,159 +232,3 @@ class Verification:
                 verdict.unrepaired = error.message
         verdict.seconds = time.monotonic() - started_s
         return verdict
-
-
-@dataclass(slots=True)
-class _Comparison:
-    """The comparison of one table."""
-
-    verification: Verification
-    source: Source
-    table: VerifiedTable
-    window: TableWindow
-    target: TargetVersion
-    verdict: Verdict
-
-    def run(self, *, ahead: bool) -> None:
-        """Compare; `ahead`: Delta has the window's changes, and the snapshot does not."""
-        table, verdict = self.table, self.verdict
-        # Delta that is behind has none of these rows yet: only their keys are needed
-        rows = self.window.rows if ahead else dict.fromkeys(self.window.rows)
-        ended = self.source.ended(table, self.window, rows) if rows else {}
-        touched = {key for key, _ in ended.values()}
-        came = Counter(self.source.hashes(table, self.window.columns, self.window.inserted))
-        went = Counter(self.source.hashes(table, self.window.columns, self.window.removed))
-        if not ahead:
-            came, went = went, came
-            verdict.left_out = len(touched)
-        extent = self.source.extent(table)
-        total = float(extent.table_bytes)
-        done = 0.0
-
-        def read(more: float) -> None:
-            nonlocal done
-            done += more
-            self.verification.progress(table.relation, done, total)
-
-        def both(within: Collection[int] = (), bits: int = BUCKET_BITS) -> tuple[Buckets, Buckets]:
-            with ThreadPoolExecutor(1, "verify") as pool:  # the server and Spark work at the same time
-                hashed = pool.submit(self.target.buckets, touched, within, bits)
-                there = self.source.buckets(table, extent, touched, read, within, bits)
-                return self._moved(there, came, went, within, bits), hashed.result()
-
-        expected, actual = both()
-        verdict.rows = sum(count for count, _ in expected.values())
-        buckets, bits = differing(expected, actual), BUCKET_BITS
-        if sum(_rows(buckets, expected, actual)) > _ROWS_AT_ONCE:
-            done, bits = 0.0, FINE_BITS
-            expected, actual = both(buckets, bits)
-            buckets = differing(expected, actual)
-        looked_into = _first(buckets, expected, actual)
-        verdict.partly = len(looked_into) < len(buckets)
-        if looked_into:
-            found = self.source.rows(table, extent, looked_into, touched, bits)
-            found.update(self._only(came, looked_into, bits))
-            found.subtract(self._only(went, looked_into, bits))
-            there = self.target.rows(looked_into, touched, bits)
-            verdict.differences += differences(+found, there, keyed=table.keyed)
-        if ahead and touched:
-            wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
-            verdict.rows += sum(wanted.values())
-            verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
-        if verdict.differences:
-            verdict.shown = self._shown(verdict.differences[: self.verification.shown])
-
-    def _only(
-        self, rows: Counter[tuple[str, int]], buckets: Collection[int], bits: int = BUCKET_BITS
-    ) -> Counter[tuple[str, int]]:
-        wanted = set(buckets)
-        return Counter({one: count for one, count in rows.items() if self.table.bucket_of(one[1], bits) in wanted})
-
-    def _moved(
-        self,
-        buckets: Buckets,
-        came: Counter[tuple[str, int]],
-        went: Counter[tuple[str, int]],
-        within: Collection[int],
-        bits: int,
-    ) -> Buckets:
-        """Return the buckets with rows that came and without those that went."""
-        found = dict(buckets)
-        for rows, sign in ((came, 1), (went, -1)):
-            for (_, hashed), number in (self._only(rows, within) if within else rows).items():
-                bucket = self.table.bucket_of(hashed, bits)
-                count, total = found.get(bucket, (0, 0))
-                found[bucket] = count + sign * number, total + sign * number * hashed
-        return {bucket: one for bucket, one in found.items() if one != (0, 0)}
-
-    def _shown(self, found: Sequence[Difference]) -> list[Shown]:
-        keys = {one.key for one in found}
-        there = dict(self.source.texts(self.table, keys))
-        here = dict(self.target.texts(keys))
-        names = [one.name for one in self.table.columns]
-        key_names = {one.name for one in self.table.identifying}
-        shown = []
-        for one in found:
-            source, target = there.get(one.key), here.get(one.key)
-            values = source or target or [(None, None)] * len(names)
-            key = {name: text for name, (_, text) in zip(names, values, strict=True) if name in key_names}
-            columns = {}
-            if one.outcome == "changed" and source is not None and target is not None:
-                columns = {
-                    name: (was_shown, is_shown)
-                    for name, (was, was_shown), (is_, is_shown) in zip(names, source, target, strict=True)
-                    if was != is_ and name not in key_names
-                }
-            shown.append(Shown(one.outcome, key, columns))
-        return shown
-
-
-def _rows(buckets: Iterable[int], expected: Buckets, actual: Buckets) -> Iterator[int]:
-    """Yield how many rows each bucket has, on the side that has more."""
-    nothing = (0, 0)
-    return (max(expected.get(bucket, nothing)[0], actual.get(bucket, nothing)[0]) for bucket in buckets)
-
-
-def _first(buckets: Sequence[int], expected: Buckets, actual: Buckets) -> Sequence[int]:
-    """Return as many buckets as may be looked into, row by row; at least one."""
-    sums = itertools.accumulate(_rows(buckets, expected, actual))
-    return buckets[: max(1, sum(rows <= _ROWS_AT_ONCE for rows in sums))]
-
-
-def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The result as `--json` prints it."""
-    return {
-        "subscription": name,
-        "lsn": str(lsn),
-        "tables": [
-            {
-                "relation": one.relation,
-                "path": one.path,
-                "rows": one.rows,
-                "equal": None if one.why else not one.differences and not one.partly,
-                "could_not": one.why or None,
-                "left_out": one.left_out,
-                "left_out_columns": list(one.left_out_columns),
-                "partly": one.partly,
-                "repaired": one.repaired,
-                "unrepaired": one.unrepaired or None,
-                "caveat": one.caveat or None,
-                "differences": _counts(one.differences),
-                "shown": [_shown_document(shown) for shown in one.shown],
-                "seconds": round(one.seconds, 2),
-            }
-            for one in verdicts
-        ],
-    }
-
-
-def _counts(found: Sequence[Difference]) -> Mapping[str, int]:
-    counts = Counter[str]()
-    for one in found:
-        counts[one.outcome] += one.rows
-    return dict(sorted(counts.items()))
-
-
-def _shown_document(shown: Shown) -> dict[str, Any]:
-    columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
-    return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}

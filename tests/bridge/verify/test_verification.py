@@ -12,7 +12,7 @@ from rich.console import Console
 from bridge.config import Config
 from bridge.errors import VerifyError
 from bridge.track.lock import locked
-from bridge.verify import command, verification
+from bridge.verify import command, table_comparison
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load
@@ -49,7 +49,8 @@ def test_planted_differences(spark, publisher, pipeline, monkeypatch):
         INSERT INTO bag SELECT n % 5, 'x' FROM generate_series(1, 50) n;
         CREATE TABLE vip (id int PRIMARY KEY, name text, level int);
         INSERT INTO vip SELECT n, 'name', n FROM generate_series(1, 100) n;
-        CREATE TABLE more (id int PRIMARY KEY, note text); INSERT INTO more VALUES (1, 'a');
+        CREATE TABLE more (id int, part smallint, note text, PRIMARY KEY (part, id));
+        INSERT INTO more VALUES (1, 1, 'a');
         CREATE TABLE twice (id int PRIMARY KEY, note text); INSERT INTO twice VALUES (1, 'a');
         CREATE TABLE orders (id int PRIMARY KEY, total numeric(8, 2));
         INSERT INTO orders SELECT n, 99.99 FROM generate_series(1, 8000) n;
@@ -76,7 +77,7 @@ def test_planted_differences(spark, publisher, pipeline, monkeypatch):
         f"DELETE FROM {vip} WHERE id = 60",
         f"UPDATE {orders} SET total = 120 WHERE id = 2",
         f"DELETE FROM {orders} WHERE id = 7",
-        f"INSERT INTO delta.`{bridge.path('more')}` VALUES (7, 'only here')",
+        f"INSERT INTO delta.`{bridge.path('more')}` VALUES (-7, 2, 'only here')",
         f"INSERT INTO delta.`{bridge.path('twice')}` VALUES (1, 'a')",
     ):
         spark.sql(statement).collect()
@@ -102,8 +103,10 @@ def test_planted_differences(spark, publisher, pipeline, monkeypatch):
         },
     }
     assert found["public.bag"]["shown"][0]["key"] == {"a": "0", "b": "x"}
+    assert found["public.more"]["shown"] == [{"outcome": "extra", "key": {"id": "-7", "part": "2"}, "columns": {}}]
+    monkeypatch.setattr(table_comparison, "lone_keys", lambda *_: [])
     for most, partly in ((10, False), (1, True)):  # buckets with more rows are divided, and only so many rows looked at
-        monkeypatch.setattr(verification, "_ROWS_AT_ONCE", most)
+        monkeypatch.setattr(table_comparison, "_ROWS_AT_ONCE", most)
         again = tables_of(verified(bridge, "t"))["public.t"]
         assert (again["partly"], again["differences"] == found["public.t"]["differences"]) == (partly, not partly)
     monkeypatch.undo()

@@ -1,0 +1,187 @@
+"""Compares one table: sums by bucket first, then single rows of buckets that differ.
+
+A row that is all that differs in its bucket is known by the difference of the sums, if its key is of integers: it is
+read by its key, on both sides. Otherwise the rows of the buckets that differ are read, which takes as long as the sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from bridge.verify.comparison import Shown, differences, differing, explained, lone_keys, rows_in
+from bridge.verify.tables import BUCKET_BITS, FINE_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from bridge.verify.comparison import Buckets, Difference
+    from bridge.verify.source import Source
+    from bridge.verify.tables import VerifiedTable
+    from bridge.verify.target import TargetVersion
+    from bridge.verify.verdict import Verdict
+    from bridge.verify.window import TableWindow
+
+_Found = TypeVar("_Found")
+
+_ROWS_AT_ONCE: Final = 300_000
+"""So many rows in buckets that differ are compared one by one; more say that much of the table differs."""
+
+
+@dataclass(slots=True)
+class TableComparison:
+    """The comparison of one table.
+
+    Attributes:
+        source: The source's snapshot.
+        table: The table, which is held.
+        window: Its changes between the two sides' LSNs.
+        target: The Delta table's version.
+        verdict: Gets what is found.
+        shown: How many differences are shown.
+        progress: See `Verification`.
+    """
+
+    source: Source
+    table: VerifiedTable
+    window: TableWindow
+    target: TargetVersion
+    verdict: Verdict
+    shown: int
+    progress: Callable[[str, float, float], None]
+
+    def run(self, *, ahead: bool) -> None:
+        """Compare; `ahead`: Delta has the window's changes, and the snapshot does not."""
+        table, verdict = self.table, self.verdict
+        # Delta that is behind has none of these rows yet: only their keys are needed
+        rows = self.window.rows if ahead else dict.fromkeys(self.window.rows)
+        ended = self.source.ended(table, self.window, rows) if rows else {}
+        touched = {key for key, _ in ended.values()}
+        came = Counter(self.source.hashes(table, self.window.columns, self.window.inserted))
+        went = Counter(self.source.hashes(table, self.window.columns, self.window.removed))
+        if not ahead:
+            came, went = went, came
+            verdict.left_out = len(touched)
+        extent = self.source.extent(table)
+        total = float(extent.table_bytes)
+        done = 0.0
+
+        def read(more: float) -> None:
+            nonlocal done
+            done += more
+            self.progress(table.relation, done, total)
+
+        def both(within: Collection[int] = (), bits: int = BUCKET_BITS) -> tuple[Buckets, Buckets]:
+            found, there = self._both(
+                lambda: self.source.buckets(table, extent, touched, read, within, bits),
+                lambda: self.target.buckets(touched, within, bits),
+            )
+            return self._moved(found, came, went, within, bits), there
+
+        expected, actual = both()
+        verdict.rows = sum(count for count, *_ in expected.values())
+        buckets, bits = differing(expected, actual), BUCKET_BITS
+        keys = lone_keys(buckets, expected, actual) if table.numbers else []
+        if keys and self._located(buckets, expected, actual, keys, touched):
+            buckets = []
+        else:
+            keys = []
+        if sum(rows_in(buckets, expected, actual)) > _ROWS_AT_ONCE:
+            done, bits = 0.0, FINE_BITS
+            expected, actual = both(buckets, bits)
+            buckets = differing(expected, actual)
+        looked_into = _first(buckets, expected, actual)
+        verdict.partly = len(looked_into) < len(buckets)
+        if looked_into:
+            found, there = self._both(
+                lambda: self.source.rows(table, extent, looked_into, touched, bits),
+                lambda: self.target.rows(looked_into, touched, bits),
+            )
+            found.update(self._only(came, looked_into, bits))
+            found.subtract(self._only(went, looked_into, bits))
+            verdict.differences += differences(+found, there, keyed=table.keyed)
+        if ahead and touched:
+            wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
+            verdict.rows += sum(wanted.values())
+            verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
+        if verdict.differences:
+            verdict.shown = self._shown(verdict.differences[: self.shown], keys)
+
+    @staticmethod
+    def _both(source: Callable[[], _Found], target: Callable[[], _Found]) -> tuple[_Found, _Found]:
+        """Ask both sides at the same time."""
+        with ThreadPoolExecutor(1, "verify") as pool:
+            there = pool.submit(target)
+            return source(), there.result()
+
+    def _located(
+        self,
+        buckets: Sequence[int],
+        expected: Buckets,
+        actual: Buckets,
+        keys: Sequence[tuple[int, ...]],
+        touched: Collection[str],
+    ) -> bool:
+        """Whether the rows with some keys are all that differs; they are read by their keys."""
+        found, there = (
+            Counter({one: count for one, count in rows.items() if one[0] not in touched})
+            for rows in self._both(lambda: self.source.with_keys(self.table, keys), lambda: self.target.with_keys(keys))
+        )
+        if not explained(buckets, expected, actual, found, there, self.table.bucket_of):
+            return False
+        self.verdict.differences += differences(found, there, keyed=self.table.keyed)
+        return True
+
+    def _only(
+        self, rows: Counter[tuple[str, int]], buckets: Collection[int], bits: int = BUCKET_BITS
+    ) -> Counter[tuple[str, int]]:
+        wanted = set(buckets)
+        return Counter({one: count for one, count in rows.items() if self.table.bucket_of(one[1], bits) in wanted})
+
+    def _moved(
+        self,
+        buckets: Buckets,
+        came: Counter[tuple[str, int]],
+        went: Counter[tuple[str, int]],
+        within: Collection[int],
+        bits: int,
+    ) -> Buckets:
+        """Return the buckets with rows that came and without those that went."""
+        found = dict(buckets)
+        for rows, sign in ((came, 1), (went, -1)):
+            for (_, hashed), number in (self._only(rows, within) if within else rows).items():
+                bucket = self.table.bucket_of(hashed, bits)
+                count, total, *numbers = found.get(bucket, (0, 0))
+                found[bucket] = count + sign * number, total + sign * number * hashed, *numbers
+        return {bucket: one for bucket, one in found.items() if any(one)}
+
+    def _shown(self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]]) -> list[Shown]:
+        keys = {one.key for one in found}
+        there, here = self._both(
+            lambda: dict(self.source.texts(self.table, keys, numbers)), lambda: dict(self.target.texts(keys, numbers))
+        )
+        names = [one.name for one in self.table.columns]
+        key_names = {one.name for one in self.table.identifying}
+        shown = []
+        for one in found:
+            source, target = there.get(one.key), here.get(one.key)
+            values = source or target or [(None, None)] * len(names)
+            key = {name: text for name, (_, text) in zip(names, values, strict=True) if name in key_names}
+            columns = {}
+            if one.outcome == "changed" and source is not None and target is not None:
+                columns = {
+                    name: (was_shown, is_shown)
+                    for name, (was, was_shown), (is_, is_shown) in zip(names, source, target, strict=True)
+                    if was != is_ and name not in key_names
+                }
+            shown.append(Shown(one.outcome, key, columns))
+        return shown
+
+
+def _first(buckets: Sequence[int], expected: Buckets, actual: Buckets) -> Sequence[int]:
+    """Return as many buckets as may be looked into, row by row; at least one."""
+    sums = itertools.accumulate(rows_in(buckets, expected, actual))
+    return buckets[: max(1, sum(rows <= _ROWS_AT_ONCE for rows in sums))]

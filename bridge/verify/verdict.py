@@ -1,0 +1,87 @@
+"""The results of a verification: what was found of each table, and the document that `--json` prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bridge.verify.comparison import Difference, Shown
+    from protocol.lsn import Lsn
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The result for one table.
+
+    Attributes:
+        relation: `namespace.name`.
+        path: Its Delta table.
+        rows: How many rows the source has, without those that are left out.
+        differences: The rows that differ.
+        shown: Some of them, for people.
+        left_out: How many keys were not compared, because Delta does not have their last changes yet.
+        partly: More buckets differ than were looked into: `differences` are not all.
+        why: Why the table could not be verified; empty if it was.
+        seconds: How long it took.
+        repaired: The rows that differed were repaired; with `partly`, those of `differences`.
+        unrepaired: Why they were not; empty if they were, or if it was not asked for.
+        caveat: Why there may be differences that the configuration wants.
+        left_out_columns: Columns that were not compared, because they are VARIANT.
+    """
+
+    relation: str
+    path: str
+    rows: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    left_out: int = 0
+    partly: bool = False
+    why: str = ""
+    seconds: float = 0.0
+    repaired: bool = False
+    left_out_columns: tuple[str, ...] = ()
+    unrepaired: str = ""
+    caveat: str = ""
+
+
+def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The result as `--json` prints it."""
+    return {
+        "subscription": name,
+        "lsn": str(lsn),
+        "tables": [
+            {
+                "relation": one.relation,
+                "path": one.path,
+                "rows": one.rows,
+                "equal": None if one.why else not one.differences and not one.partly,
+                "could_not": one.why or None,
+                "left_out": one.left_out,
+                "left_out_columns": list(one.left_out_columns),
+                "partly": one.partly,
+                "repaired": one.repaired,
+                "unrepaired": one.unrepaired or None,
+                "caveat": one.caveat or None,
+                "differences": _counts(one.differences),
+                "shown": [_shown_document(shown) for shown in one.shown],
+                "seconds": round(one.seconds, 2),
+            }
+            for one in verdicts
+        ],
+    }
+
+
+def _counts(found: Sequence[Difference]) -> Mapping[str, int]:
+    counts = Counter[str]()
+    for one in found:
+        counts[one.outcome] += one.rows
+    return dict(sorted(counts.items()))
+
+
+def _shown_document(shown: Shown) -> dict[str, Any]:
+    columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
+    return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}
