@@ -23,7 +23,7 @@ from bridge.track import maintenance
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running, locked
 from bridge.track.refresh import sync_name
-from bridge.verify.source import Pace
+from bridge.verify.source_table import Pace
 from bridge.verify.verdict import document_of
 from bridge.verify.verification import Verification
 

@@ -25,6 +25,7 @@ from bridge.apply.target.target import TargetColumn
 from bridge.errors import VerifyError
 from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_reader import copy_rows, copy_spec
+from bridge.verify.source_table import SourceTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -86,7 +87,7 @@ def repair(
         ranges=[BlockRange()],
         columns=[TargetColumn(one.name, replace(one.type, arrow=one.target, place=one.place)) for one in table.columns],
     )
-    batches = list(copy_rows(spec, source.copy_of(table, spec.select, [one.key for one in found])))
+    batches = list(copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [one.key for one in found])))
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
     names = [one.name for one in table.columns]
     gone = (

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from bridge.verify.comparison import Buckets, Difference
-    from bridge.verify.source import Source
-    from bridge.verify.tables import VerifiedTable
+    from bridge.verify.source_table import SourceTable
     from bridge.verify.target import TargetVersion
     from bridge.verify.verdict import Verdict
     from bridge.verify.window import TableWindow
@@ -36,8 +35,7 @@ class TableComparison:
     """The comparison of one table.
 
     Attributes:
-        source: The source's snapshot.
-        table: The table, which is held.
+        source: The table under the source's snapshot.
         window: Its changes between the two sides' LSNs.
         target: The Delta table's version.
         verdict: Gets what is found.
@@ -45,8 +43,7 @@ class TableComparison:
         progress: See `Verification`.
     """
 
-    source: Source
-    table: VerifiedTable
+    source: SourceTable
     window: TableWindow
     target: TargetVersion
     verdict: Verdict
@@ -55,17 +52,17 @@ class TableComparison:
 
     def run(self, *, ahead: bool) -> None:
         """Compare; `ahead`: Delta has the window's changes, and the snapshot does not."""
-        table, verdict = self.table, self.verdict
+        table, verdict = self.source.table, self.verdict
         # Delta that is behind has none of these rows yet: only their keys are needed
         rows = self.window.rows if ahead else dict.fromkeys(self.window.rows)
-        ended = self.source.ended(table, self.window, rows) if rows else {}
+        ended = self.source.ended(self.window, rows) if rows else {}
         touched = {key for key, _ in ended.values()}
-        came = Counter(self.source.hashes(table, self.window.columns, self.window.inserted))
-        went = Counter(self.source.hashes(table, self.window.columns, self.window.removed))
+        came = Counter(self.source.hashes(self.window.columns, self.window.inserted))
+        went = Counter(self.source.hashes(self.window.columns, self.window.removed))
         if not ahead:
             came, went = went, came
             verdict.left_out = len(touched)
-        extent = self.source.extent(table)
+        extent = self.source.extent()
         total = float(extent.table_bytes)
         done = 0.0
 
@@ -76,7 +73,7 @@ class TableComparison:
 
         def both(within: Collection[int] = (), bits: int = BUCKET_BITS) -> tuple[Buckets, Buckets]:
             found, there = self._both(
-                lambda: self.source.buckets(table, extent, touched, read, within, bits),
+                lambda: self.source.buckets(extent, touched, read, within, bits),
                 lambda: self.target.buckets(touched, within, bits),
             )
             return self._moved(found, came, went, within, bits), there
@@ -97,7 +94,7 @@ class TableComparison:
         verdict.partly = len(looked_into) < len(buckets)
         if looked_into:
             found, there = self._both(
-                lambda: self.source.rows(table, extent, looked_into, touched, bits),
+                lambda: self.source.rows(extent, looked_into, touched, bits),
                 lambda: self.target.rows(looked_into, touched, bits),
             )
             found.update(self._only(came, looked_into, bits))
@@ -128,18 +125,20 @@ class TableComparison:
         """Whether the rows with some keys are all that differs; they are read by their keys."""
         found, there = (
             Counter({one: count for one, count in rows.items() if one[0] not in touched})
-            for rows in self._both(lambda: self.source.with_keys(self.table, keys), lambda: self.target.with_keys(keys))
+            for rows in self._both(lambda: self.source.with_keys(keys), lambda: self.target.with_keys(keys))
         )
-        if not explained(buckets, expected, actual, found, there, self.table.bucket_of):
+        if not explained(buckets, expected, actual, found, there, self.source.table.bucket_of):
             return False
-        self.verdict.differences += differences(found, there, keyed=self.table.keyed)
+        self.verdict.differences += differences(found, there, keyed=self.source.table.keyed)
         return True
 
     def _only(
         self, rows: Counter[tuple[str, int]], buckets: Collection[int], bits: int = BUCKET_BITS
     ) -> Counter[tuple[str, int]]:
         wanted = set(buckets)
-        return Counter({one: count for one, count in rows.items() if self.table.bucket_of(one[1], bits) in wanted})
+        return Counter(
+            {one: count for one, count in rows.items() if self.source.table.bucket_of(one[1], bits) in wanted}
+        )
 
     def _moved(
         self,
@@ -153,7 +152,7 @@ class TableComparison:
         found = dict(buckets)
         for rows, sign in ((came, 1), (went, -1)):
             for (_, hashed), number in (self._only(rows, within) if within else rows).items():
-                bucket = self.table.bucket_of(hashed, bits)
+                bucket = self.source.table.bucket_of(hashed, bits)
                 count, total, *numbers = found.get(bucket, (0, 0))
                 found[bucket] = count + sign * number, total + sign * number * hashed, *numbers
         return {bucket: one for bucket, one in found.items() if any(one)}
@@ -161,10 +160,10 @@ class TableComparison:
     def _shown(self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]]) -> list[Shown]:
         keys = {one.key for one in found}
         there, here = self._both(
-            lambda: dict(self.source.texts(self.table, keys, numbers)), lambda: dict(self.target.texts(keys, numbers))
+            lambda: dict(self.source.texts(keys, numbers)), lambda: dict(self.target.texts(keys, numbers))
         )
-        names = [one.name for one in self.table.columns]
-        key_names = {one.name for one in self.table.identifying}
+        names = [one.name for one in self.source.table.columns]
+        key_names = {one.name for one in self.source.table.identifying}
         shown = []
         for one in found:
             source, target = there.get(one.key), here.get(one.key)

@@ -110,9 +110,12 @@ class VerifiedTable:
         return f"({', '.join(names)}) IN ({', '.join(_row(key) for key in keys)})"
 
     def target_among(self, keys: Iterable[Sequence[int]]) -> str:
-        """Spark's, by which Delta leaves out files."""
+        """Spark's, by which Delta leaves out files if the key is one column."""
         names = [quoted(one.name) for one in self.numbers]
-        return f"({', '.join(names)}) IN ({', '.join(_row(key) for key in keys)})"
+        if len(names) == 1:
+            return f"{names[0]} IN ({', '.join(f'{key}L' for (key,) in keys)})"
+        bigints = ", ".join(f"cast({name} AS bigint)" for name in names)
+        return f"({bigints}) IN ({', '.join(_row(key) for key in keys)})"
 
     def source_texts(self) -> list[str]:
         """PostgreSQL's expressions of all columns' records, in hexadecimal."""

@@ -21,6 +21,7 @@ from bridge.track.refresh import sync_name
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
+from bridge.verify.source_table import SourceTable
 from bridge.verify.table_comparison import TableComparison
 from bridge.verify.tables import VerifiedColumn, VerifiedTable
 from bridge.verify.target import TargetVersion, hashing_session
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from bridge.published import Published
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
-    from bridge.verify.source import Pace
+    from bridge.verify.source_table import Pace
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
@@ -85,9 +86,7 @@ class Verification:
             PublisherError: The server refuses.
         """
         name = f"{self.subscription.name}_verify"
-        with Source(
-            self.subscription.connection, application_name=name, pace=self.pace, patience_s=self.patience_s
-        ) as source:
+        with Source(self.subscription.connection, application_name=name, patience_s=self.patience_s) as source:
             after_lsn, end_lsn, app_id, rels = self._delta_lsn(source.lsn)
             chosen = [rel for rel in rels if wanted(rel.qualified_name)]
             tables: list[VerifiedTable] = []
@@ -211,7 +210,7 @@ class Verification:
             verdict.why = error.message
             return verdict
         target = TargetVersion(hashing_session(self.spark), table, version)
-        TableComparison(source, table, touched, target, verdict, self.shown, self.progress).run(
+        TableComparison(SourceTable(source, table, self.pace), touched, target, verdict, self.shown, self.progress).run(
             ahead=end_lsn >= after_lsn and self.subscription.publication_definitions is None
         )
         if self.repaired and verdict.differences:

@@ -9,7 +9,8 @@ import pytest
 from bridge.errors import PublisherError, VerifyError
 from bridge.receive.publisher import Publisher as Server
 from bridge.verify.canonical_record import row_hash
-from bridge.verify.source import Pace, Source
+from bridge.verify.source import Source
+from bridge.verify.source_table import Pace, SourceTable
 from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable
 from bridge.verify.window import Window
 from protocol.lsn import Lsn
@@ -28,8 +29,8 @@ def server(publisher):
         yield opened
 
 
-def source(publisher, pace=None):
-    return Source(publisher.conninfo, application_name="test", pace=pace or Pace())
+def source(publisher):
+    return Source(publisher.conninfo, application_name="test")
 
 
 def verified(server, opened):
@@ -38,33 +39,36 @@ def verified(server, opened):
     columns = [
         VerifiedColumn(column.name, type_, type_.arrow) for column, type_ in zip(published.columns, types, strict=True)
     ]
-    return VerifiedTable(
-        published, "/t", tuple(columns), ("id",), opened.declarations(published.relid), hash=row_hash(opened.version)
-    )
+    declarations = opened.declarations(published.relid)
+    table = VerifiedTable(published, "/t", tuple(columns), ("id",), declarations, hash=row_hash(opened.version))
+    return SourceTable(opened, table)
 
 
 def test_a_snapshot_stays(publisher, server):
     with source(publisher) as opened:
         table = verified(server, opened)
-        if lock := opened.extent(table):
-            before = opened.buckets(table, lock, (), lambda _: None)
+        if lock := table.extent():
+            before = table.buckets(lock, (), lambda _: None)
             publisher.execute("DELETE FROM t WHERE id = 1; UPDATE t SET note = 'x' WHERE id = 2")
-            assert opened.buckets(table, lock, (), lambda _: None) == before
-            rows = opened.rows(table, lock, list(before), ())
-            assert (len(rows), sum(count for count, _ in before.values())) == (50, 50)
+            assert table.buckets(lock, (), lambda _: None) == before
+            rows = table.rows(lock, list(before), ())
+            assert (len(rows), sum(count for count, *_ in before.values())) == (50, 50)
             sums: Counter[int] = Counter()
             for (_, hashed), number in rows.items():
-                sums[table.bucket_of(hashed)] += hashed * number
-            assert dict(sums) == {bucket: total for bucket, (_, total) in before.items()}
+                sums[table.table.bucket_of(hashed)] += hashed * number
+            assert dict(sums) == {bucket: total for bucket, (_, total, _) in before.items()}
             one = next(iter(before))
-            fine = opened.buckets(table, lock, (), lambda _: None, [one], FINE_BITS)
+            fine = table.buckets(lock, (), lambda _: None, [one], FINE_BITS)
             assert {bucket >> (FINE_BITS - BUCKET_BITS) for bucket in fine} == {one}
-            assert sum(total for _, total in fine.values()) == before[one][1]
-            assert opened.rows(table, lock, list(fine), (), FINE_BITS) == opened.rows(table, lock, [one], ())
+            assert sum(total for _, total, _ in fine.values()) == before[one][1]
+            assert sum(number for _, _, number in before.values()) == sum(range(1, 51))
+            assert table.with_keys([(7,), (8,), (70,), (1 << 40,)]).total() == 2
+            assert table.rows(lock, list(fine), (), FINE_BITS) == table.rows(lock, [one], ())
             left_out = next(iter(rows))[0]
-            without = opened.buckets(table, lock, [left_out], lambda _: None)
-            assert sum(count for count, _ in without.values()) == 49
-            ((key, values),) = opened.texts(table, [left_out])
+            without = table.buckets(lock, [left_out], lambda _: None)
+            assert sum(count for count, *_ in without.values()) == 49
+            assert list(table.texts([left_out], [(number,) for number in range(51)])) == list(table.texts([left_out]))
+            ((key, values),) = table.texts([left_out])
             assert (key, len(values)) == (left_out, 2)
 
 
@@ -82,7 +86,7 @@ def test_rows_as_the_stream_ends_them(publisher, server):
         window = Window({("public", "t"): ("id",)}, opened.lsn, END)
         window.read(opened.changes(server.flush_lsn(), ["pub"], {}))
         touched = window.tables["public", "t"]
-        ended = opened.ended(table, touched, touched.rows)
+        ended = table.ended(touched, touched.rows)
         assert {key[0]: row is not None for key, (_, row) in ended.items()} == {
             "1": True,
             "2": False,
@@ -93,12 +97,13 @@ def test_rows_as_the_stream_ends_them(publisher, server):
             "5": False,
         }
         with source(publisher) as later:
-            lock = later.extent(table)
-            buckets = later.buckets(table, lock, (), lambda _: None)
-            rows = set(later.rows(table, lock, list(buckets), ()))
+            later_table = SourceTable(later, table.table)
+            lock = later_table.extent()
+            buckets = later_table.buckets(lock, (), lambda _: None)
+            rows = set(later_table.rows(lock, list(buckets), ()))
         for key, (key_hash, row_hash) in ended.items():
             assert ((key_hash, row_hash) in rows) is (row_hash is not None), key
-        assert list(opened.hashes(table, ("id", "note"), [("200", None)])) == [ended["200",]]
+        assert list(table.hashes(("id", "note"), [("200", None)])) == [ended["200",]]
 
 
 def test_what_a_slot_would_send(publisher, server):
@@ -122,7 +127,7 @@ def test_what_a_slot_with_two_phase_commit_would_send(publisher, server):
             connection.execute(f"PREPARE TRANSACTION '{publisher.name} {gid}'")
         publisher.execute(f"ROLLBACK PREPARED '{publisher.name} taken back'")
         with pytest.raises(VerifyError, match=r"a transaction that was open 0\.1 s ago has not ended"):
-            Source(publisher.conninfo, application_name="test", pace=Pace(), patience_s=0.1)
+            Source(publisher.conninfo, application_name="test", patience_s=0.1)
         publisher.execute(f"COMMIT PREPARED '{publisher.name} kept'")
     with source(publisher) as opened:
         window = Window({("public", "t"): ("id",)}, Lsn(0), END)

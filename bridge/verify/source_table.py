@@ -1,0 +1,284 @@
+"""The server's side of a verification: the hashes of a table's rows under a snapshot, computed by the server.
+
+One connection reads, range by range, so that the server has one statement of ours at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql as psql
+
+from bridge.sqltext.keywords import quote_identifier
+from bridge.sync.block_ranges import BlockRange, block_ranges
+from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.verify.tables import BUCKET_BITS
+from bridge.verify.window import UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from bridge.verify.comparison import Buckets
+    from bridge.verify.source import Source
+    from bridge.verify.tables import ValueTexts, VerifiedTable
+    from bridge.verify.window import TableWindow, Texts
+
+_MODULUS: Final = 1 << 64  # Spark's sums of bigint
+_KEY: Final = "pgbridge_key_hash"
+_HASH: Final = "pgbridge_row_hash"
+_NUMBER: Final = "pgbridge_number"
+_SELECTS_AT_ONCE: Final = 100
+
+
+@dataclass(slots=True)
+class Pace:
+    """Keeps reading to a rate.
+
+    Attributes:
+        max_rate: Bytes of the server's tables a second; None for no limit.
+        sleep: Waits.
+        now_s: A clock.
+    """
+
+    max_rate: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.monotonic
+
+    def read(self, read_bytes: float, seconds: float) -> None:
+        """So many bytes were read in so many seconds: wait until they are within the rate."""
+        if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
+            self.sleep(rest_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The ranges of blocks in which a table is read, and its size."""
+
+    ranges: Sequence[BlockRange]
+    table_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table under a snapshot.
+
+    Attributes:
+        source: The snapshot.
+        table: The table; it is held.
+        pace: Limits the rate of reading.
+
+    Raises:
+        PublisherError: From every method, if the server refuses.
+    """
+
+    source: Source
+    table: VerifiedTable
+    pace: Pace = field(default_factory=Pace)
+
+    def extent(self) -> Extent:
+        """The ranges of the table, and its size."""
+        sizes = self.source.sizes(self.table.published.relid)
+        blocks = [row["blocks"] for row in sizes]
+        ranges = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
+        return Extent(ranges, sum(row["table_bytes"] or 0 for row in sizes))
+
+    def buckets(
+        self,
+        extent: Extent,
+        but: Iterable[str],
+        read: Callable[[float], None],
+        within: Collection[int] = (),
+        bits: int = BUCKET_BITS,
+    ) -> Buckets:
+        """The table's buckets.
+
+        Args:
+            extent: Its extent.
+            but: Hashes of keys to leave out.
+            read: Called with how many bytes more of the table's are read, after each range.
+            within: Only rows of these buckets, as they are without `bits`; all if there are none.
+            bits: How many bits of a hash its bucket has.
+        """
+        found: Buckets = {}
+        left_out = self._left_out(but)
+        conditions = [self.table.in_source_buckets("h", within)] * bool(within) + [left_out] * bool(left_out)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        key = [f"{self.table.source_key} AS {_KEY}"] if left_out else []
+        numbers = [f"n{number}" for number, _ in enumerate(self.table.numbers)]
+        named = [
+            f"({quote_identifier(one.name)})::bigint AS {name}"
+            for one, name in zip(self.table.numbers, numbers, strict=True)
+        ]
+        inner = select_statement(self.table.published, [*key, *named, f"{self.table.source_hash} AS h"])
+        sums = ", ".join(f"sum({one})" for one in ("h", *numbers))
+        for blocks in self._ranges(extent, read):
+            of_range = where_clause(self.table.published.row_filters, blocks)
+            statement = (
+                f"SELECT {self.table.source_bucket('h', bits)} AS b, count(*), {sums} "
+                f"FROM ({inner}{of_range} OFFSET 0) AS r{where} GROUP BY 1"  # OFFSET 0: the hash is computed once
+            )
+            for bucket, *more in self.source.query(statement):
+                so_far = found.get(bucket, (0,) * len(more))
+                found[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
+        return {
+            bucket: (count, hashes, *(number % _MODULUS for number in sums))
+            for bucket, (count, hashes, *sums) in found.items()
+        }
+
+    def rows(
+        self,
+        extent: Extent,
+        buckets: Collection[int],
+        but: Iterable[str],
+        bits: int = BUCKET_BITS,
+    ) -> Counter[tuple[str, int]]:
+        """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
+        found: Counter[tuple[str, int]] = Counter()
+        names = [quote_identifier(one.name) for one in self.table.columns]
+        inner = select_statement(self.table.published, [*names, f"{self.table.source_hash} AS {_HASH}"])
+        left_out = self._left_out(but)
+        for blocks in self._ranges(extent):
+            # the key's hash is computed of rows in these buckets only
+            hashed = (
+                f"SELECT {self.table.source_key} AS {_KEY}, {_HASH} FROM "
+                f"({inner}{where_clause(self.table.published.row_filters, blocks)} OFFSET 0) AS r "
+                f"WHERE {self.table.in_source_buckets(_HASH, buckets, bits)}"
+            )
+            statement = f"SELECT {_KEY}, {_HASH} FROM ({hashed}) AS q{' WHERE ' * bool(left_out)}{left_out}"
+            found.update(Counter((key, int(hashed)) for key, hashed in self.source.query(statement)))
+        return found
+
+    def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
+        """The same of rows with some keys, which an index finds."""
+        statement = select_statement(self.table.published, [self.table.source_key, self.table.source_hash])
+        where = _and(where_clause(self.table.published.row_filters), self.table.source_among(keys))
+        return Counter((key, int(hashed)) for key, hashed in self.source.query(f"{statement}{where}"))
+
+    def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
+        """Yield ranges to read, and keep to the pace."""
+        bytes_each = extent.table_bytes / len(extent.ranges)
+        for blocks in extent.ranges:
+            started_s = self.pace.now_s()
+            yield blocks
+            self.pace.read(bytes_each, self.pace.now_s() - started_s)
+            read(bytes_each)
+
+    def texts(
+        self, keys: Iterable[str], numbers: Collection[Sequence[int]] = ()
+    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys.
+
+        Args:
+            keys: The keys' hashes.
+            numbers: Keys among which they are; none if that is not known.
+        """
+        shown = [f"pg_catalog.concat({quote_identifier(one.name)})" for one in self.table.columns]
+        inner = select_statement(self.table.published, _with_key(self.table))
+        nulls = [
+            f"CASE WHEN {quote_identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
+            for one, text in zip(self.table.columns, shown, strict=True)
+        ]
+        wanted = ",".join(keys)
+        where = where_clause(self.table.published.row_filters)
+        where = _and(where, self.table.source_among(numbers)) if numbers else where
+        statement = (
+            f"SELECT {_KEY}, {', '.join([*self.table.source_texts(), *nulls])} "
+            f"FROM ({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
+        )
+        for key, *values in self.source.query(statement):
+            yield key, list(zip(values[: len(nulls)], values[len(nulls) :], strict=True))
+
+    def copy_of(self, select: str, keys: Iterable[str]) -> str:
+        """The COPY statement of the rows with some keys, by their hashes.
+
+        Args:
+            select: What is copied: SELECT … FROM …, without conditions.
+            keys: The keys' hashes.
+        """
+        listed = ", ".join(f"'{key}'" for key in keys)
+        filters = " OR ".join(f"({text})" for text in self.table.published.row_filters) or "true"
+        wanted = f"({self.table.source_key}) = ANY (ARRAY[{listed}]::text[])"
+        return f"COPY ({select} WHERE ({filters}) AND {wanted}) TO STDOUT (FORMAT binary)"
+
+    def ended(
+        self, window: TableWindow, rows: Mapping[Texts, list[object] | None]
+    ) -> dict[Texts, tuple[str, int | None]]:
+        """The hashes of the rows with which touched keys end: of the key, and of the row; None if there is no row.
+
+        A value that the stream left out is taken from the snapshot's row.
+        """
+        selects = [self._ended(window, key, row) for key, row in rows.items()]
+        keys = list(rows)
+        return {
+            keys[number]: (key_hash, None if rows[keys[number]] is None else row_hash)
+            for number, key_hash, row_hash in self._hashed(selects)
+        }
+
+    def _ended(self, window: TableWindow, key: Texts, row: list[object] | None) -> str:
+        """Return the SELECT of a row, or of a key."""
+        names = self.table.key if row is None else window.columns
+        values: dict[str, object] = dict(zip(names, key if row is None else row, strict=True))
+        where = ""
+        if row is not None and any(values[one.name] is UNCHANGED for one in self.table.columns):
+            base = dict(zip(self.table.key, window.base.get(key, key), strict=True))
+            where = " AND ".join(
+                f"t.{quote_identifier(name)} = {self._literal(value)}{self._cast(name)}" for name, value in base.items()
+            )
+        expressions = [
+            f"t.{quote_identifier(one.name)}"
+            if values.get(one.name) is UNCHANGED
+            else self._given(one.name, values.get(one.name))
+            for one in self.table.columns
+        ]
+        relation = psql.Identifier(self.table.published.namespace, self.table.published.name).as_string()
+        source = f" FROM {relation} AS t WHERE {where}" if where else ""
+        return f"SELECT {', '.join(expressions)}{source}"
+
+    def hashes(self, columns: Sequence[str], rows: Iterable[Texts]) -> Iterator[tuple[str, int]]:
+        """The hashes of rows of a table without keys that are given as texts: of the key, and of the row."""
+        selects = []
+        for row in rows:
+            values = dict(zip(columns, row, strict=True))
+            selects.append(f"SELECT {', '.join(self._given(one.name, values[one.name]) for one in self.table.columns)}")
+        return ((key, hashed) for _, key, hashed in self._hashed(selects))
+
+    def _hashed(self, selects: Sequence[str]) -> Iterator[tuple[int, str, int]]:
+        """Yield of each SELECT that has a row its number, and the hashes of the row's key and of the row."""
+        for first in range(0, len(selects), _SELECTS_AT_ONCE):
+            numbered = (
+                f"SELECT {number} AS {_NUMBER}, q.* FROM ({select}) AS q"
+                for number, select in enumerate(selects[first : first + _SELECTS_AT_ONCE], first)
+            )
+            statement = (
+                f"SELECT {_NUMBER}, {self.table.source_key}, {self.table.source_hash} "
+                f"FROM ({' UNION ALL '.join(numbered)}) AS r"
+            )
+            for number, key, hashed in self.source.query(statement):
+                yield number, key, int(hashed)
+
+    def _given(self, name: str, value: object) -> str:
+        """A value of the stream as a column of its type."""
+        return f"{self._literal(value)}{self._cast(name)} AS {quote_identifier(name)}"
+
+    def _cast(self, name: str) -> str:
+        return f"::{self.table.declarations[name]}"
+
+    @staticmethod
+    def _literal(value: object) -> str:
+        return psql.Literal(value if isinstance(value, str) else None).as_string()
+
+    @staticmethod
+    def _left_out(keys: Iterable[str]) -> str:
+        listed = ", ".join(f"'{key}'" for key in keys)
+        return f"NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
+
+
+def _and(where: str, condition: str) -> str:
+    return f" WHERE ({where.removeprefix(' WHERE ')}) AND {condition}" if where else f" WHERE {condition}"
+
+
+def _with_key(table: VerifiedTable) -> list[str]:
+    return [f"{table.source_key} AS {_KEY}", *(quote_identifier(one.name) for one in table.columns)]
