@@ -21,6 +21,27 @@ SLOW_FIXTURES: Final = SPARK_FIXTURES | POSTGRES_FIXTURES
 LAUNCHERS: Final = frozenset({"java", "pg_ctl", "spark-submit"})
 # JAVA_HOME of a fast run. Processes that tests start inherit it, and Spark's launcher shows it when it fails.
 NO_JAVA: Final = "/there-is-no-java-with-fast"
+LONGEST: Final = frozenset(
+    f"tests/{name}.py"
+    for name in (
+        "bridge/apply/delta/test_maintain",
+        "bridge/apply/delta/test_rewrite_tiny",
+        "bridge/source/test_data_source",
+        "bridge/test_daemon",
+        "bridge/test_snapshot",
+        "bridge/verify/test_verification",
+        "faults/test_apply",
+        "faults/test_cluster",
+        "faults/test_connect",
+        "oracle/test_catalog",
+        "oracle/test_changelog_and_history",
+        "oracle/test_documentation",
+        "oracle/test_replica_identity",
+        "oracle/test_skip",
+        "test_passwords",
+    )
+)
+"""Files that take more than a minute each."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,8 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes."""
-    items.sort(key=rank)
+    """Run what needs neither server nor Spark first: it is fast, and it finds most mistakes.
+
+    Then the files that take longest: begun at the end, one of them would keep one process busy and the others idle.
+    """
+    items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in LONGEST))
     if config.getoption("fast"):
         slow = [item for item in items if rank(item) > 0]
         config.hook.pytest_deselected(items=slow)

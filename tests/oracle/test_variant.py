@@ -116,14 +116,13 @@ def test_documents(spark, publisher, pipeline):
     bridge.catch_up()
     execute(CHANGES)
     publisher.execute(MORE)
+    bridge.catch_up()  # images of the same batch as ALTER TABLE would lack the column, too
     execute(ALTERED)
     bridge.catch_up()
     compare()
     images, kinds = documents(spark, bridge.path("changes"), "operation <> 'DELETE' AND unchanged IS NULL", "new")
     others = [row for row in published(publisher, "changes") if row not in images]
-    assert (kinds, {id_ for id_, *_ in others}) == (variants, {1, 2, 3, 7, 105, 106}), (
-        "`unchanged` says what these lack"
-    )
+    assert (kinds, {id_ for id_, *_ in others}) == (variants, {1, 2, 3, 106}), "`unchanged` says what these lack"
     execute(EMPTIED, TABLES)
     publisher.execute(f"UPDATE docs SET doc = '[1, {{\"n\": 1{'0' * 37}1.5}}]' WHERE id = 1")
     bridge.subscription = bridge.subscription.model_copy(update={"jsonb": "string"})
