@@ -67,6 +67,7 @@ def test_a_delta_table_is_gone(shop):
     assert "does not exist any more" in seen, seen
     assert not shop.path("orders").exists()
     shop.run("refresh", "shop", "--resync", "orders")
+    wait_until((shop.path("orders") / "_delta_log" / f"{0:020}.json").exists)
     shop.equal()
 
 
