@@ -67,7 +67,7 @@ class TargetVersion:
         grouped = rows.groupBy(F.expr(self.table.target_bucket("h", bits)).alias("b"))
         numbers = [F.sum(f"n{number}") for number, _ in enumerate(self.table.numbers)]
         return {
-            bucket: (count, (high << _LOW_BITS) + low, *(number % _MODULUS for number in sums))
+            bucket: (count, (high << _LOW_BITS) + low, *((number or 0) % _MODULUS for number in sums))
             for bucket, count, high, low, *sums in grouped.agg(F.count("*"), high, low, *numbers).collect()
         }
 
@@ -112,7 +112,7 @@ class TargetVersion:
         shown = [
             f"lower(concat('\\\\x', hex({quoted(one.name)})))"
             if str(one.target) == "binary"
-            else f"cast({quoted(one.name)} AS string)"
+            else f"try_cast({quoted(one.name)} AS string)"
             for one in self.table.columns
         ]
         every = [*self.table.target_texts(), *shown]

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
-_ROWS_AT_ONCE: Final = 300_000
-"""So many rows in buckets that differ are compared one by one; more say that much of the table differs."""
 
 
 @dataclass(slots=True)
@@ -147,7 +145,7 @@ class Verification:
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):
             field = fields.get(column.name)
-            if field is None or field.arrow is None:
+            if field is None or field.arrow is None or field.fitted(type_) is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
             columns.append(VerifiedColumn(column.name, type_, field.arrow, field.place))
         return VerifiedTable(
