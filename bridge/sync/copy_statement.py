@@ -33,10 +33,13 @@ def select_statement(table: PublishedTable, expressions: Sequence[str] | None = 
     return f"SELECT {', '.join(expressions)} FROM {only}{Identifier(table.namespace, table.name).as_string()}"
 
 
-def where_clause(row_filters: Sequence[str], blocks: BlockRange | None = None) -> str:
-    """Return ` WHERE …`, true for rows that pass one of the filters and lie in the blocks; empty if all rows do."""
+def where_clause(row_filters: Sequence[str], blocks: BlockRange | None = None, also: str = "") -> str:
+    """Return ` WHERE …`, true for rows that pass one of the filters, lie in the blocks, and meet one more condition.
+
+    It is empty if all rows do.
+    """
     filtered = " OR ".join(f"({text})" for text in row_filters)
-    conditions = blocks.conditions if blocks is not None else []
+    conditions = [*(blocks.conditions if blocks is not None else []), *([also] if also else [])]
     if filtered:
         conditions = [f"({filtered})" if conditions else filtered, *conditions]
     return " WHERE " + " AND ".join(conditions) if conditions else ""
@@ -48,6 +51,6 @@ def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
     return select_statement(table, [copy_expression(name, type_) for name, type_ in resolved.items()])
 
 
-def copy_statement(select: str, row_filters: Sequence[str], blocks: BlockRange) -> str:
-    """Return the COPY statement that reads a range of a table; the server computes the filters."""
-    return f"COPY ({select}{where_clause(row_filters, blocks)}) TO STDOUT (FORMAT binary)"
+def copy_statement(select: str, row_filters: Sequence[str], blocks: BlockRange, also: str = "") -> str:
+    """Return the COPY statement that reads a range of a table; the server computes filters and a further condition."""
+    return f"COPY ({select}{where_clause(row_filters, blocks, also)}) TO STDOUT (FORMAT binary)"

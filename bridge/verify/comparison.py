@@ -14,6 +14,7 @@ Buckets = dict[int, tuple[int, ...]]
 """By bucket, the number of rows, the sum of their hashes, and the sums of the numbers in their keys, modulo 2^64."""
 
 _NOTHING: Final = (0, 0)
+_MODULUS: Final = 1 << 64  # of Spark's sums of bigint, without ANSI mode
 
 Outcome = Literal["missing", "extra", "changed"]
 
@@ -46,6 +47,11 @@ class Shown:
     outcome: Outcome
     key: Mapping[str, str | None]
     columns: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+def bucket_sums(count: int, hashes: int, *numbers: int) -> tuple[int, ...]:
+    """What `Buckets` has of a bucket."""
+    return count, hashes, *(number % _MODULUS for number in numbers)
 
 
 def differing(source: Buckets, target: Buckets) -> list[int]:
@@ -104,7 +110,7 @@ def _less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 def _signed(number: int) -> int:
     """Return the bigint that a number is, modulo 2^64."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return (number + _MODULUS // 2) % _MODULUS - _MODULUS // 2
 
 
 def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int]], *, keyed: bool) -> list[Difference]:

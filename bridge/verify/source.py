@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from bridge.receive.slot import Snapshot
     from protocol.lsn import Lsn
 
-_MODULUS: Final = 1 << 64  # Spark's sums of bigint
-_KEY: Final = "pgbridge_key_hash"
-_HASH: Final = "pgbridge_row_hash"
 _SETTINGS: Final = (
     "SET LOCAL row_security = off",
     "SET LOCAL lock_timeout = '5s'",

@@ -14,7 +14,8 @@ from psycopg import sql as psql
 
 from bridge.sqltext.keywords import quote_identifier
 from bridge.sync.block_ranges import BlockRange, block_ranges
-from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.sync.copy_statement import copy_statement, select_statement, where_clause
+from bridge.verify.comparison import bucket_sums
 from bridge.verify.tables import BUCKET_BITS
 from bridge.verify.window import UNCHANGED
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from bridge.verify.tables import ValueTexts, VerifiedTable
     from bridge.verify.window import TableWindow, Texts
 
-_MODULUS: Final = 1 << 64  # Spark's sums of bigint
 _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"
 _NUMBER: Final = "pgbridge_number"
@@ -123,10 +123,7 @@ class SourceTable:
             for bucket, *more in self.source.query(statement):
                 so_far = found.get(bucket, (0,) * len(more))
                 found[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
-        return {
-            bucket: (count, hashes, *(number % _MODULUS for number in sums))
-            for bucket, (count, hashes, *sums) in found.items()
-        }
+        return {bucket: bucket_sums(*sums) for bucket, sums in found.items()}
 
     def rows(
         self,
@@ -154,7 +151,7 @@ class SourceTable:
     def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
         """The same of rows with some keys, which an index finds."""
         statement = select_statement(self.table.published, [self.table.source_key, self.table.source_hash])
-        where = _and(where_clause(self.table.published.row_filters), self.table.source_among(keys))
+        where = where_clause(self.table.published.row_filters, also=self.table.source_among(keys))
         return Counter((key, int(hashed)) for key, hashed in self.source.query(f"{statement}{where}"))
 
     def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
@@ -175,21 +172,18 @@ class SourceTable:
             keys: The keys' hashes.
             numbers: Keys among which they are; none if that is not known.
         """
-        shown = [f"pg_catalog.concat({quote_identifier(one.name)})" for one in self.table.columns]
-        inner = select_statement(self.table.published, _with_key(self.table))
-        nulls = [
-            f"CASE WHEN {quote_identifier(one.name)} IS DISTINCT FROM NULL THEN {text} END"
-            for one, text in zip(self.table.columns, shown, strict=True)
-        ]
+        names = [quote_identifier(one.name) for one in self.table.columns]
+        inner = select_statement(self.table.published, [f"{self.table.source_key} AS {_KEY}", *names])
+        shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
         wanted = ",".join(keys)
-        where = where_clause(self.table.published.row_filters)
-        where = _and(where, self.table.source_among(numbers)) if numbers else where
+        among = self.table.source_among(numbers) if numbers else ""
+        where = where_clause(self.table.published.row_filters, also=among)
         statement = (
-            f"SELECT {_KEY}, {', '.join([*self.table.source_texts(), *nulls])} "
+            f"SELECT {_KEY}, {', '.join([*self.table.source_texts(), *shown])} "
             f"FROM ({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
         )
         for key, *values in self.source.query(statement):
-            yield key, list(zip(values[: len(nulls)], values[len(nulls) :], strict=True))
+            yield key, list(zip(values[: len(shown)], values[len(shown) :], strict=True))
 
     def copy_of(self, select: str, keys: Iterable[str]) -> str:
         """The COPY statement of the rows with some keys, by their hashes.
@@ -199,9 +193,8 @@ class SourceTable:
             keys: The keys' hashes.
         """
         listed = ", ".join(f"'{key}'" for key in keys)
-        filters = " OR ".join(f"({text})" for text in self.table.published.row_filters) or "true"
         wanted = f"({self.table.source_key}) = ANY (ARRAY[{listed}]::text[])"
-        return f"COPY ({select} WHERE ({filters}) AND {wanted}) TO STDOUT (FORMAT binary)"
+        return copy_statement(select, self.table.published.row_filters, BlockRange(), wanted)
 
     def ended(
         self, window: TableWindow, rows: Mapping[Texts, list[object] | None]
@@ -274,11 +267,3 @@ class SourceTable:
     def _left_out(keys: Iterable[str]) -> str:
         listed = ", ".join(f"'{key}'" for key in keys)
         return f"NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
-
-
-def _and(where: str, condition: str) -> str:
-    return f" WHERE ({where.removeprefix(' WHERE ')}) AND {condition}" if where else f" WHERE {condition}"
-
-
-def _with_key(table: VerifiedTable) -> list[str]:
-    return [f"{table.source_key} AS {_KEY}", *(quote_identifier(one.name) for one in table.columns)]

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta.location import read_table
 from bridge.apply.target.location import quoted
 from bridge.session import companion
+from bridge.verify.comparison import bucket_sums
 from bridge.verify.tables import BUCKET_BITS
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from bridge.verify.tables import ValueTexts, VerifiedTable
 
 _LOW_BITS: Final = 30
-_MODULUS: Final = 1 << 64  # of sums of bigint, in a session without ANSI mode
 
 
 def hashing_session(spark: SparkSession) -> SparkSession:
@@ -67,7 +67,7 @@ class TargetVersion:
         grouped = rows.groupBy(F.expr(self.table.target_bucket("h", bits)).alias("b"))
         numbers = [F.sum(f"n{number}") for number, _ in enumerate(self.table.numbers)]
         return {
-            bucket: (count, (high << _LOW_BITS) + low, *((number or 0) % _MODULUS for number in sums))
+            bucket: bucket_sums(count, (high << _LOW_BITS) + low, *(number or 0 for number in sums))
             for bucket, count, high, low, *sums in grouped.agg(F.count("*"), high, low, *numbers).collect()
         }
 
