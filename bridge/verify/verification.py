@@ -145,9 +145,10 @@ class Verification:
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):
             field = fields.get(column.name)
-            if field is None or field.arrow is None or field.fitted(type_) is None:
+            fitted = field and field.fitted(type_)
+            if fitted is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
-            columns.append(VerifiedColumn(column.name, type_, field.arrow, field.place))
+            columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place))
         return VerifiedTable(
             published,
             rel.path,
