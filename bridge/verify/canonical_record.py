@@ -73,14 +73,7 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
         target: The type of the Delta column, which may be wider.
     """
     if type_.kind is Kind.ARRAY and type_.element is not None and pa.types.is_list(target):
-        element = source_record([source_value("e", type_.element, target.value_type)])
-        # not in FROM, where unnest makes columns of a composite type's fields
-        elements = f"(SELECT e, row_number() OVER () AS o FROM (SELECT unnest({value}) AS e) AS v) AS u"
-        items = f"coalesce(string_agg(encode({element}, 'hex'), '' ORDER BY o), '')"
-        return (
-            f"CASE WHEN {value} IS NULL OR array_ndims({value}) > 1 OR array_lower({value}, 1) <> 1 THEN NULL "
-            f"ELSE (SELECT {items} FROM {elements}) END"
-        )
+        return _source_array(value, type_.element, target)
     if pa.types.is_string(target):
         if type_.base_oid in _TEXTS:
             return f"({value})::text"
@@ -97,7 +90,24 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
         return _source_float(value, type_, single=pa.types.is_float32(target))
     if pa.types.is_date(target):
         return f"CASE WHEN {value} BETWEEN '0001-01-01' AND '9999-12-31' THEN ({value})::date END"
+    return _source_moment(value, type_, target)
+
+
+def _source_array(value: str, element_type: ColumnType, target: pa.ListType) -> str:
+    element = source_record([source_value("e", element_type, target.value_type)])
+    # not in FROM, where unnest makes columns of a composite type's fields
+    elements = f"(SELECT e, row_number() OVER () AS o FROM (SELECT unnest({value}) AS e) AS v) AS u"
+    items = f"coalesce(string_agg(encode({element}, 'hex'), '' ORDER BY o), '')"
+    return (
+        f"CASE WHEN {value} IS NULL OR array_ndims({value}) > 1 OR array_lower({value}, 1) <> 1 THEN NULL "
+        f"ELSE (SELECT {items} FROM {elements}) END"
+    )
+
+
+def _source_moment(value: str, type_: ColumnType, target: pa.TimestampType) -> str:
     midnight, name = ("00:00:00+00", "timestamptz") if target.tz else ("00:00:00", "timestamp")
+    if type_.kind is Kind.DATE:  # it has days that no timestamp has
+        return f"CASE WHEN {value} BETWEEN '0001-01-01' AND '9999-12-31' THEN ({value})::{name} END"
     moment = f"({value})::{name}"
     return f"CASE WHEN {moment} >= '0001-01-01 {midnight}' AND {moment} < '10000-01-01 {midnight}' THEN {moment} END"
 

@@ -30,7 +30,7 @@ from bridge.verify.source_table import SourceTable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.config import Subscription
     from bridge.published import Published
@@ -43,6 +43,7 @@ _REMOVED = "pgbridge removed"
 
 
 def repair(
+    spark: SparkSession,
     source: Source,
     target: TargetVersion,
     found: Collection[Difference],
@@ -55,6 +56,7 @@ def repair(
     """Make the rows that differ those of the source; the commit is durable when this returns.
 
     Args:
+        spark: The session that writes.
         source: The source's snapshot.
         target: The version that was verified.
         found: What differs.
@@ -70,7 +72,7 @@ def repair(
         TargetBusy: Another writer's commits made every attempt fail.
         StateError: The table is local and cannot be flushed.
     """
-    table, spark = target.table, target.spark
+    table = target.table
     if table.mode != "mirror":
         raise VerifyError(f'table "{table.relation}" has a {table.mode}, of which single versions are not repaired')
     if table.left_out:
@@ -90,9 +92,8 @@ def repair(
     batches = list(copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [one.key for one in found])))
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
     names = [one.name for one in table.columns]
-    gone = (
-        target.rows_of([one.key for one in found if one.outcome == "extra"]).select(*map(quoted, table.key)).distinct()
-    )
+    extra = target.rows_of([one.key for one in found if one.outcome == "extra"])
+    gone = as_frame(spark, extra.select(*map(quoted, table.key)).distinct().toArrow())  # in the session that writes
     if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
         raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
     changes = _changes(rows, gone, table.key)

@@ -175,7 +175,7 @@ class Source(Closing):
             raise translated(error, "cannot read a table's size") from error
 
     def declarations(self, relid: int) -> dict[str, str]:
-        """The types of a table's columns as SQL, by the columns' names."""
+        """The types of a table's columns as SQL, by the columns' names; of a domain the type beneath it."""
         found: dict[str, str] = dict(self.query(sql.load("column_types"), {"relid": relid}))
         return found
 

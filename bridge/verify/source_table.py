@@ -31,6 +31,7 @@ _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"
 _NUMBER: Final = "pgbridge_number"
 _SELECTS_AT_ONCE: Final = 100
+_CHARACTERS_AT_ONCE: Final = 1 << 23
 
 
 @dataclass(slots=True)
@@ -144,8 +145,12 @@ class SourceTable:
                 f"({inner}{where_clause(self.table.published.row_filters, blocks)} OFFSET 0) AS r "
                 f"WHERE {self.table.in_source_buckets(_HASH, buckets, bits)}"
             )
-            statement = f"SELECT {_KEY}, {_HASH} FROM ({hashed}) AS q{' WHERE ' * bool(left_out)}{left_out}"
-            found.update(Counter((key, int(hashed)) for key, hashed in self.source.query(statement)))
+            statement = (
+                f"SELECT {_KEY}, {_HASH}, count(*) FROM ({hashed}) AS q{' WHERE ' * bool(left_out)}{left_out} "
+                "GROUP BY 1, 2"
+            )
+            for key, row_hash, number in self.source.query(statement):
+                found[key, int(row_hash)] += number
         return found
 
     def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
@@ -179,11 +184,11 @@ class SourceTable:
         among = self.table.source_among(numbers) if numbers else ""
         where = where_clause(self.table.published.row_filters, also=among)
         statement = (
-            f"SELECT {_KEY}, {', '.join([*self.table.source_texts(), *shown])} "
+            f"SELECT {_KEY}, ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}] "
             f"FROM ({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
         )
-        for key, *values in self.source.query(statement):
-            yield key, list(zip(values[: len(shown)], values[len(shown) :], strict=True))
+        for key, records, texts in self.source.query(statement):
+            yield key, list(zip(records, texts, strict=True))
 
     def copy_of(self, select: str, keys: Iterable[str]) -> str:
         """The COPY statement of the rows with some keys, by their hashes.
@@ -203,7 +208,7 @@ class SourceTable:
 
         A value that the stream left out is taken from the snapshot's row.
         """
-        selects = [self._ended(window, key, row) for key, row in rows.items()]
+        selects = (self._ended(window, key, row) for key, row in rows.items())
         keys = list(rows)
         return {
             keys[number]: (key_hash, None if rows[keys[number]] is None else row_hash)
@@ -232,19 +237,18 @@ class SourceTable:
 
     def hashes(self, columns: Sequence[str], rows: Iterable[Texts]) -> Iterator[tuple[str, int]]:
         """The hashes of rows of a table without keys that are given as texts: of the key, and of the row."""
-        selects = []
-        for row in rows:
-            values = dict(zip(columns, row, strict=True))
-            selects.append(f"SELECT {', '.join(self._given(one.name, values[one.name]) for one in self.table.columns)}")
+        by_name = (dict(zip(columns, row, strict=True)) for row in rows)
+        selects = (
+            f"SELECT {', '.join(self._given(one.name, values[one.name]) for one in self.table.columns)}"
+            for values in by_name
+        )
         return ((key, hashed) for _, key, hashed in self._hashed(selects))
 
-    def _hashed(self, selects: Sequence[str]) -> Iterator[tuple[int, str, int]]:
+    def _hashed(self, selects: Iterable[str]) -> Iterator[tuple[int, str, int]]:
         """Yield of each SELECT that has a row its number, and the hashes of the row's key and of the row."""
-        for first in range(0, len(selects), _SELECTS_AT_ONCE):
-            numbered = (
-                f"SELECT {number} AS {_NUMBER}, q.* FROM ({select}) AS q"
-                for number, select in enumerate(selects[first : first + _SELECTS_AT_ONCE], first)
-            )
+        for numbered in _batches(
+            f"SELECT {number} AS {_NUMBER}, q.* FROM ({select}) AS q" for number, select in enumerate(selects)
+        ):
             statement = (
                 f"SELECT {_NUMBER}, {self.table.source_key}, {self.table.source_hash} "
                 f"FROM ({' UNION ALL '.join(numbered)}) AS r"
@@ -267,3 +271,17 @@ class SourceTable:
     def _left_out(keys: Iterable[str]) -> str:
         listed = ", ".join(f"'{key}'" for key in keys)
         return f"NOT ({_KEY} = ANY (ARRAY[{listed}]::text[]))" if listed else ""
+
+
+def _batches(selects: Iterable[str]) -> Iterator[list[str]]:
+    """Yield as many as one statement should have; a large row comes alone."""
+    batch: list[str] = []
+    characters = 0
+    for select in selects:
+        if batch and (len(batch) == _SELECTS_AT_ONCE or characters + len(select) > _CHARACTERS_AT_ONCE):
+            yield batch
+            batch, characters = [], 0
+        batch.append(select)
+        characters += len(select)
+    if batch:
+        yield batch

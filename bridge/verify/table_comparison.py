@@ -103,7 +103,9 @@ class TableComparison:
         if ahead and touched:
             wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
             verdict.rows += sum(wanted.values())
-            verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
+            if more := differences(wanted, self.target.of_keys(touched), keyed=table.keyed):
+                verdict.differences += more
+                keys = []  # these are not all
         if verdict.differences:
             verdict.shown = self._shown(verdict.differences[: self.shown], keys)
 

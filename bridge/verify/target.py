@@ -74,7 +74,8 @@ class TargetVersion:
     def rows(self, buckets: Collection[int], but: Collection[str], bits: int = BUCKET_BITS) -> Counter[tuple[str, int]]:
         """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
         rows = self._but(self._in(self._hashed(), buckets, bits), but)
-        return Counter((key, int(hashed)) for key, hashed in rows.select("k", "h").collect())
+        counted = rows.groupBy("k", "h").count()
+        return Counter({(key, int(hashed)): number for key, hashed, number in counted.collect()})
 
     def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
         """The same of rows with some keys; see `VerifiedTable.numbers`."""

@@ -149,10 +149,13 @@ class Verification:
             if fitted is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
             columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place))
+        compared = tuple(one for one in columns if one.place is not Place.VARIANT)
+        if not compared:
+            raise VerifyError("it has no column that can be compared")
         return VerifiedTable(
             published,
             rel.path,
-            tuple(one for one in columns if one.place is not Place.VARIANT),
+            compared,
             tuple(key_of(published)),
             source.declarations(published.relid),
             mode,
@@ -195,6 +198,8 @@ class Verification:
         started_s = time.monotonic()
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
         verdict.why = verdict.why or touched.unclear
+        if touched.columns and not {one.name for one in table.columns} <= set(touched.columns):
+            verdict.why = verdict.why or "the stream lacks columns of it"
         if self.subscription.publication_definitions is not None:
             # what the stream says of rows has not passed the definitions' filters, and may be of partitions
             if touched.inserted or touched.removed or (table.published.relkind == "p" and window.others):
@@ -217,6 +222,7 @@ class Verification:
                 if verdict.caveat:
                     raise VerifyError(verdict.caveat)
                 repair(
+                    self.spark,
                     source,
                     target,
                     verdict.differences,

@@ -8,6 +8,7 @@ import pytest
 
 from bridge.errors import PublisherError, VerifyError
 from bridge.receive.publisher import Publisher as Server
+from bridge.verify import source_table
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.source import Source
 from bridge.verify.source_table import Pace, SourceTable
@@ -40,7 +41,8 @@ def verified(server, opened):
         VerifiedColumn(column.name, type_, type_.arrow) for column, type_ in zip(published.columns, types, strict=True)
     ]
     declarations = opened.declarations(published.relid)
-    table = VerifiedTable(published, "/t", tuple(columns), ("id",), declarations, hash=row_hash(opened.version))
+    key = ("id",) if any(one.name == "id" for one in columns) else ()
+    table = VerifiedTable(published, "/t", tuple(columns), key, declarations, hash=row_hash(opened.version))
     return SourceTable(opened, table)
 
 
@@ -104,6 +106,81 @@ def test_rows_as_the_stream_ends_them(publisher, server):
         for key, (key_hash, row_hash) in ended.items():
             assert ((key_hash, row_hash) in rows) is (row_hash is not None), key
         assert list(table.hashes(("id", "note"), [("200", None)])) == [ended["200",]]
+
+
+def test_rows_of_domains(publisher, server):
+    """A row that is gone has no value that a domain without NULL could take; nor do rows from before its CHECK."""
+    publisher.execute("""
+        CREATE DOMAIN named AS varchar(10) NOT NULL; CREATE DOMAIN code AS named;
+        CREATE TABLE coded (id int PRIMARY KEY, code code, n int);
+        INSERT INTO coded VALUES (1, 'old', 0), (2, 'old', 0);
+        ALTER DOMAIN code ADD CHECK (VALUE <> 'old') NOT VALID;
+        ALTER PUBLICATION pub SET TABLE coded""")
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        publisher.execute("DELETE FROM coded WHERE id = 1; INSERT INTO coded VALUES (3, 'new', 0)")
+        window = Window({("public", "coded"): ("id",)}, opened.lsn, END)
+        window.read(opened.changes(server.flush_lsn(), ["pub"], {}))
+        touched = window.tables["public", "coded"]
+        touched.rows["2",] = ["2", "old", "0"]
+        ended = table.ended(touched, touched.rows)
+        assert {key[0]: row is not None for key, (_, row) in ended.items()} == {"1": False, "2": True, "3": True}
+        extent = table.extent()
+        assert ended["2",] in set(table.rows(extent, list(table.buckets(extent, (), lambda _: None)), ()))
+
+
+def test_a_table_with_many_columns(publisher, server):
+    """A SELECT has at most 1664 expressions, and each value is asked for in two forms."""
+    columns = [f"c{number}" for number in range(900)]
+    publisher.execute(f"""
+        CREATE TABLE wide (id int PRIMARY KEY, {", ".join(f"{name} int" for name in columns)});
+        INSERT INTO wide (id, c0, c899) VALUES (1, 5, 7);
+        ALTER PUBLICATION pub SET TABLE wide""")
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        ((key, _),) = table.rows(table.extent(), range(1 << BUCKET_BITS), ())
+        ((found, values),) = table.texts([key])
+    assert (found, [text for _, text in values]) == (key, ["1", "5", *[None] * 898, "7"])
+
+
+def test_many_large_rows_of_the_stream_are_hashed_in_several_statements(publisher, server, monkeypatch):
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        rows = [(str(number), str(number) * 100) for number in range(50)]
+        at_once = list(table.hashes(("id", "note"), rows))
+        sent: list[str] = []
+        query = Source.query
+
+        def recorded(opened, statement):
+            sent.append(statement)
+            return query(opened, statement)
+
+        monkeypatch.setattr(Source, "query", recorded)
+        for characters, statements in ((1, 50), (1 << 20, 1)):
+            sent.clear()
+            monkeypatch.setattr(source_table, "_CHARACTERS_AT_ONCE", characters)
+            assert (list(table.hashes(("id", "note"), rows)), len(sent)) == (at_once, statements)
+
+
+def test_equal_rows_are_counted_by_the_server(publisher, server, monkeypatch):
+    publisher.execute("""
+        CREATE TABLE bag (a int); INSERT INTO bag SELECT n % 2 FROM generate_series(1, 1000) n;
+        ALTER PUBLICATION pub SET TABLE bag""")
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        got: list[object] = []
+        query = Source.query
+
+        def recorded(opened, statement):
+            found = list(query(opened, statement))
+            got.extend(found)
+            return found
+
+        monkeypatch.setattr(Source, "query", recorded)
+        extent = table.extent()
+        got.clear()
+        rows = table.rows(extent, range(1 << BUCKET_BITS), ())
+    assert (sorted(rows.values()), len(got)) == ([500, 500], 2)
 
 
 def test_what_a_slot_would_send(publisher, server):

@@ -12,7 +12,8 @@ from rich.console import Console
 from bridge.config import Config
 from bridge.errors import VerifyError
 from bridge.track.lock import locked
-from bridge.verify import command, table_comparison
+from bridge.verify import command, table_comparison, verification
+from bridge.verify.source import Source
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load
@@ -154,6 +155,29 @@ def test_without_a_daemon_what_is_not_applied_yet_is_left_out(publisher, pipelin
     assert tables_of(verified(bridge))["public.t"]["differences"] == {"changed": 1}
 
 
+def test_differences_inside_and_outside_of_what_the_stream_has(publisher, pipeline, monkeypatch):
+    """A row that the sums tell, and one that changed since the snapshot: both are shown with their values."""
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT n, 'a' FROM generate_series(1, 20) n;
+        CREATE PUBLICATION pub FOR TABLE t""")
+    bridge = pipeline()
+    bridge.catch_up()
+
+    def later(*arguments, **options):
+        opened = Source(*arguments, **options)
+        publisher.execute("UPDATE t SET note = 'b' WHERE id = 3")
+        bridge.catch_up()
+        bridge.spark.sql(f"UPDATE delta.`{bridge.path('t')}` SET note = 'z' WHERE id IN (3, 12)").collect()
+        return opened
+
+    monkeypatch.setattr(verification, "Source", later)
+    table = tables_of(verified(bridge))["public.t"]
+    assert sorted((one["key"]["id"], *one["columns"]["note"].values()) for one in table["shown"]) == [
+        ("12", "a", "z"),
+        ("3", "a", "z"),  # the snapshot's value
+    ]
+
+
 def test_beside_a_running_daemon_under_load(publisher, pipeline):
     """Hot rows, key changes, large values that the stream leaves out, and rows without keys."""
     publisher.execute("""
@@ -209,6 +233,28 @@ def test_every_type_has_the_same_text_on_both_sides(publisher, pipeline):
     wrong = {name for one in table["shown"] for name in one["columns"]}
     assert (table["could_not"], {columns[name] for name in wrong}, table["differences"]) == (None, set(), {})
     assert table["rows"] == most + 1
+
+
+def test_days_that_no_timestamp_has(publisher, pipeline):
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, day date);
+        INSERT INTO t VALUES (1, '2024-02-29'), (2, '5874897-12-31'), (3, 'infinity'), (4, NULL), (5, '0001-01-01');
+        CREATE PUBLICATION pub FOR TABLE t""")
+    bridge = pipeline(unrepresentable="null", adopt=True)
+    path = bridge.folder / "lake" / "public" / "t"
+    bridge.spark.sql(f"CREATE TABLE delta.`{path}` (id int, day timestamp_ntz) USING delta").collect()
+    bridge.catch_up()
+    table = tables_of(verified(bridge))["public.t"]
+    assert (table["could_not"], table["rows"], table["differences"]) == (None, 5, {})
+
+
+def test_a_table_of_which_nothing_is_compared(publisher, pipeline):
+    publisher.execute("CREATE TABLE t (doc jsonb); INSERT INTO t VALUES ('{}'); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(jsonb="variant")
+    bridge.catch_up()
+    document = verified(bridge)
+    assert document["exit_code"] == command.UNVERIFIED
+    assert tables_of(document)["public.t"]["could_not"] == "it has no column that can be compared"
 
 
 def test_a_partition_column_and_documents(publisher, pipeline):
