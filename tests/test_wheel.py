@@ -76,7 +76,8 @@ def installed(wheel, tmp_path_factory):
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     # before the .pth file: pip must not find the pgbridge that is installed here
-    subprocess.run([*PIP, "--python", root / "bin/python", "install", "--no-deps", "--no-index", wheel], check=True)
+    pip = (*PIP, "--python", root / "bin/python", "install")
+    subprocess.run([*pip, "--no-compile", "--no-deps", "--no-index", wheel], check=True)
     (packages,) = root.glob("lib/python3*/site-packages")
     (packages / "dependencies.pth").write_text("\n".join({sysconfig.get_path(name) for name in ("purelib", "platlib")}))
     return root / "bin"
