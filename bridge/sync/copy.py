@@ -22,6 +22,7 @@ import psycopg
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
+from bridge.apply.delta.commit_sessions import commit_session, work_of_copy
 from bridge.apply.delta.schema import spark_schema
 from bridge.closing import Closing
 from bridge.errors import PublisherError, SyncError, TargetError
@@ -58,6 +59,8 @@ def copied_rows(
 ) -> Iterator[DataFrame]:
     """The rows as a DataFrame that is valid within, with the target's columns.
 
+    A small table's are in one partition, and of a companion session whose settings suit their number.
+
     Args:
         spark: The Spark session.
         spec: What to read.
@@ -73,13 +76,16 @@ def copied_rows(
         yield read_on_executors(spark, spec)
         return
     statement = copy_statement(spec.select, spec.row_filters, BlockRange())
+    work = work_of_copy(table_bytes)
     with (
         _Canceller(stopping) as canceller,
         arrow_stream_source(
-            spark, spec.schema, _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened))
+            commit_session(spark, work),
+            spec.schema,
+            _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened)),
         ) as rows,
     ):
-        yield rows
+        yield rows if work == "large" else rows.coalesce(1)
 
 
 def _with_sync_errors(relation: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -34,6 +34,7 @@ _TINY: Final = {
 }
 TINY_ROWS: Final = 5_000
 """More rows than this, of the source or the target, are not tiny."""
+_ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
 
 Work = Literal["tiny", "small", "large"]
 """How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and
@@ -59,3 +60,8 @@ def commit_session(spark: SparkSession, work: Work) -> SparkSession:
 def work_of_append(rows: int) -> Work:
     """How much it is to append so many rows."""
     return "tiny" if rows <= TINY_ROWS else "small" if rows <= PLAN_ROWS else "large"
+
+
+def work_of_copy(table_bytes: int) -> Work:
+    """How much it is to copy a table of this size on the server's disk."""
+    return work_of_append(table_bytes // _ROW_BYTES)

@@ -112,6 +112,18 @@ def test_the_rows_are_the_same_whoever_reads_them(spark, publisher, rows):
     assert len(here) == max(0, rows - 1)
 
 
+@pytest.mark.parametrize(("table_bytes", "partitions"), [(8 << 10, 1), (2 << 20, 1), (64 << 20, 2)])
+def test_a_small_tables_rows_come_in_one_part(spark, publisher, table_bytes, partitions):
+    """Delta writes a file for each part."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 10)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
+        snapshot = replication.create_slot("copy_test", temporary=True).name
+        with copied_rows(spark, spec_of(publisher, "t", snapshot), table_bytes, lambda: False) as rows:
+            assert rows.rdd.getNumPartitions() == partitions
+            assert len(rows.collect()) == 10
+
+
 def test_what_goes_wrong_here_is_the_copys_error(spark, publisher):
     """The publisher answers, and another connection's loss would be another error."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (0)")

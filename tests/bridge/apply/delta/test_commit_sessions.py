@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.apply.delta.commit_sessions import commit_session, work_of_append
+from bridge.apply.delta.commit_sessions import commit_session, work_of_append, work_of_copy
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -67,6 +67,16 @@ def test_tiny_work_compiles_nothing(spark, tmp_path):
 
 def test_work_follows_the_number_of_rows():
     assert [work_of_append(rows) for rows in (1, 5_000, 5_001, 50_000, 50_001)] == [
+        "tiny",
+        "tiny",
+        "small",
+        "small",
+        "large",
+    ]
+
+
+def test_work_follows_the_size_of_a_table():
+    assert [work_of_copy(size_bytes) for size_bytes in (0, 1_000_000, 2_000_000, 10_000_000, 11_000_000)] == [
         "tiny",
         "tiny",
         "small",
