@@ -36,6 +36,8 @@ _SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
+CHECKSUM_WRITER = "spark.sql.streaming.checkpointFileManagerClass"
+
 REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -66,6 +68,8 @@ DEFAULTS = {
     # Four tables' commits have 70 generated classes: with Spark's 100, twenty tables would compile theirs each time.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Delta writes a checksum after each commit; on a local disk Spark's default starts a dozen `readlink` for that.
+    CHECKSUM_WRITER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",

@@ -1,5 +1,7 @@
 """The Spark session has what results depend on, whatever a user's configuration says."""
 
+from pathlib import Path
+
 import pytest
 
 from bridge import session
@@ -45,3 +47,29 @@ def test_what_spark_takes_of_the_memory(master, conf, expected):
 def test_a_jvm_that_lives_has_not_died(spark):
     assert session.died() is None
     assert session.lost(ConnectionRefusedError("of somebody else")) is None
+
+
+def test_checksums_are_written_without_processes(spark, tmp_path):
+    """The setting is internal. Of processes that have ended, the kernel counts the page faults for their parent."""
+
+    def faults_of_children():
+        jvm = session._process()
+        assert jvm is not None
+        stat = Path(f"/proc/{jvm.pid}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[8])
+
+    def faults_of_commits(name, manager):
+        forked = session.fork(spark)
+        forked.conf.set(session.CHECKSUM_WRITER, manager)
+        path = str(tmp_path / name)
+        for number in range(4):
+            if number == 1:  # the first one creates the table
+                before = faults_of_children()
+            forked.range(1).coalesce(1).write.format("delta").mode("append").save(path)
+        assert len(list((tmp_path / name / "_delta_log").glob("0*.crc"))) == 4
+        return faults_of_children() - before
+
+    ours = session.DEFAULTS[session.CHECKSUM_WRITER]
+    theirs = ours.replace("FileSystemBased", "FileContextBased")
+    found = faults_of_commits("ours", ours), faults_of_commits("theirs", theirs)
+    assert found[0] < found[1] * 0.8, found  # the others set permissions
