@@ -1,5 +1,5 @@
 -- The types of a table's columns, as SQL writes them; of a domain the type beneath it.
--- (A cast to a domain fails for rows that are older than its constraint.)
+-- A cast to a domain fails for rows that are older than its constraint, and still does to an array of a domain.
 -- Parameters: relid oid
 -- Returns: name text, declaration text
 -- Lowest version: 14

@@ -7,6 +7,7 @@ made the temporary slot.
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -178,6 +179,25 @@ class Source(Closing):
         """The types of a table's columns as SQL, by the columns' names; of a domain the type beneath it."""
         found: dict[str, str] = dict(self.query(sql.load("column_types"), {"relid": relid}))
         return found
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What the server refuses within ends the attempt, not the snapshot.
+
+        Raises:
+            VerifyError: The server refused a statement.
+            PublisherError: The connection is lost.
+        """
+        try:
+            self._connection.execute("SAVEPOINT attempt")
+            try:
+                yield
+            except PublisherError as error:
+                self._connection.execute("ROLLBACK TO SAVEPOINT attempt")
+                raise VerifyError(error.message, hint=error.hint) from error
+            self._connection.execute("RELEASE SAVEPOINT attempt")
+        except psycopg.Error as error:
+            raise translated(error, "the snapshot is lost") from error
 
     def query(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement under the snapshot."""

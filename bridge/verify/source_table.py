@@ -179,16 +179,24 @@ class SourceTable:
         """
         names = [quote_identifier(one.name) for one in self.table.columns]
         inner = select_statement(self.table.published, [f"{self.table.source_key} AS {_KEY}", *names])
-        shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
         wanted = ",".join(keys)
         among = self.table.source_among(numbers) if numbers else ""
         where = where_clause(self.table.published.row_filters, also=among)
-        statement = (
-            f"SELECT {_KEY}, ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}] "
-            f"FROM ({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')"
-        )
-        for key, records, texts in self.source.query(statement):
-            yield key, list(zip(records, texts, strict=True))
+        return self._texts(_KEY, f"({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')")
+
+    def ended_texts(
+        self, window: TableWindow, rows: Mapping[Texts, list[object] | None]
+    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+        """The same of rows with which touched keys end."""
+        for selects in _batches(self._ended(window, key, row) for key, row in rows.items()):
+            yield from self._texts(self.table.source_key, f"({' UNION ALL '.join(selects)}) AS r")
+
+    def _texts(self, key: str, source: str) -> Iterator[tuple[str, list[ValueTexts]]]:
+        names = [quote_identifier(one.name) for one in self.table.columns]
+        shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
+        columns = f"ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}]"
+        for key_hash, records, texts in self.source.query(f"SELECT {key}, {columns} FROM {source}"):
+            yield key_hash, list(zip(records, texts, strict=True))
 
     def copy_of(self, select: str, keys: Iterable[str]) -> str:
         """The COPY statement of the rows with some keys, by their hashes.

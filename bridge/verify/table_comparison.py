@@ -16,13 +16,13 @@ from bridge.verify.comparison import Shown, differences, differing, explained, l
 from bridge.verify.tables import BUCKET_BITS, FINE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.verify.comparison import Buckets, Difference
     from bridge.verify.source_table import SourceTable
     from bridge.verify.target import TargetVersion
     from bridge.verify.verdict import Verdict
-    from bridge.verify.window import TableWindow
+    from bridge.verify.window import TableWindow, Texts
 
 _Found = TypeVar("_Found")
 
@@ -81,11 +81,11 @@ class TableComparison:
         expected, actual = both()
         verdict.rows = sum(count for count, *_ in expected.values())
         buckets, bits = differing(expected, actual), BUCKET_BITS
-        keys = lone_keys(buckets, expected, actual) if table.numbers else []
+        keys: Sequence[tuple[int, ...]] | None = lone_keys(buckets, expected, actual) if table.numbers else []
         if keys and self._located(buckets, expected, actual, keys, touched):
             buckets = []
-        else:
-            keys = []
+        elif buckets:
+            keys = None
         if sum(rows_in(buckets, expected, actual)) > _ROWS_AT_ONCE:
             done, bits = 0.0, FINE_BITS
             expected, actual = both(buckets, bits)
@@ -103,11 +103,10 @@ class TableComparison:
         if ahead and touched:
             wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
             verdict.rows += sum(wanted.values())
-            if more := differences(wanted, self.target.of_keys(touched), keyed=table.keyed):
-                verdict.differences += more
-                keys = []  # these are not all
+            verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
         if verdict.differences:
-            verdict.shown = self._shown(verdict.differences[: self.shown], keys)
+            by_hash = {key_hash: key for key, (key_hash, _) in ended.items()}
+            verdict.shown = self._shown(verdict.differences[: self.shown], keys, by_hash)
 
     @staticmethod
     def _both(source: Callable[[], _Found], target: Callable[[], _Found]) -> tuple[_Found, _Found]:
@@ -159,11 +158,26 @@ class TableComparison:
                 found[bucket] = count + sign * number, total + sign * number * hashed, *numbers
         return {bucket: one for bucket, one in found.items() if any(one)}
 
-    def _shown(self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]]) -> list[Shown]:
-        keys = {one.key for one in found}
+    def _shown(
+        self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]] | None, touched: Mapping[str, Texts]
+    ) -> list[Shown]:
+        """What is shown of differences.
+
+        Args:
+            found: The differences.
+            numbers: Keys among which untouched rows are that differ; None if that is not known.
+            touched: Touched keys, by their hashes: what the source has there is what the stream says.
+        """
+        keys = [one.key for one in found]
+        ended = [touched[key] for key in keys if key in touched]
+        untouched = [key for key in keys if key not in touched]
+        among = self._among(numbers, ended)
+        streamed = {key: row for key in ended if (row := self.window.rows[key]) is not None}
         there, here = self._both(
-            lambda: dict(self.source.texts(keys, numbers)), lambda: dict(self.target.texts(keys, numbers))
+            lambda: dict(self.source.texts(untouched, numbers or ())) if untouched else {},
+            lambda: dict(self.target.texts(keys, among)),
         )
+        there.update(self.source.ended_texts(self.window, streamed))
         names = [one.name for one in self.source.table.columns]
         key_names = {one.name for one in self.source.table.identifying}
         shown = []
@@ -180,6 +194,14 @@ class TableComparison:
                 }
             shown.append(Shown(one.outcome, key, columns))
         return shown
+
+    def _among(self, numbers: Sequence[tuple[int, ...]] | None, ended: Sequence[Texts]) -> Sequence[tuple[int, ...]]:
+        """Keys of `VerifiedTable.numbers` among which all rows are; none if that is not known."""
+        table = self.source.table
+        if numbers is None or not table.numbers:
+            return ()
+        at = [table.key.index(one.name) for one in table.numbers]
+        return [*numbers, *(tuple(int(key[i] or 0) for i in at) for key in ended)]
 
 
 def _first(buckets: Sequence[int], expected: Buckets, actual: Buckets) -> Sequence[int]:

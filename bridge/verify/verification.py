@@ -198,7 +198,9 @@ class Verification:
         started_s = time.monotonic()
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
         verdict.why = verdict.why or touched.unclear
-        if touched.columns and not {one.name for one in table.columns} <= set(touched.columns):
+        ahead = end_lsn >= after_lsn and self.subscription.publication_definitions is None
+        lacks = touched.columns and not {one.name for one in table.columns} <= set(touched.columns)
+        if lacks and (ahead or not table.keyed):
             verdict.why = verdict.why or "the stream lacks columns of it"
         if self.subscription.publication_definitions is not None:
             # what the stream says of rows has not passed the definitions' filters, and may be of partitions
@@ -214,9 +216,12 @@ class Verification:
             verdict.why = error.message
             return verdict
         target = TargetVersion(hashing_session(self.spark), table, version)
-        TableComparison(SourceTable(source, table, self.pace), touched, target, verdict, self.shown, self.progress).run(
-            ahead=end_lsn >= after_lsn and self.subscription.publication_definitions is None
-        )
+        rows = SourceTable(source, table, self.pace)
+        try:
+            with source.attempt():
+                TableComparison(rows, touched, target, verdict, self.shown, self.progress).run(ahead=ahead)
+        except VerifyError as error:
+            return Verdict(table.relation, table.path, why=error.message, left_out_columns=table.left_out)
         if self.repaired and verdict.differences:
             try:
                 if verdict.caveat:

@@ -14,6 +14,7 @@ from bridge.errors import VerifyError
 from bridge.track.lock import locked
 from bridge.verify import command, table_comparison, verification
 from bridge.verify.source import Source
+from bridge.verify.target import TargetVersion
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load
@@ -155,27 +156,70 @@ def test_without_a_daemon_what_is_not_applied_yet_is_left_out(publisher, pipelin
     assert tables_of(verified(bridge))["public.t"]["differences"] == {"changed": 1}
 
 
-def test_differences_inside_and_outside_of_what_the_stream_has(publisher, pipeline, monkeypatch):
-    """A row that the sums tell, and one that changed since the snapshot: both are shown with their values."""
+@pytest.mark.parametrize("located", [True, False])
+def test_differences_inside_and_outside_of_what_the_stream_has(publisher, pipeline, monkeypatch, located):
+    """Of a row that changed since the snapshot the source's values are the stream's, with what that leaves out."""
     publisher.execute("""
-        CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT n, 'a' FROM generate_series(1, 20) n;
+        CREATE TABLE t (id int PRIMARY KEY, note text, large text STORAGE EXTERNAL);
+        INSERT INTO t SELECT n, 'a', repeat('x', 3000) FROM generate_series(1, 20) n;
         CREATE PUBLICATION pub FOR TABLE t""")
     bridge = pipeline()
     bridge.catch_up()
+    read: list[object] = []
+    texts = TargetVersion.texts
 
     def later(*arguments, **options):
         opened = Source(*arguments, **options)
-        publisher.execute("UPDATE t SET note = 'b' WHERE id = 3")
+        publisher.execute(
+            "UPDATE t SET note = 'b' WHERE id = 3; INSERT INTO t VALUES (30, 'c'); DELETE FROM t WHERE id = 5"
+        )
         bridge.catch_up()
-        bridge.spark.sql(f"UPDATE delta.`{bridge.path('t')}` SET note = 'z' WHERE id IN (3, 12)").collect()
+        table = f"delta.`{bridge.path('t')}`"
+        for statement in (
+            f"UPDATE {table} SET note = 'a' WHERE id = 3",  # as it was
+            f"UPDATE {table} SET note = 'z' WHERE id = 12",
+            f"DELETE FROM {table} WHERE id = 30",
+            f"INSERT INTO {table} VALUES (5, 'a', NULL)",
+        ):
+            bridge.spark.sql(statement).collect()
         return opened
 
+    def recorded(target, keys, numbers=()):
+        read.append(sorted(numbers))
+        return texts(target, keys, numbers)
+
     monkeypatch.setattr(verification, "Source", later)
+    monkeypatch.setattr(TargetVersion, "texts", recorded)
+    if not located:
+        monkeypatch.setattr(table_comparison, "lone_keys", lambda *_: [])
     table = tables_of(verified(bridge))["public.t"]
-    assert sorted((one["key"]["id"], *one["columns"]["note"].values()) for one in table["shown"]) == [
-        ("12", "a", "z"),
-        ("3", "a", "z"),  # the snapshot's value
-    ]
+    assert {(one["outcome"], one["key"]["id"]): one["columns"] for one in table["shown"]} == {
+        ("changed", "3"): {"note": {"source": "b", "delta": "a"}},
+        ("changed", "12"): {"note": {"source": "a", "delta": "z"}},
+        ("missing", "30"): {},
+        ("extra", "5"): {},
+    }
+    # read by their keys, without a scan, if all are known
+    assert read == [[(3,), (5,), (12,), (30,)] if located else []]
+
+
+def test_what_the_server_refuses_for_one_table_does_not_end_the_others(publisher, pipeline):
+    """A row may be older than a constraint of its domain, and PostgreSQL does not take its text then."""
+    publisher.execute("""
+        CREATE DOMAIN code AS text;
+        CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1);
+        CREATE TABLE m (codes code[]); ALTER TABLE m REPLICA IDENTITY FULL; INSERT INTO m VALUES ('{old}');
+        CREATE TABLE z (id int PRIMARY KEY); INSERT INTO z VALUES (1);
+        ALTER DOMAIN code ADD CHECK (VALUE <> 'old') NOT VALID;
+        CREATE PUBLICATION pub FOR TABLE a, m, z""")
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("DELETE FROM m")
+    document = verified(bridge)
+    found = tables_of(document)
+    assert document["exit_code"] == command.UNVERIFIED
+    assert "violates check constraint" in found["public.m"]["could_not"]
+    assert [(found[f"public.{name}"]["equal"], found[f"public.{name}"]["rows"]) for name in "az"] == [(True, 1)] * 2
 
 
 def test_beside_a_running_daemon_under_load(publisher, pipeline):
