@@ -62,7 +62,7 @@ SETUP = """
     ("way", "at_fault"),
     [
         ("INSERT INTO {} VALUES (500, 'in the way')", "INSERT INTO t VALUES (500, 'remote')"),
-        ("DELETE FROM {} WHERE id = 7", "UPDATE t SET id = 700 WHERE id = 7"),
+        pytest.param("DELETE FROM {} WHERE id = 7", "UPDATE t SET id = 700 WHERE id = 7", marks=pytest.mark.soak),
     ],
     ids=["a row in the way", "a missing row that moves"],
 )

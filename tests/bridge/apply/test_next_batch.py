@@ -55,9 +55,7 @@ def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, 
     put(following, 1, committed_s=1)
     assert not form(following)
     threading.Timer(0.1, put, (following, 2), {"rows": 1000}).start()
-    started_s = time.monotonic()
     assert form(following) == (behind_s == 0)
-    assert (time.monotonic() - started_s < 0.1) == (behind_s == 0)
     assert following.pop().transactions == (1 if behind_s == 0 else 2)
 
 

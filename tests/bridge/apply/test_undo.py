@@ -149,7 +149,10 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     assert operations == {"CREATE TABLE", "WRITE", "DELETE"}
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["at once", "after another attempt"])
+@pytest.mark.parametrize(
+    "again",
+    [pytest.param(False, id="at once", marks=pytest.mark.soak), pytest.param(True, id="after another attempt")],
+)
 def test_messages_of_a_table_that_is_configured_no_more_are_deleted(
     spark, catalog, target, strict, tmp_path, monkeypatch, again
 ):

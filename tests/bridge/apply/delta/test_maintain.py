@@ -100,7 +100,10 @@ def test_small_files_become_one(spark, catalog, table, made):
 
 
 @pytest.mark.parametrize("point", faults.MAINTENANCE_POINTS)
-@pytest.mark.parametrize("rebooted", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize(
+    "rebooted",
+    [pytest.param(False, id="killed", marks=pytest.mark.soak), pytest.param(True, id="power cut")],  # loses more
+)
 def test_a_process_that_ends_meanwhile(spark, catalog, table, made, monkeypatch, tmp_path, point, rebooted):
     with failing(Cut(), point), pytest.raises(Cut):
         due(made(), table)
@@ -115,7 +118,9 @@ def test_a_process_that_ends_meanwhile(spark, catalog, table, made, monkeypatch,
     assert content(spark, table)[1] == (1, "new")
 
 
-@pytest.mark.parametrize("point", [*faults.MAINTENANCE_UNDO_POINTS, "optimize_flushed"])
+@pytest.mark.parametrize(
+    "point", [*faults.MAINTENANCE_UNDO_POINTS, pytest.param("optimize_flushed", marks=pytest.mark.soak)]
+)
 def test_an_undo_that_is_cut_short_is_made_again(spark, catalog, table, made, monkeypatch, tmp_path, point):
     with failing(Cut(), "optimized"), pytest.raises(Cut):
         due(made(), table)
