@@ -70,7 +70,11 @@ def copied(warm: FilledTable, table: FilledTable, master: str, settings: dict[st
         folder = Path(name)
         events = folder / "events"
         events.mkdir()
-        log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+        log = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": events.as_uri(),
+        }
         spark = session.start(master, {**settings, **_MEMORY, **log}, log=folder / "spark.log")
         check(spark, warm, copy_to(spark, warm, folder / "warm"))
         meter = Meter(os.getpid())
