@@ -9,7 +9,8 @@ import typer
 
 from bridge import config, log
 from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, print_document
-from bridge.printable import one_line
+from bridge.errors import BridgeError, SparkLost
+from bridge.printable import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,22 +79,28 @@ def verify(
 ) -> None:
     """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one.
 
-    The exit code is 0 if they are equal, 1 if there are differences, 2 if a table could not be verified.
+    The exit code is 0 if they are equal, 1 if there are differences, 2 if a table could not be verified, or none.
     """
     from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
 
     log.configure()  # warnings go to standard error, beside --json
     settings = config.load(config_file)
-    document = command.collect(
-        settings,
-        settings.choose(name),
-        tables=table or (),
-        max_rate=command.rate_of(max_rate) if max_rate else None,
-        patience_s=wait,
-        repaired=repair,
-        shown=shown,
-        progress=_verify_progress() if sys.stderr.isatty() else lambda *_: None,
-    )
+    try:
+        document = command.collect(
+            settings,
+            settings.choose(name),
+            tables=table or (),
+            max_rate=command.rate_of(max_rate) if max_rate else None,
+            patience_s=wait,
+            repaired=repair,
+            shown=shown,
+            progress=_verify_progress() if sys.stderr.isatty() else lambda *_: None,
+        )
+    except SparkLost:
+        raise
+    except BridgeError as error:  # 1 would say that there are differences
+        typer.echo(printable(f"pgbridge: {error}"), err=True)
+        raise typer.Exit(command.UNVERIFIED) from error
     print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
 

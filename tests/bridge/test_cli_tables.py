@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge import snapshot
+from bridge.errors import PublisherError, SparkLost
 from bridge.verify import command
 
 TABLE: dict[str, Any] = {
@@ -59,6 +60,15 @@ def test_verify_hands_its_options_on_and_ends_with_the_commands_exit_code(two, m
         "repaired": True,
         "shown": 1,
     }
+
+
+@pytest.mark.parametrize(("error", "code"), [(PublisherError("it is away"), 2), (SparkLost("it is away"), 3)])
+def test_nothing_verified_is_no_difference(two, monkeypatch, error, code):
+    def collect(*_, **__):
+        raise error
+
+    monkeypatch.setattr(command, "collect", collect)
+    assert two("verify", "shop") == (code, "", "pgbridge: it is away\n")
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), ("its files are gone", 1)])
