@@ -105,7 +105,9 @@ def test_random_workload_under_faults(spark, publisher, modes, streaming, lives)
         )
     appends = [commit["commitInfo"] for commit in modes["changelog"].commits("docs") if "txn" in commit]
     assert {info["operationParameters"]["mode"] for info in appends[1:]} == {"Append"}, "insert-only commits"
-    assert all(commit.keys().isdisjoint({"remove"}) for commit in modes["changelog"].commits("docs")[2:])
+    later = modes["changelog"].commits("docs")[2:]
+    removing = {commit["commitInfo"]["operation"] for commit in later if "remove" in commit}
+    assert removing <= {"RESTORE", "OPTIMIZE"}  # a batch that was cut short is taken back
 
 
 @pytest.mark.soak  # `test_large_values_move_with_keys` has a new and a renamed column, too
