@@ -89,7 +89,7 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
     if pa.types.is_floating(target):
         return _source_float(value, type_, single=pa.types.is_float32(target))
     if pa.types.is_date(target):
-        return f"CASE WHEN {value} BETWEEN '0001-01-01' AND '9999-12-31' THEN ({value})::date END"
+        return _source_day(value, "date")
     return _source_moment(value, type_, target)
 
 
@@ -104,10 +104,14 @@ def _source_array(value: str, element_type: ColumnType, target: pa.ListType) -> 
     )
 
 
+def _source_day(value: str, name: str) -> str:
+    return f"CASE WHEN {value} BETWEEN '0001-01-01' AND '9999-12-31' THEN ({value})::{name} END"
+
+
 def _source_moment(value: str, type_: ColumnType, target: pa.TimestampType) -> str:
     midnight, name = ("00:00:00+00", "timestamptz") if target.tz else ("00:00:00", "timestamp")
     if type_.kind is Kind.DATE:  # it has days that no timestamp has
-        return f"CASE WHEN {value} BETWEEN '0001-01-01' AND '9999-12-31' THEN ({value})::{name} END"
+        return _source_day(value, name)
     moment = f"({value})::{name}"
     return f"CASE WHEN {moment} >= '0001-01-01 {midnight}' AND {moment} < '10000-01-01 {midnight}' THEN {moment} END"
 

@@ -144,16 +144,14 @@ class Source(Closing):
         """
         found: dict[int, str] = {}
         for table in tables:
+            statement = f"EXPLAIN {select_statement(table)}{where_clause(table.row_filters)}"
             try:
-                self._connection.execute("SAVEPOINT held")
-                # planning locks the leaves of a partitioned table, too
-                self._connection.execute(f"EXPLAIN {select_statement(table)}{where_clause(table.row_filters)}".encode())
-                rows = self._connection.execute(sql.load("rewritten"), {"relid": table.relid}).fetchall()
+                with self._connection.transaction():  # a savepoint
+                    self._connection.execute(statement.encode())  # planning locks a partitioned table's leaves, too
+                    rows = self._connection.execute(sql.load("rewritten"), {"relid": table.relid}).fetchall()
                 if rows[0][0]:
                     found[table.relid] = "it was rewritten meanwhile (TRUNCATE, ALTER TABLE, CLUSTER or VACUUM FULL)"
-                self._connection.execute("RELEASE SAVEPOINT held")
             except psycopg.errors.LockNotAvailable:
-                self._connection.execute("ROLLBACK TO SAVEPOINT held")
                 found[table.relid] = "another session has locked it"
             except psycopg.Error as error:
                 raise translated(error, f'cannot read table "{table.qualified_name}"') from error
@@ -189,13 +187,12 @@ class Source(Closing):
             PublisherError: The connection is lost.
         """
         try:
-            self._connection.execute("SAVEPOINT attempt")
-            try:
+            with self._connection.transaction():  # a savepoint
                 yield
-            except PublisherError as error:
-                self._connection.execute("ROLLBACK TO SAVEPOINT attempt")
-                raise VerifyError(error.message, hint=error.hint) from error
-            self._connection.execute("RELEASE SAVEPOINT attempt")
+        except PublisherError as error:
+            if self._connection.closed:
+                raise
+            raise VerifyError(error.message, hint=error.hint) from error
         except psycopg.Error as error:
             raise translated(error, "the snapshot is lost") from error
 

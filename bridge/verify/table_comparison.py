@@ -56,7 +56,7 @@ class TableComparison:
         # Delta that is behind has none of these rows yet: only their keys are needed
         rows = self.window.rows if ahead else dict.fromkeys(self.window.rows)
         ended = self.source.ended(self.window, rows) if rows else {}
-        touched = {key for key, _ in ended.values()}
+        touched = {key_hash: key for key, (key_hash, _) in ended.items()}
         came = Counter(self.source.hashes(self.window.columns, self.window.inserted))
         went = Counter(self.source.hashes(self.window.columns, self.window.removed))
         if not ahead:
@@ -105,8 +105,7 @@ class TableComparison:
             verdict.rows += sum(wanted.values())
             verdict.differences += differences(wanted, self.target.of_keys(touched), keyed=table.keyed)
         if verdict.differences:
-            by_hash = {key_hash: key for key, (key_hash, _) in ended.items()}
-            verdict.shown = self._shown(verdict.differences[: self.shown], keys, by_hash)
+            verdict.shown = self._shown(verdict.differences[: self.shown], keys, touched)
 
     @staticmethod
     def _both(source: Callable[[], _Found], target: Callable[[], _Found]) -> tuple[_Found, _Found]:

@@ -143,44 +143,51 @@ def test_a_table_with_many_columns(publisher, server):
     assert (found, [text for _, text in values]) == (key, ["1", "5", *[None] * 898, "7"])
 
 
-def test_many_large_rows_of_the_stream_are_hashed_in_several_statements(publisher, server, monkeypatch):
+def test_a_refused_statement_ends_the_attempt_and_a_lost_connection_all(publisher):
+    with source(publisher) as opened:
+        with pytest.raises(VerifyError, match="division by zero"), opened.attempt():
+            list(opened.query("SELECT 1 / 0"))
+        ((pid,),) = opened.query("SELECT pg_backend_pid()")
+        publisher.query("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+        with pytest.raises(PublisherError), opened.attempt():
+            list(opened.query("SELECT 1"))
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """The rows of each statement."""
+    got: list[list[object]] = []
+    query = Source.query
+
+    def recorded(opened, statement, parameters=None):
+        got.append(list(query(opened, statement, parameters)))
+        return got[-1]
+
+    monkeypatch.setattr(Source, "query", recorded)
+    return got
+
+
+def test_many_large_rows_of_the_stream_are_hashed_in_several_statements(publisher, server, answers, monkeypatch):
     with source(publisher) as opened:
         table = verified(server, opened)
         rows = [(str(number), str(number) * 100) for number in range(50)]
         at_once = list(table.hashes(("id", "note"), rows))
-        sent: list[str] = []
-        query = Source.query
-
-        def recorded(opened, statement):
-            sent.append(statement)
-            return query(opened, statement)
-
-        monkeypatch.setattr(Source, "query", recorded)
         for characters, statements in ((1, 50), (1 << 20, 1)):
-            sent.clear()
+            answers.clear()
             monkeypatch.setattr(source_table, "_CHARACTERS_AT_ONCE", characters)
-            assert (list(table.hashes(("id", "note"), rows)), len(sent)) == (at_once, statements)
+            assert (list(table.hashes(("id", "note"), rows)), len(answers)) == (at_once, statements)
 
 
-def test_equal_rows_are_counted_by_the_server(publisher, server, monkeypatch):
+def test_equal_rows_are_counted_by_the_server(publisher, server, answers):
     publisher.execute("""
         CREATE TABLE bag (a int); INSERT INTO bag SELECT n % 2 FROM generate_series(1, 1000) n;
         ALTER PUBLICATION pub SET TABLE bag""")
     with source(publisher) as opened:
         table = verified(server, opened)
-        got: list[object] = []
-        query = Source.query
-
-        def recorded(opened, statement):
-            found = list(query(opened, statement))
-            got.extend(found)
-            return found
-
-        monkeypatch.setattr(Source, "query", recorded)
         extent = table.extent()
-        got.clear()
+        answers.clear()
         rows = table.rows(extent, range(1 << BUCKET_BITS), ())
-    assert (sorted(rows.values()), len(got)) == ([500, 500], 2)
+    assert (sorted(rows.values()), sum(map(len, answers))) == ([500, 500], 2)
 
 
 def test_what_a_slot_would_send(publisher, server):
