@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from bridge import __version__, cli_tables, config, log, remedies
-from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, print_document
+from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, echo_error, print_document
 from bridge.commands.enable import set_enabled
 from bridge.commands.init import write
 from bridge.commands.skip import set_skip
@@ -355,5 +355,5 @@ def main() -> None:
     try:
         app()
     except BridgeError as error:
-        typer.echo(printable(f"pgbridge: {error}"), err=True)
+        echo_error(error)
         sys.exit(2 if isinstance(error, ConfigError) else 3 if isinstance(error, SparkLost) else 1)

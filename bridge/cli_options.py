@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from bridge.printable import one_line, printable_document
+from bridge.printable import one_line, printable, printable_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
+
+    from bridge.errors import BridgeError
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
 Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
@@ -26,6 +28,11 @@ DEFAULT_FILE = Path("pgbridge.toml")
 def echo(line: str) -> None:
     """Print a line."""
     typer.echo(one_line(line))
+
+
+def echo_error(error: BridgeError) -> None:
+    """Print an error as a message on standard error, without a stack trace."""
+    typer.echo(printable(f"pgbridge: {error}"), err=True)
 
 
 def print_document(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge import config, log
-from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, print_document
+from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, echo_error, print_document
 from bridge.errors import BridgeError, SparkLost
-from bridge.printable import one_line, printable
+from bridge.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ def verify(
     except SparkLost:
         raise
     except BridgeError as error:  # 1 would say that there are differences
-        typer.echo(printable(f"pgbridge: {error}"), err=True)
+        echo_error(error)
         raise typer.Exit(command.UNVERIFIED) from error
     print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
