@@ -54,8 +54,10 @@ def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, 
     following.progress.server_time_us = (1 + behind_s) * 1_000_000
     put(following, 1, committed_s=1)
     assert not form(following)
+    started_s = time.monotonic()  # before the timer's start, whose time would count else
     threading.Timer(0.1, put, (following, 2), {"rows": 1000}).start()
     assert form(following) == (behind_s == 0)
+    assert (time.monotonic() - started_s < 0.1) == (behind_s == 0)
     assert following.pop().transactions == (1 if behind_s == 0 else 2)
 
 
