@@ -107,7 +107,7 @@ def test_random_workload_under_faults(spark, publisher, modes, streaming, lives)
     assert {info["operationParameters"]["mode"] for info in appends[1:]} == {"Append"}, "insert-only commits"
     later = modes["changelog"].commits("docs")[2:]
     removing = {commit["commitInfo"]["operation"] for commit in later if "remove" in commit}
-    assert removing <= {"RESTORE", "OPTIMIZE"}  # a batch that was cut short is taken back
+    assert removing == ({"RESTORE"} if streaming == "on" else set())  # some of the lives end in an undo
 
 
 @pytest.mark.soak  # `test_large_values_move_with_keys` has a new and a renamed column, too
