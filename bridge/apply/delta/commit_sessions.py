@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from bridge.apply.delta.arrow_source import PLAN_ROWS
+from bridge.apply.delta.key_condition import PUSHED_LISTS
 from bridge.apply.delta.stamp import copy_stamp
 from bridge.session import companion
 
@@ -36,12 +37,17 @@ TINY_ROWS: Final = 5_000
 """More rows than this, of the source or the target, are not tiny."""
 _ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
 
-Work = Literal["tiny", "small", "large"]
+Work = Literal["tiny", "small", "keys", "large"]
 """How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and
-target have at most some thousand rows."""
+target have at most some thousand rows. Keys: as small, and the target's rows are found by a `key_condition`."""
 
 _SETTINGS: Final = MappingProxyType(
-    {"tiny": _IMMUTABLE | _SMALL | _TINY, "small": _IMMUTABLE | _SMALL, "large": _IMMUTABLE}
+    {
+        "tiny": _IMMUTABLE | _SMALL | _TINY,
+        "small": _IMMUTABLE | _SMALL,
+        "keys": _IMMUTABLE | _SMALL | PUSHED_LISTS,
+        "large": _IMMUTABLE,
+    }
 )
 
 

@@ -116,7 +116,8 @@ class TableSize:
         size_bytes: Their size.
         vectors_undecided: pgbridge created the table, and no property says whether it has deletion vectors.
         plain: pgbridge created the table, and nothing tells a MERGE from rewriting it: no change data feed, no
-            partitions, no row tracking.
+            partitions, no row tracking, no deletion vectors.
+        vectors: The same but for deletion vectors, which it has, and clustering columns, which it may have.
         version: The version that has this size; None if it is not known.
     """
 
@@ -124,6 +125,7 @@ class TableSize:
     size_bytes: int
     vectors_undecided: bool = False
     plain: bool = False
+    vectors: bool = False
     version: int | None = None
 
 
@@ -138,10 +140,18 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
         wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
         detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
         created = detail.properties.get(CREATED) == "true"
-        plain = created and not (detail.partitionColumns or detail.clusteringColumns)
-        plain = plain and all(name.startswith(_PLAIN) for name in detail.properties)
-        undecided = created and _VECTORS not in detail.properties
-        size, calls = TableSize(detail.numFiles, detail.sizeInBytes, undecided, plain), 0
+        others = {name for name in detail.properties if not name.startswith(_PLAIN)}
+        flat = created and not detail.partitionColumns
+        size, calls = (
+            TableSize(
+                detail.numFiles,
+                detail.sizeInBytes,
+                vectors_undecided=created and _VECTORS not in others,
+                plain=flat and not others and not detail.clusteringColumns,
+                vectors=flat and others == {_VECTORS} and detail.properties[_VECTORS] == "true",
+            ),
+            0,
+        )
     _SIZES[path] = size, calls + 1
     return size
 

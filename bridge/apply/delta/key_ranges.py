@@ -43,6 +43,14 @@ def key_ranges(column: str, values: pa.ChunkedArray) -> str | None:
     return conditions[0] if len(conditions) == 1 else f"({' OR '.join(conditions)})"
 
 
+def as_literals(values: pa.ChunkedArray) -> list[str]:
+    """Values for which there are key ranges as literals of SQL."""
+    as_literal = _literal_of(values.type)
+    if as_literal is None:
+        raise TypeError(f"{values.type} has no literals")
+    return [as_literal(value) for value in values.to_pylist()]
+
+
 def _literal_of(arrow: pa.DataType) -> Callable[[Any], str] | None:
     if arrow in _INTEGER_SUFFIXES:
         return lambda value: f"{value}{_INTEGER_SUFFIXES[arrow]}"

@@ -62,6 +62,19 @@ def overwrite_table(
         rows.writeTo(sql_name(location)).options(**options).overwrite(F.lit(True))
 
 
+def overwrite_where(rows: DataFrame, location: str, condition: str) -> None:
+    """Replace the table's rows that meet a condition by rows that do, too, in one commit.
+
+    A table that has vanished is not created again.
+
+    Args:
+        rows: The new rows, under the table's column names.
+        location: The table.
+        condition: The condition, as SQL.
+    """
+    rows.writeTo(sql_name(location)).overwrite(F.expr(condition))
+
+
 def find_schema(spark: SparkSession, location: str) -> StructType | None:
     """The table's columns; None if there is nothing at the location.
 

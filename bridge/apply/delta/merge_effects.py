@@ -23,6 +23,7 @@ from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.rewrite_keys import rewrite_keys
 from bridge.apply.delta.rewrite_tiny import TINY_BYTES, rewrite_tiny
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stored import stored_column
@@ -74,7 +75,12 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         return Tally()
     if not shape.leaves and rewrite_tiny(spark, effect, keyed):
         return Tally()
-    return _merge(spark, effect, keyed, clauses)
+    size = table_size(spark, keyed.path)
+    if clauses.updates or clauses.deletes:
+        enable_for_large(spark, keyed.path, size)
+    if not shape.leaves and rewrite_keys(spark, effect, keyed, size):
+        return Tally()
+    return _merge(spark, effect, keyed, clauses, size)
 
 
 def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
@@ -92,10 +98,7 @@ def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
         append_effects(session, source, keyed, table)
 
 
-def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses) -> Tally:
-    size = table_size(spark, keyed.path)
-    if clauses.updates or clauses.deletes:
-        enable_for_large(spark, keyed.path, size)
+def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses, size: TableSize) -> Tally:
     session = commit_session(spark, _work(effect, clauses, size))
     table = clauses.source(effect.table, keyed.key)
     with arrow_source(session, table) as source:
