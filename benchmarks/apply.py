@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from benchmarks.apply_tables import RANDOM
 from benchmarks.disturbed import in_turn, stolen_s
 from bridge import session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.delta_table import table_version
+from bridge.apply.delta.deletion_vectors import LARGE_BYTES, enable_for_large
+from bridge.apply.delta.delta_table import table_size, table_version
+from bridge.apply.delta.location import read_table
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.target.target import Target, target_schema
 
@@ -96,13 +99,20 @@ def measure(
 
 
 def make_table(spark: SparkSession, path: str, size: Size) -> Target:
-    """Make a table of a size, in files of a million rows."""
+    """Make a table of a size, in files of a million rows, as a copy leaves it: a large one is in its key's order."""
     fields = [(column.name, column.type.arrow) for column in size.columns]
     create_table(spark, path, spark_schema(fields))
     for first in range(0, size.rows, _FILES_AT_ONCE * _ROWS_PER_FILE):
         last = min(first + _FILES_AT_ONCE * _ROWS_PER_FILE, size.rows)
         rows = spark.range(first, last, 1, -(-(last - first) // _ROWS_PER_FILE)).selectExpr(*size.expressions())
         rows.write.format("delta").mode("append").save(path)
+    size_now = table_size(spark, path)
+    if size.keys == RANDOM and size_now.size_bytes >= LARGE_BYTES:
+        files = size.rows // _ROWS_PER_FILE
+        read_table(spark, path).repartitionByRange(files, "id").sortWithinPartitions("id").write.format("delta").mode(
+            "overwrite"
+        ).save(path)
+    enable_for_large(spark, path, size_now)  # here, because the RESTORE after the first commit would take it back
     return Target("public", Path(path).name, path, target_schema(fields))
 
 

@@ -73,6 +73,8 @@ DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",
+    # Pages of a fifth of Parquet's own: who looks for a row by its key reads one, where files are sorted by it.
+    "parquet.page.row.count.limit": "4000",
 }
 """Settings that suit the bridge. The configuration's `[spark.conf]` overrides them."""
 

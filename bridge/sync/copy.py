@@ -19,21 +19,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
 from bridge.apply.delta.commit_sessions import commit_session, work_of_copy
 from bridge.apply.delta.schema import spark_schema
+from bridge.apply.target.location import quoted
 from bridge.closing import Closing
 from bridge.errors import PublisherError, SyncError, TargetError
 from bridge.sync.block_ranges import BlockRange
-from bridge.sync.copy_reader import copy_rows, read_ranges
+from bridge.sync.copy_reader import PART, copy_rows, read_ranges
 from bridge.sync.copy_statement import copy_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.sync.copy_reader import CopySpec
@@ -128,12 +130,18 @@ class _Canceller(Closing):
 
 
 def read_on_executors(spark: SparkSession, spec: CopySpec) -> DataFrame:
-    """The rows as a DataFrame that Spark's executors read; it has the target's columns."""
-    columns = spark_schema([(field.name, field.type) for field in spec.schema])
+    """The rows as a DataFrame that Spark's executors read, in the copy's order; it has the target's columns."""
+    part = [] if spec.order is None else [(PART, pa.int32())]
+    columns = spark_schema([*((field.name, field.type) for field in spec.schema), *part])
     numbers = spark.range(0, len(spec.ranges), 1, len(spec.ranges))
     rows = numbers.mapInArrow(partial(read_ranges, spec), columns)
     # fewer tasks, each of which reads several ranges one after the other
-    return rows if len(spec.ranges) <= MOST_CONNECTIONS or _few_cores(spark) else rows.coalesce(MOST_CONNECTIONS)
+    if len(spec.ranges) > MOST_CONNECTIONS and not _few_cores(spark):
+        rows = rows.coalesce(MOST_CONNECTIONS)
+    if spec.order is None:
+        return rows
+    divided = rows.repartitionById(spec.order.parts, F.col(quoted(PART))).drop(PART)
+    return divided.sortWithinPartitions(F.col(quoted(spec.order.column)))
 
 
 def _few_cores(spark: SparkSession) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow as pa
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.target.target import TargetColumn
     from bridge.publication.published_table import PublishedTable
+    from bridge.sync.copy_order import CopyOrder
 
 _SETTINGS = {
     # Row security must not remove rows from a copy silently: the copy fails instead, as pg_dump does.
@@ -39,6 +41,10 @@ _SETTINGS = {
     "max_parallel_workers_per_gather": "0",
 }
 """Settings of a reader's transaction."""
+
+
+PART: Final = "the number of the part of the table in which pgbridge sorts the row"
+"""The column of a row's part. No column of a table has a name of 64 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class CopySpec:
         unrepresentable: What to do with a value that the target's type cannot hold: "error" or "null".
         key: Key columns; `unrepresentable` does not apply to them.
         places: Where the values of columns go, if not every text stays there what it is.
+        order: How rows are divided for sorting; None if they are written as they come.
     """
 
     conninfo: str = field(repr=False)
@@ -74,6 +81,7 @@ class CopySpec:
     unrepresentable: str
     key: list[str]
     places: dict[str, Place] = field(default_factory=dict)
+    order: CopyOrder | None = None
 
 
 def copy_spec(
@@ -127,7 +135,8 @@ def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[p
         numbers: Which ranges, in one column of numbers from 0 on.
 
     Yields:
-        Rows in the target's types, some megabytes at a time.
+        Rows in the target's types, some megabytes at a time; with an order, and the number of the row's part after
+        them.
 
     Raises:
         PublisherError: As `copy_rows` does; it names the executor's machine.
@@ -136,10 +145,15 @@ def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[p
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             try:
-                yield from copy_rows(spec, range_statement(spec, number))
+                rows = copy_rows(spec, range_statement(spec, number))
+                yield from rows if spec.order is None else map(partial(_with_part, spec.order), rows)
             except PublisherError as error:
                 message = f"{error.message} (Spark's executor on {socket.gethostname()})"
                 raise PublisherError(message, hint=error.hint, retry=error.retry) from error
+
+
+def _with_part(order: CopyOrder, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.append_column(PART, order.part_of(rows[order.column]))
 
 
 def range_statement(spec: CopySpec, number: int) -> str:

@@ -45,8 +45,9 @@ from bridge.publication.delta_columns import unsupported_table
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_limit import CopyLimit
+from bridge.sync.copy_order import copy_order
 from bridge.sync.copy_progress import CopyMonitor
-from bridge.sync.copy_reader import copy_spec
+from bridge.sync.copy_reader import copy_spec, key_of
 from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
+    from bridge.sync.copy_order import CopyOrder
     from bridge.table_layout import Layout
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import ColumnRow
@@ -264,15 +266,18 @@ class TableSync:
                 monitor.watching(application_name, rel.namespace, rel.name, lock.size),
                 copied_rows(
                     self._spark,
-                    copy_spec(
-                        table,
-                        types,
-                        conninfo=conninfo,
-                        application_name=application_name,
-                        snapshot=snapshot.name,
-                        unrepresentable=self._subscription.unrepresentable,
-                        ranges=lock.ranges,
-                        columns=written,
+                    replace(
+                        copy_spec(
+                            table,
+                            types,
+                            conninfo=conninfo,
+                            application_name=application_name,
+                            snapshot=snapshot.name,
+                            unrepresentable=self._subscription.unrepresentable,
+                            ranges=lock.ranges,
+                            columns=written,
+                        ),
+                        order=_order(publisher, table, written, lock, layout) if mode == "mirror" else None,
                     ),
                     lock.table_bytes,
                     self._stopping,
@@ -397,6 +402,18 @@ class TableSync:
             )
         self._shared.check(rel.path)
         return Target(rel.namespace, rel.name, rel.path, schema, mode)
+
+
+def _order(
+    publisher: Publisher, table: PublishedTable, columns: Iterable[TargetColumn], lock: TableLock, layout: Layout
+) -> CopyOrder | None:
+    """The order in which the rows of a mirror are written, unless the user has chosen another layout."""
+    key = key_of(table)
+    if layout.partition_by or layout.cluster_by not in {(), tuple(key)}:
+        return None
+    types = {column.name: column.type.arrow for column in columns if column.name in key}
+    parts = round(lock.size.rows / lock.rows_per_file)
+    return copy_order(publisher, table.relid, types, table_bytes=lock.table_bytes, parts=parts)
 
 
 def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:

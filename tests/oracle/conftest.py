@@ -1,4 +1,4 @@
-"""Both ways to commit to a tiny table are held against the native subscriber."""
+"""Each way to commit to a table is held against the native subscriber, which its size would choose."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import zlib
 
 import pytest
 
-from bridge.apply.delta import merge_effects
+from bridge.apply.delta import deletion_vectors, merge_effects
 
 
 @pytest.fixture(autouse=True)
-def merging(request, monkeypatch):
-    """In half of the tests tiny tables are merged into as large ones are; in the others they are written anew."""
-    if zlib.crc32(request.node.name.encode()) % 2:
+def ways(request, monkeypatch):
+    """In half of the tests tiny tables are written anew, in others they are merged into or rewritten by key."""
+    way = zlib.crc32(request.node.name.encode()) % 4
+    if way in {1, 3}:
         monkeypatch.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
+    if way == 1:
+        monkeypatch.setattr(deletion_vectors, "LARGE_BYTES", 1)

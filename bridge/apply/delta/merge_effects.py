@@ -1,7 +1,8 @@
 """Commits a net effect that was computed when the batch was formed, by the least work that it needs.
 
-Rows that all begin in the batch are appended, what follows a TRUNCATE overwrites the table, and all else is a MERGE of
-the clauses that the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
+Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A tiny table is written
+anew, the rows of a large one are rewritten by their keys, and all else is a MERGE of the clauses that the effects need.
+Conflicts are found as in `bridge.apply.delta.merge_by_key`.
 """
 
 from __future__ import annotations
@@ -78,9 +79,8 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:
         enable_for_large(spark, keyed.path, size)
-    if not shape.leaves and rewrite_keys(spark, effect, keyed, size):
-        return Tally()
-    return _merge(spark, effect, keyed, clauses, size)
+    rewritten = not shape.leaves and rewrite_keys(spark, effect, keyed, size)
+    return Tally() if rewritten else _merge(spark, effect, keyed, clauses, size)
 
 
 def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:

@@ -109,7 +109,8 @@ def _rows(source: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFrame
     if not marks:
         return source.select(*columns).coalesce(1)
     old = before.select(
-        F.col(quoted(keyed.names[key])).alias("old_key"), *(F.col(quoted(keyed.names[i])).alias(f"old_{i}") for i in marks)
+        F.col(quoted(keyed.names[key])).alias("old_key"),
+        *(F.col(quoted(keyed.names[i])).alias(f"old_{i}") for i in marks),
     )
     # a sort-merge join: the old values may be large, and a broadcast would hold them in the driver
     joined = source.join(old.hint("merge"), F.col(f"match_{key}") == F.col("old_key"), "left")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
@@ -15,6 +18,7 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync import block_ranges, copy
 from bridge.sync.copy import copied_rows, read_on_executors
+from bridge.sync.copy_order import CopyOrder
 from bridge.sync.copy_reader import copy_spec
 
 
@@ -110,6 +114,33 @@ def test_the_rows_are_the_same_whoever_reads_them(spark, publisher, rows):
             assert "MapInArrow" in plan
             assert elsewhere == here
     assert len(here) == max(0, rows - 1)
+
+
+def test_rows_with_an_order_are_sorted_over_all_files(spark, publisher, tmp_path):
+    """They are read once, by ranges of blocks, and pass every column's value."""
+    publisher.execute(
+        """CREATE TABLE t ("the.id" uuid PRIMARY KEY, n int, filler text);
+        INSERT INTO t SELECT md5(g::text)::uuid, g, repeat('x', 900) FROM generate_series(1, 2000) g;
+        INSERT INTO t SELECT gen_random_uuid(), NULL, NULL; CREATE PUBLICATION pub FOR TABLE t; ANALYZE t"""
+    )
+    with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
+        snapshot = replication.create_slot("copy_test", temporary=True).name
+        spec = replace(
+            spec_of(publisher, "t", snapshot),
+            ranges=[(0, 100), (100, 200), (200, None)],
+            order=CopyOrder("the.id", (b"3", b"55555555-5555-5555-5555-555555555555", b"d")),
+        )
+        rows = read_on_executors(spark, spec)
+        assert rows.columns == ["the.id", "n", "filler"]
+        rows.write.format("delta").save(str(tmp_path / "t"))
+    written = spark.read.format("delta").load(str(tmp_path / "t"))
+    assert sorted(map(tuple, written.collect())) == sorted(
+        publisher.query("""SELECT "the.id"::text, n, filler FROM t""")
+    )
+    files = [pq.read_table(file)["the.id"].to_pylist() for file in (tmp_path / "t").glob("*.parquet")]
+    assert len(files) == 4
+    keys = list(chain.from_iterable(sorted(files, key=min)))
+    assert keys == sorted(keys)
 
 
 @pytest.mark.parametrize(("table_bytes", "partitions"), [(8 << 10, 1), (2 << 20, 1), (64 << 20, 2)])

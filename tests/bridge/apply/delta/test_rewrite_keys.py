@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import delta_table, key_condition, merge_effects, rewrite_keys
+from bridge.apply.delta import delta_table, key_condition, location, merge_effects, rewrite_keys
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import forget_size, table_version
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.conflicts import Conflicts
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import TargetError
@@ -24,7 +25,7 @@ from protocol.values.types import resolve
 from tests.bridge.apply.made_targets import content
 
 HOSTILE = ["", "'", "\\", "a\\'b", "$x", "${x}", "line\nbreak", "ä€😀", "%", "` OR true", "Z" * 50, " a", "a "]
-BIGINT, TEXT, DATE = 20, 25, 1082
+BIGINT, TEXT = 20, 25
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def rewrites(monkeypatch):
 def filled(spark, folder, rows, *, key=TEXT, name="t", properties=""):
     """Make a table with deletion vectors, as pgbridge does, of a key, a note and a number."""
     columns = tuple(TargetColumn(n, resolve(oid, -1)) for n, oid in (("the key", key), ("note", TEXT), ("n", BIGINT)))
-    kinds = {TEXT: "string", BIGINT: "long", DATE: "date"}
+    kinds = {TEXT: "string", BIGINT: "long"}
     schema = f"`the key` {kinds[key]}, note string, n long"
     frame = spark.createDataFrame(rows, schema)
     path = str(folder / name)
@@ -106,9 +107,7 @@ def test_a_commit_deletes_changes_and_adds_by_key(spark, tmp_path, rewrites):
         ),
     )
     kept = [(text, text, i) for i, text in enumerate(HOSTILE)][11:]
-    assert content(spark, made[0]) == sorted(
-        [*((text, "new", -1) for text in HOSTILE[:9]), *kept, ("another", "n", 0)]
-    )
+    assert content(spark, made[0]) == sorted([*((text, "new", -1) for text in HOSTILE[:9]), *kept, ("another", "n", 0)])
     assert rewrites == [True]
     row = spark.sql(f"DESCRIBE HISTORY delta.`{made[0].path}` LIMIT 1").collect()[0]
     assert (row.operation, row.operationMetrics["numDeletedRows"]) == ("WRITE", "11")
@@ -122,17 +121,14 @@ def test_rows_that_are_only_deleted_are_deleted(spark, tmp_path, rewrites):
     assert spark.sql(f"DESCRIBE HISTORY delta.`{made[0].path}` LIMIT 1").collect()[0].operation == "DELETE"
 
 
-@pytest.mark.parametrize("key", [TEXT, BIGINT, DATE])
+@pytest.mark.parametrize("key", [TEXT, BIGINT])
 def test_random_changes_have_the_same_result_as_by_merge(spark, tmp_path, monkeypatch, rewrites, key):
     """Also those that meet no row, or one that should not be there: they are merged either way."""
-    import datetime
-
-    of = {TEXT: lambda i: f"k{i}", BIGINT: lambda i: i - 5, DATE: lambda i: datetime.date(1969, 12, 28 + i % 4)}[key]
-    keys = [of(i) for i in range(4 if key == DATE else 12)]
+    keys: list[int | str] = [f"k{i}" if key == TEXT else i - 5 for i in range(12)]
     chosen = random.Random(key)
     rows = [(one, "first", i) for i, one in enumerate(keys[::2])]
     ours, merged = filled(spark, tmp_path, rows, key=key), filled(spark, tmp_path, rows, key=key, name="merged")
-    for _ in range(5):
+    for _ in range(4):
         there = {row[0] for row in content(spark, ours[0])}
         made = []
         for number in range(chosen.randrange(2, 9)):
@@ -171,7 +167,7 @@ def test_effects_on_other_rows_than_are_there_are_merged(spark, tmp_path, rewrit
     with pytest.raises(Exception, match="insert_exists"):
         apply_table(spark, changes(made, update("missing", "x"), insert("a", "x")))
     assert content(spark, made[0]) == [("a", "old", 1), ("b", "old", 2)]
-    found = []
+    found = list[Conflicts]()
     apply_table(spark, changes(made, update("missing", "x"), update("a", "x")), conflicts=found.append)
     assert content(spark, made[0]) == [("a", "x", 0), ("b", "old", 2)]
     assert [conflicts.counts for conflicts in found]
@@ -187,27 +183,26 @@ def test_a_table_with_a_column_of_its_own_is_merged_into(spark, tmp_path, rewrit
     assert rewrites == [False]
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [", 'delta.enableChangeDataFeed' = 'true'", ", 'delta.enableRowTracking' = 'true'", ", 'pgbridge.created' = 'no'"],
-)
-def test_a_table_that_tells_a_merge_from_a_rewrite_is_merged_into(spark, tmp_path, rewrites, properties):
-    made = filled(spark, tmp_path, [("a", "old", 1)], properties=properties)
-    apply_table(spark, changes(made, update("a", "new")))
-    assert content(spark, made[0]) == [("a", "new", 0)]
-    assert rewrites == [False]
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_a_table_without_vectors_and_many_keys_are_merged(spark, tmp_path, monkeypatch, rewrites, most):
-    monkeypatch.setattr(rewrite_keys, "MOST_KEYS", most)
+def test_a_table_that_tells_a_merge_from_a_rewrite_is_merged_into(spark, tmp_path, monkeypatch, rewrites):
+    """As one with a change data feed, which has another's properties, or no deletion vectors; and so are many keys."""
     made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
-    if most == 2:
-        spark.sql(f"ALTER TABLE delta.`{made[0].path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
+    with monkeypatch.context() as few:
+        few.setattr(rewrite_keys, "MOST_KEYS", 1)
+        apply_table(spark, changes(made, update("a", "new"), update("b", "new")))
+    for number, (name, value) in enumerate(
+        [
+            ("pgbridge.created", "no"),
+            ("delta.enableChangeDataFeed", "true"),
+            ("delta.enableDeletionVectors", "false"),
+            ("delta.enableRowTracking", "true"),
+        ]
+    ):
+        spark.sql(f"ALTER TABLE delta.`{made[0].path}` SET TBLPROPERTIES ('pgbridge.created' = 'true')").collect()
+        spark.sql(f"ALTER TABLE delta.`{made[0].path}` SET TBLPROPERTIES ('{name}' = '{value}')").collect()
         forget_size(made[0].path)
-    apply_table(spark, changes(made, update("a", "new"), update("b", "new")))
-    assert content(spark, made[0]) == [("a", "new", 0), ("b", "new", 0)]
-    assert rewrites == [False]
+        apply_table(spark, changes(made, update("a", name, number)))
+        assert content(spark, made[0]) == [("a", name, number), ("b", "new", 0)]
+    assert rewrites == [False] * 5
 
 
 def test_the_batch_is_committed_once(spark, tmp_path, rewrites):
@@ -235,11 +230,12 @@ def test_another_writers_commit_between_the_two_queries_is_noticed(spark, tmp_pa
         spark.sql(f"DELETE FROM delta.`{path}` WHERE note = 'old' AND n = 1").collect()
         original(*args)
 
-    original = rewrite_keys.overwrite_where
+    original = location.overwrite_where
     monkeypatch.setattr(rewrite_keys, "overwrite_where", theirs)
     session = fork(spark)
-    with pytest.raises(TargetError, match="another writer committed version 3") as caught, stamped(
-        session, CommitStamp("app", Lsn(1), Lsn(2))
+    with (
+        pytest.raises(TargetError, match="another writer committed version 3") as caught,
+        stamped(session, CommitStamp("app", Lsn(1), Lsn(2))),
     ):
         apply_table(session, changes(made, update("a", "new")))
     assert "undone" in str(caught.value.hint)
