@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _METHOD: Final = """\
 Tables have W1's eight columns, in files of a million rows; serial keys are bigint, random ones texts of 36 characters,
 as a uuid column becomes. Tables of 128 MiB and more have deletion vectors; those with random keys are sorted by them,
-as the copy of a large table leaves them. **update** and **delete** are of the newest rows if keys are serial, and of any rows if they
-are random; **insert** is of new rows; **mixed** is 70 % updates, 20 % inserts and 10 % deletes. One Spark session
-(local[2]) commits all cases once before the measurement, then once in each round, taking turns in being first; after
-each commit the table is restored. Columns are medians; seconds also have the least and the greatest. CPU seconds are
-those of the JVM and of Python, files and MB what was written beside the log. The ratio is the seconds over those of
-the smallest table with such keys, in the same round: its median."""
+as the copy of a large table leaves them. **update** and **delete** are of the newest rows if keys are serial, and of
+any rows if they are random; **insert** is of new rows; **mixed** is 70 % updates, 20 % inserts and 10 % deletes. One
+Spark session (local[2]) commits all cases once before the measurement, then once in each round, taking turns in being
+first; after each commit the table is restored. Columns are medians; seconds also have the least and the greatest. CPU
+seconds are those of the JVM and of Python, files and MB what was written beside the log. The ratio is the seconds over
+those of the smallest table with such keys, in the same round: its median."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from protocol.values.types import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
     from pyspark.sql.types import StructType
 
     from bridge.apply.target.target import Mode, TargetSchema
@@ -103,8 +103,15 @@ def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:
 
 def table_version(spark: SparkSession, path: str) -> int:
     """The table's latest version."""
-    number: int = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT 1").collect()[0].version
-    return number
+    (row,) = described_history(spark, path, 1)
+    return int(row.version)
+
+
+def described_history(spark: SparkSession, path: str, latest: int) -> list[Row]:
+    """The latest rows of DESCRIBE HISTORY: what says who committed what, without predicates, which may be long."""
+    parameters = "map_filter(operationParameters, (name, _) -> name <> 'predicate') AS operationParameters"
+    history = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}")
+    return history.selectExpr("version", "timestamp", "operation", parameters, "userMetadata", "readVersion").collect()
 
 
 @dataclass(frozen=True, slots=True)

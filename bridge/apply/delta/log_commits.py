@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from bridge.apply.delta.delta_table import schema_of
+from bridge.apply.delta.delta_table import described_history, schema_of
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.history import Commit, History
 from bridge.apply.delta.location import place_of
-from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +36,7 @@ def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]
 def described_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The same by DESCRIBE HISTORY, wherever the table is."""
     try:
-        rows = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {latest}").collect()
+        rows = described_history(spark, path, latest)
     except AnalysisException:
         if schema_of(spark, path) is None:
             return ()

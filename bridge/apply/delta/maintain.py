@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bridge import session
-from bridge.apply.delta.delta_table import CREATED, forget_size, schema_of, table_version
+from bridge.apply.delta.delta_table import CREATED, described_history, forget_size, schema_of, table_version
 from bridge.apply.delta.history import KEEP_ROWS, Commit
 from bridge.apply.maintenance import FILE_BYTES, Debt
 from bridge.apply.target.location import sql_name
@@ -78,7 +78,7 @@ class DeltaTables:
         later = table_version(self.spark, intent.path) - intent.version
         if later <= 0:
             return
-        rows = self.spark.sql(f"DESCRIBE HISTORY {sql_name(intent.path)} LIMIT {later}").collect()
+        rows = described_history(self.spark, intent.path, later)
         for version in versions_to_restore([Commit.of(row) for row in rows], intent):
             self._session.sql(f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {version}").collect()
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.commit_sessions import commit_session
-from bridge.apply.delta.delta_table import table_version
+from bridge.apply.delta.delta_table import described_history, table_version
 from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.stamp import USER_METADATA
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from bridge.apply.effects.net_effect import NetEffect
 
 MOST_KEYS: Final = 5_000
-"""Delta's log has the condition, too, which is about twice as long as the keys."""
+MOST_KEY_BYTES: Final = 512 << 10
+"""More are not looked for so. Delta's log has the condition, too, which is about twice as long as the keys."""
 
 _RECENT: Final = 20  # commits among which the batch's is looked for: other writers may have committed since
 
@@ -59,7 +60,8 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     if not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
         return False
     key = keyed.key[0]
-    condition = key_condition(quoted(keyed.names[key]), effect.table[f"match_{key}"])
+    keys = effect.table[f"match_{key}"]
+    condition = key_condition(quoted(keyed.names[key]), keys) if keys.nbytes <= MOST_KEY_BYTES else None
     if condition is None:
         return False
     session = commit_session(spark, "keys")
@@ -123,7 +125,7 @@ def _rows(source: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFrame
 def _check_own(session: SparkSession, path: str, version: int) -> None:
     """Check that nothing came between the version whose keys were read and the batch's commit, if it made one."""
     wanted = session.conf.get(USER_METADATA, None)
-    rows = session.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {_RECENT}").collect()
+    rows = described_history(session, path, _RECENT)
     own = next((row for row in rows if row.version > version and row.userMetadata == wanted), None)
     if own is not None and own.readVersion != version:
         raise TargetError(
