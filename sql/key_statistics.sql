@@ -1,5 +1,5 @@
 -- What ANALYZE found of a column: how its order is related to that of the table's rows, and values at even distances.
--- Parameters: relid oid, "column" text
+-- Parameters: relid oid, key_column text
 -- Returns: correlation float4 (from -1 to 1; NULL if it is not known), bounds text[] (NULL if there are none); no row
 --          without statistics that the role may see
 -- Lowest version: 14
@@ -8,4 +8,4 @@ SELECT s.correlation, s.histogram_bounds::text::text[] AS bounds
        JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.inherited = (c.relkind = 'p')
  WHERE c.oid = %(relid)s::oid
-   AND s.attname = %(column)s::text
+   AND s.attname = %(key_column)s::text

@@ -25,20 +25,24 @@ LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
         "bridge/apply/delta/test_maintain",
+        "bridge/apply/delta/test_rewrite_keys",
         "bridge/apply/delta/test_rewrite_tiny",
         "bridge/source/test_data_source",
+        "bridge/sync/test_tablesync",
         "bridge/test_daemon",
         "bridge/test_snapshot",
         "bridge/verify/test_verification",
         "faults/test_apply",
         "faults/test_cluster",
         "faults/test_connect",
+        "faults/test_runbook",
         "oracle/test_catalog",
         "oracle/test_changelog_and_history",
         "oracle/test_documentation",
         "oracle/test_replica_identity",
         "oracle/test_skip",
         "test_passwords",
+        "test_wheel",
     )
 )
 """Files that take more than a minute each."""

@@ -82,7 +82,7 @@ def copy_order(
     if not (pa.types.is_string(kind) or pa.types.is_signed_integer(kind)):
         return None
     with suppress(PublisherError):  # a server on which nobody sees statistics
-        for row in publisher.rows("key_statistics", {"relid": relid, "column": column}):
+        for row in publisher.rows("key_statistics", {"relid": relid, "key_column": column}):
             correlation, values = row["correlation"], row["bounds"]
             if correlation is not None and abs(correlation) < _SORTED and values:
                 bounds = _bounds(values, parts, texts=pa.types.is_string(kind))

@@ -14,6 +14,7 @@ FILES = sorted(Path(sql.__file__).parent.glob("*.sql"))
 NAMES = [path.stem for path in FILES]
 
 ARGUMENTS = {
+    "key_column": "oid",
     "application_names": ["an application"],
     "functions": [1299],
     "names": ["wal_level"],

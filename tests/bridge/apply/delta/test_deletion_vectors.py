@@ -103,7 +103,7 @@ def test_killed_before_the_batch_is_committed(spark, catalog, target, point):
     assert (content(spark, target), vectors(spark, target)) == (ROWS, "true")
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
-    assert last(spark, target) == ("MERGE", "1")
+    assert last(spark, target)[0] == "WRITE"  # by key, because the first try has given it vectors
 
 
 @pytest.mark.usefixtures("every_size_is_large")

@@ -121,7 +121,7 @@ def test_rows_that_are_only_deleted_are_deleted(spark, tmp_path, rewrites):
     assert spark.sql(f"DESCRIBE HISTORY delta.`{made[0].path}` LIMIT 1").collect()[0].operation == "DELETE"
 
 
-@pytest.mark.parametrize("key", [TEXT, BIGINT])
+@pytest.mark.parametrize("key", [TEXT, pytest.param(BIGINT, marks=pytest.mark.soak)])
 def test_random_changes_have_the_same_result_as_by_merge(spark, tmp_path, monkeypatch, rewrites, key):
     """Also those that meet no row, or one that should not be there: they are merged either way."""
     keys: list[int | str] = [f"k{i}" if key == TEXT else i - 5 for i in range(12)]
