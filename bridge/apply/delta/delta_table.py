@@ -39,6 +39,16 @@ _VECTORS: Final = "delta.enableDeletionVectors"
 _PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
 """Properties that mean the same for each way to write rows."""
 
+_SAME: Final = frozenset(
+    {
+        "delta.dataSkippingNumIndexedCols",
+        "delta.deletedFileRetentionDuration",
+        "delta.enableTypeWidening",
+        "delta.logRetentionDuration",
+    }
+)
+"""The same; large tables have them."""
+
 
 def asked(path: str, question: Callable[[], _T]) -> _T:
     """Ask Spark about the table at a location.
@@ -155,7 +165,7 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
                 detail.sizeInBytes,
                 vectors_undecided=created and _VECTORS not in others,
                 plain=flat and not others and not detail.clusteringColumns,
-                vectors=flat and others == {_VECTORS} and detail.properties[_VECTORS] == "true",
+                vectors=flat and others - _SAME == {_VECTORS} and detail.properties[_VECTORS] == "true",
             ),
             0,
         )

@@ -5,7 +5,7 @@ times; with random keys that is all of the table. Here the keys are constants (`
 two queries look for them: ours, for the keys that are there, and Delta's, for the rows to delete.
 
 Between the two another writer may commit. Delta does not notice, because our query is not part of its transaction. So
-the version that Delta began with is compared with ours, and if they differ the batch is undone.
+the version that Delta began with is compared with ours, and if rows may have changed in between, the batch is undone.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.commit_sessions import commit_session
 from bridge.apply.delta.delta_table import described_history, table_version
+from bridge.apply.delta.history import KEEP_ROWS
 from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.stamp import USER_METADATA
@@ -57,8 +59,8 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     Raises:
         TargetError: Another writer committed at the same moment: the batch's commits have to be undone.
     """
-    if not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
-        return False
+    if is_remote() or not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
+        return False  # a Connect server would send the history's conditions to and fro
     key = keyed.key[0]
     keys = effect.table[f"match_{key}"]
     condition = key_condition(quoted(keyed.names[key]), keys) if keys.nbytes <= MOST_KEY_BYTES else None
@@ -125,9 +127,18 @@ def _rows(source: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFrame
 def _check_own(session: SparkSession, path: str, version: int) -> None:
     """Check that nothing came between the version whose keys were read and the batch's commit, if it made one."""
     wanted = session.conf.get(USER_METADATA, None)
-    rows = described_history(session, path, _RECENT)
+    rows = sorted(described_history(session, path, _RECENT), key=lambda row: int(row.version))
+    # the first one: Delta may compact files after it, which has the session's metadata, too
     own = next((row for row in rows if row.version > version and row.userMetadata == wanted), None)
-    if own is not None and own.readVersion != version:
+    if rows[-1].version < version:
+        raise TargetError(
+            f"{path}: there is another table now, of version {rows[-1].version}",
+            hint="the batch is undone and applied again; disable the subscription before you replace its tables",
+        )
+    if own is None or own.readVersion == version:
+        return
+    between = [row.operation for row in rows if version < row.version <= own.readVersion]
+    if len(between) < own.readVersion - version or not KEEP_ROWS.issuperset(between):
         raise TargetError(
             f"{path}: another writer committed version {own.readVersion} while the batch was",
             hint="the batch is undone, which keeps that commit, and applied again",

@@ -241,6 +241,33 @@ def test_another_writers_commit_between_the_two_queries_is_noticed(spark, tmp_pa
     assert "undone" in str(caught.value.hint)
 
 
+def test_a_commit_between_that_keeps_all_rows_is_no_matter(spark, tmp_path, monkeypatch, rewrites):
+    """Nor is one that Delta makes after the batch's, with its metadata."""
+    made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
+    path = made[0].path
+    original = location.overwrite_where
+
+    def beside(rows, *args):
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.logRetentionDuration' = '9 days')").collect()
+        original(rows, *args)
+        rows.sparkSession.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.logRetentionDuration')")
+
+    monkeypatch.setattr(rewrite_keys, "overwrite_where", beside)
+    session = fork(spark)
+    with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
+        apply_table(session, changes(made, update("a", "new")))
+    assert content(spark, made[0]) == [("a", "new", 0), ("b", "old", 2)]
+    assert rewrites == [True]
+
+
+def test_another_table_at_the_place_is_noticed(spark, tmp_path, monkeypatch):
+    """Its versions begin again."""
+    made = filled(spark, tmp_path, [("a", "old", 1)])
+    monkeypatch.setattr(rewrite_keys, "table_version", lambda *_: 99)
+    with pytest.raises(TargetError, match="there is another table now, of version 3"):
+        apply_table(spark, changes(made, update("a", "new")))
+
+
 def test_what_others_committed_before_is_no_matter(spark, tmp_path, rewrites):
     made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
     spark.sql(f"INSERT INTO delta.`{made[0].path}` VALUES ('c', 'theirs', 3)").collect()
