@@ -22,6 +22,7 @@ from bridge.apply.delta.create import create_table
 from bridge.apply.delta.deletion_vectors import LARGE_BYTES, enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.location import read_table
+from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.target.target import Target, target_schema
 
@@ -106,13 +107,11 @@ def make_table(spark: SparkSession, path: str, size: Size) -> Target:
         last = min(first + _FILES_AT_ONCE * _ROWS_PER_FILE, size.rows)
         rows = spark.range(first, last, 1, -(-(last - first) // _ROWS_PER_FILE)).selectExpr(*size.expressions())
         rows.write.format("delta").mode("append").save(path)
-    size_now = table_size(spark, path)
-    if size.keys == RANDOM and size_now.size_bytes >= LARGE_BYTES:
-        files = size.rows // _ROWS_PER_FILE
-        read_table(spark, path).repartitionByRange(files, "id").sortWithinPartitions("id").write.format("delta").mode(
-            "overwrite"
-        ).save(path)
-    enable_for_large(spark, path, size_now)  # here, because the RESTORE after the first commit would take it back
+    found = table_size(spark, path)
+    if size.keys == RANDOM and found.size_bytes >= LARGE_BYTES:
+        divided = read_table(spark, path).repartitionByRange(size.rows // _ROWS_PER_FILE, "id")
+        overwrite_rows(divided.sortWithinPartitions("id"), path)
+    enable_for_large(spark, path, found)  # here, because the RESTORE after the first commit would take it back
     return Target("public", Path(path).name, path, target_schema(fields))
 
 

@@ -14,9 +14,9 @@ FILES = sorted(Path(sql.__file__).parent.glob("*.sql"))
 NAMES = [path.stem for path in FILES]
 
 ARGUMENTS = {
-    "key_column": "oid",
     "application_names": ["an application"],
     "functions": [1299],
+    "key_column": "oid",
     "names": ["wal_level"],
     "oids": [20],
     "operators": [1327],

@@ -124,8 +124,7 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
     if len(effects) <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
     kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
-    values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
-    rows = kept.select(*(stored_column(value, column) for value, column in zip(values, keyed.columns, strict=True)))
+    rows = kept.select(*map(stored_column, keyed.effect_names, keyed.columns))
     if len(effects) <= ONE_FILE_ROWS:
         rows = rows.coalesce(1)
     bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]

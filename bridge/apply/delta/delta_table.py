@@ -47,7 +47,7 @@ _SAME: Final = frozenset(
         "delta.logRetentionDuration",
     }
 )
-"""The same; large tables have them."""
+"""Properties that mean the same for a MERGE and for rewriting rows by their keys."""
 
 
 def asked(path: str, question: Callable[[], _T]) -> _T:
@@ -159,16 +159,14 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
         created = detail.properties.get(CREATED) == "true"
         others = {name for name in detail.properties if not name.startswith(_PLAIN)}
         flat = created and not detail.partitionColumns
-        size, calls = (
-            TableSize(
-                detail.numFiles,
-                detail.sizeInBytes,
-                vectors_undecided=created and _VECTORS not in others,
-                plain=flat and not others and not detail.clusteringColumns,
-                vectors=flat and others - _SAME == {_VECTORS} and detail.properties[_VECTORS] == "true",
-            ),
-            0,
+        size = TableSize(
+            detail.numFiles,
+            detail.sizeInBytes,
+            vectors_undecided=created and _VECTORS not in others,
+            plain=flat and not others and not detail.clusteringColumns,
+            vectors=flat and others - _SAME == {_VECTORS} and detail.properties[_VECTORS] == "true",
         )
+        calls = 0
     _SIZES[path] = size, calls + 1
     return size
 

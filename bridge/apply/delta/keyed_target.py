@@ -47,6 +47,11 @@ class KeyedTarget:
         """The key's columns."""
         return [self.columns[k].name for k in self.key]
 
+    @property
+    def effect_names(self) -> list[str]:
+        """Where a net effect has the replicated columns' new values: those of the key in `match_<k>`."""
+        return [f"match_{i}" if i in self.key else f"new_{i}" for i in range(len(self.columns))]
+
     def keys_of(self, rows: DataFrame) -> DataFrame:
         """The keys of rows of the target, in columns `t_<k>`."""
         return rows.select(*(F.col(quoted(self.columns[k].name)).alias(f"t_{k}") for k in self.key))

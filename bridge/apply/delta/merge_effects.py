@@ -92,8 +92,8 @@ def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -
 def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
     """Append rows that begin in the batch; rows that also end in it must not exist either."""
     session = commit_session(spark, work_of_append(len(effect.table)))
-    values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
-    table = effect.table.select([*values, "ended"]).append_column("first", effect.table["first"].cast(pa.int16()))
+    first = effect.table["first"].cast(pa.int16())
+    table = effect.table.select([*keyed.effect_names, "ended"]).append_column("first", first)
     with arrow_source(session, table) as source:
         append_effects(session, source, keyed, table)
 

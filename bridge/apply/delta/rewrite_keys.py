@@ -94,9 +94,8 @@ def _fits(effects: pa.Table, key: int, found: DataFrame) -> bool:
 
 def _source(effects: pa.Table, keyed: KeyedTarget) -> pa.Table:
     """The effects that leave a row, with the columns that are written."""
-    values = [f"match_{i}" if i in keyed.key else f"new_{i}" for i in range(len(keyed.columns))]
     unchanged = [name for name in effects.column_names if name.startswith("unchanged_")]
-    kept = effects.filter(pc.invert(effects["ended"])).select([*values, *unchanged])
+    kept = effects.filter(pc.invert(effects["ended"])).select([*keyed.effect_names, *unchanged])
     for name in unchanged:
         if not pc.any(kept[name]).as_py():
             kept = kept.drop_columns([name])
@@ -107,9 +106,7 @@ def _rows(source: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFrame
     """The new rows as the target's columns store them; values that are unchanged are those of the rows before."""
     marks = {int(name.removeprefix("unchanged_")): name for name in source.columns if name.startswith("unchanged_")}
     key = keyed.key[0]
-    columns = [
-        stored_column(f"match_{i}" if i == key else f"new_{i}", column) for i, column in enumerate(keyed.columns)
-    ]
+    columns = list(map(stored_column, keyed.effect_names, keyed.columns))
     if not marks:
         return source.select(*columns).coalesce(1)
     old = before.select(

@@ -183,8 +183,8 @@ def _applied(rows: pa.Table, effects: pa.Table, keyed: KeyedTarget) -> pa.Table 
     put = pa.array(~effects["ended"].to_numpy())
     before = rows.take(pa.array(place, mask=~found)) if len(rows) else None
     columns: dict[str, Any] = {}
-    for i, name in enumerate(keyed.names):
-        value = effects[f"match_{i}" if i in keyed.key else f"new_{i}"].cast(rows.schema.field(name).type)
+    for i, (name, effect_name) in enumerate(zip(keyed.names, keyed.effect_names, strict=True)):
+        value = effects[effect_name].cast(rows.schema.field(name).type)
         if f"unchanged_{i}" in effects.column_names and before is not None:
             stays = pc.and_(pc.fill_null(effects[f"unchanged_{i}"], fill_value=False), pa.array(found))
             value = pc.if_else(stays, before[name], value)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -103,7 +106,11 @@ def test_killed_before_the_batch_is_committed(spark, catalog, target, point):
     assert (content(spark, target), vectors(spark, target)) == (ROWS, "true")
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
-    assert last(spark, target)[0] == "WRITE"  # by key, because the first try has given it vectors
+    # by key, because the first try has given it vectors; its file stays, with one
+    assert last(spark, target) == ("WRITE", None)
+    entry = Path(target.path, "_delta_log", f"{table_version(spark, target.path):020}.json").read_text()
+    added = [line["add"] for line in map(json.loads, entry.splitlines()) if "add" in line]
+    assert [add["deletionVector"]["cardinality"] for add in added if "deletionVector" in add] == [1]
 
 
 @pytest.mark.usefixtures("every_size_is_large")
