@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -18,7 +19,6 @@ from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflicts
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -118,7 +118,8 @@ def test_rows_that_are_only_deleted_are_deleted(spark, tmp_path, rewrites):
     apply_table(spark, changes(made, *map(delete, HOSTILE[:6])))
     assert content(spark, made[0]) == sorted((text, text, 0) for text in HOSTILE[6:])
     assert rewrites == [True]
-    assert spark.sql(f"DESCRIBE HISTORY delta.`{made[0].path}` LIMIT 1").collect()[0].operation == "DELETE"
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{made[0].path}` LIMIT 1").collect()[0]
+    assert (row.operation, row.operationMetrics["numFiles"]) == ("WRITE", "0")
 
 
 @pytest.mark.parametrize("key", [TEXT, pytest.param(BIGINT, marks=pytest.mark.soak)])
@@ -222,50 +223,65 @@ def test_the_batch_is_committed_once(spark, tmp_path, rewrites):
     assert content(spark, made[0]) == [("a", "new", 0), ("b", "new", 1), ("c", "new", 0)]
 
 
-def test_another_writers_commit_between_the_two_queries_is_noticed(spark, tmp_path, monkeypatch, rewrites):
+@pytest.mark.parametrize("statement", ["DELETE FROM {} WHERE n = 1", "INSERT INTO {} VALUES ('c', 'theirs', 3)"])
+def test_rows_that_another_writer_changes_before_the_commit_begins_are_seen(
+    spark, tmp_path, monkeypatch, rewrites, statement
+):
     made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
-    path = made[0].path
 
     def theirs(*args):
-        spark.sql(f"DELETE FROM delta.`{path}` WHERE note = 'old' AND n = 1").collect()
+        spark.sql(statement.format(f"delta.`{made[0].path}`")).collect()
         original(*args)
 
     original = location.overwrite_where
     monkeypatch.setattr(rewrite_keys, "overwrite_where", theirs)
-    session = fork(spark)
-    with (
-        pytest.raises(TargetError, match="another writer committed version 3") as caught,
-        stamped(session, CommitStamp("app", Lsn(1), Lsn(2))),
-    ):
-        apply_table(session, changes(made, update("a", "new")))
-    assert "undone" in str(caught.value.hint)
+    changed = changes(made, update("a", "new"), insert("c", "ours"))
+    if statement.startswith("DELETE"):
+        apply_table(spark, changed)  # as by a MERGE: PostgreSQL does not bring a missing row back either
+        assert content(spark, made[0]) == [("b", "old", 2), ("c", "ours", 0)]
+    else:
+        with pytest.raises(Exception, match="insert_exists"):
+            apply_table(spark, changed)
+        assert content(spark, made[0]) == [("a", "old", 1), ("b", "old", 2), ("c", "theirs", 3)]
+    assert rewrites == [False]
 
 
-def test_a_commit_between_that_keeps_all_rows_is_no_matter(spark, tmp_path, monkeypatch, rewrites):
-    """Nor is one that Delta makes after the batch's, with its metadata."""
+def test_rows_that_another_writer_changes_during_the_commit_make_it_fail(spark, tmp_path, monkeypatch):
+    """The other writer commits when Delta's transaction has begun: in the worker that computes the rows to write."""
     made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
-    path = made[0].path
-    original = location.overwrite_where
+    log = tmp_path / "t" / "_delta_log"
+    added = [json.loads(line) for line in (log / f"{2:020}.json").read_text(encoding="utf-8").splitlines()]
+    path = next(action["add"]["path"] for action in added if "add" in action)
+    remove = {"remove": {"path": path, "deletionTimestamp": 1_700_000_000_000, "dataChange": True}}
+
+    def theirs(batches):
+        (log / f"{3:020}.json").write_text(json.dumps(remove) + "\n", encoding="utf-8")
+        yield from batches
 
     def beside(rows, *args):
-        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.logRetentionDuration' = '9 days')").collect()
-        original(rows, *args)
-        rows.sparkSession.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.logRetentionDuration')")
+        original(rows.mapInArrow(theirs, rows.schema), *args)
 
+    original = location.overwrite_where
     monkeypatch.setattr(rewrite_keys, "overwrite_where", beside)
-    session = fork(spark)
-    with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
-        apply_table(session, changes(made, update("a", "new")))
-    assert content(spark, made[0]) == [("a", "new", 0), ("b", "old", 2)]
-    assert rewrites == [True]
-
-
-def test_another_table_at_the_place_is_noticed(spark, tmp_path, monkeypatch):
-    """Its versions begin again."""
-    made = filled(spark, tmp_path, [("a", "old", 1)])
-    monkeypatch.setattr(rewrite_keys, "table_version", lambda *_: 99)
-    with pytest.raises(TargetError, match="there is another table now, of version 3"):
+    with pytest.raises(Exception, match="DELTA_CONCURRENT"):
         apply_table(spark, changes(made, update("a", "new")))
+    assert table_version(spark, made[0].path) == 3
+
+
+def test_a_key_that_is_there_twice_is_left_to_merge(spark, tmp_path, rewrites):
+    made = filled(spark, tmp_path, [("a", "old", 1), ("a", "too", 2), ("b", "old", 3)])
+    apply_table(spark, changes(made, update("b", "new")))
+    apply_table(spark, changes(made, update("a", "new")))
+    assert content(spark, made[0]) == [("a", "new", 0), ("a", "new", 0), ("b", "new", 0)]
+    assert rewrites == [True, False]
+
+
+def test_a_row_that_begins_and_ends_must_not_be_there(spark, tmp_path, rewrites):
+    made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
+    with pytest.raises(Exception, match="insert_exists"):
+        apply_table(spark, changes(made, update("b", "new"), insert("a", "x"), delete("a")))
+    assert content(spark, made[0]) == [("a", "old", 1), ("b", "old", 2)]
+    assert rewrites == [False]
 
 
 def test_what_others_committed_before_is_no_matter(spark, tmp_path, rewrites):
