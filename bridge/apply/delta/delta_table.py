@@ -19,7 +19,7 @@ from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import Row, SparkSession
     from pyspark.sql.types import StructType
@@ -38,6 +38,9 @@ _VECTORS: Final = "delta.enableDeletionVectors"
 
 _PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
 """Properties that mean the same for each way to write rows."""
+
+_PROTOCOL: Final = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
+"""What a table's protocol has, which SHOW TBLPROPERTIES lists among the properties."""
 
 _SAME: Final = frozenset(
     {
@@ -157,18 +160,32 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
         wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
         detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
         created = detail.properties.get(CREATED) == "true"
-        others = {name for name in detail.properties if not name.startswith(_PLAIN)}
+        others = _others(detail.properties)
         flat = created and not detail.partitionColumns
         size = TableSize(
             detail.numFiles,
             detail.sizeInBytes,
             vectors_undecided=created and _VECTORS not in others,
             plain=flat and not others and not detail.clusteringColumns,
-            vectors=flat and others - _SAME == {_VECTORS} and detail.properties[_VECTORS] == "true",
+            vectors=flat and _only_vectors(detail.properties),
         )
         calls = 0
     _SIZES[path] = size, calls + 1
     return size
+
+
+def still_vectors(spark: SparkSession, path: str) -> bool:
+    """Whether a table of which `TableSize.vectors` was true some calls ago has no other properties since; no job."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {sql_name(path)}").collect()
+    return _only_vectors({row.key: row.value for row in rows if not row.key.startswith(_PROTOCOL)})
+
+
+def _others(properties: Mapping[str, str]) -> set[str]:
+    return {name for name in properties if not name.startswith(_PLAIN)}
+
+
+def _only_vectors(properties: Mapping[str, str]) -> bool:
+    return _others(properties) - _SAME == {_VECTORS} and properties[_VECTORS] == "true"
 
 
 def remember_size(path: str, size: TableSize) -> None:

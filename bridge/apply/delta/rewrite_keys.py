@@ -22,6 +22,7 @@ from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.commit_sessions import commit_session
+from bridge.apply.delta.delta_table import still_vectors
 from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.raise_error import error_object
@@ -66,8 +67,8 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
         return False
     session = commit_session(spark, "keys")
     table = read_table(session, keyed.path)
-    if sorted(table.columns) != sorted(keyed.names):  # a MERGE keeps the values of other columns
-        return False
+    if sorted(table.columns) != sorted(keyed.names) or not still_vectors(session, keyed.path):
+        return False  # a MERGE keeps the values of other columns, and a change data feed shows its updates as such
     with arrow_source(session, _source(effect.table, keyed)) as effects:
         try:
             overwrite_where(_rows(effects, table.filter(condition), keyed), keyed.path, condition)

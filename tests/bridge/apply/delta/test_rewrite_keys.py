@@ -206,6 +206,18 @@ def test_a_table_that_tells_a_merge_from_a_rewrite_is_merged_into(spark, tmp_pat
     assert rewrites == [False] * 5
 
 
+def test_a_change_data_feed_switched_on_meanwhile_is_noticed(spark, tmp_path, rewrites):
+    made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
+    path = made[0].path
+    apply_table(spark, changes(made, update("a", "new")))
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')").collect()
+    version = table_version(spark, path) + 1
+    apply_table(spark, changes(made, update("b", "new")))
+    assert rewrites == [True, False]
+    feed = spark.sql(f"SELECT _change_type FROM table_changes_by_path('{path}', {version})").collect()
+    assert sorted(row[0] for row in feed) == ["update_postimage", "update_preimage"]
+
+
 def test_the_batch_is_committed_once(spark, tmp_path, rewrites):
     made = filled(spark, tmp_path, [("a", "old", 1), ("b", "old", 2)])
     session = fork(spark)
