@@ -83,6 +83,22 @@ def run(
 
 
 @app.command()
+def prepare(
+    *,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="Configuration file, if it names packages or an S3 warehouse.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Fetch the jars that Spark needs, and have its later starts on this machine take less time."""
+    from bridge import prepare as command  # noqa: PLC0415 - as above
+
+    settings = None if config_file is None else config.load(config_file)
+    for line in command.prepare(settings, os.environ):
+        echo(line)
+
+
+@app.command()
 def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
     """Have the running daemon read the configuration file again, as SIGHUP does.
 

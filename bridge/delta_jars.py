@@ -39,8 +39,17 @@ class DeltaJars:
     @property
     def record(self) -> Path:
         """The record's file."""
+        return self.folder / f"jars-{self._hash}.json"
+
+    @property
+    def archive(self) -> Path:
+        """Where an archive of their classes is, if one was made."""
+        return self.folder / f"classes-{self._hash}.jsa"
+
+    @property
+    def _hash(self) -> str:
         text = json.dumps(dict(self.packages), sort_keys=True)
-        return self.folder / f"jars-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def known(self) -> list[str] | None:
         """Return the jars' paths; None if no resolution is recorded, or if one of its files is missing or differs."""

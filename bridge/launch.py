@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
+from bridge.class_archive import making_archive, using_archive
 from bridge.delta_jars import DeltaJars
 
 if TYPE_CHECKING:
@@ -65,7 +66,12 @@ def is_own_spark() -> bool:
 
 
 def start_local(
-    master: str, settings: Mapping[str, str], *, log: Path | None = None, keep_open: int | None = None
+    master: str,
+    settings: Mapping[str, str],
+    *,
+    log: Path | None = None,
+    keep_open: int | None = None,
+    new_archive: Path | None = None,
 ) -> SparkSession:
     """Start Spark in a JVM on this machine, or return the session if it runs.
 
@@ -74,15 +80,19 @@ def start_local(
         settings: Spark's settings.
         log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
         keep_open: A file descriptor that the JVM inherits.
+        new_archive: Where it writes an archive of its classes when it ends, if Delta's jars are known; None to use the
+            archive that was made of them.
     """
     builder = SparkSession.builder.master(master)
     own = dict(settings)
     if (os.cpu_count() or 1) <= _FEW_CORES:
         own.setdefault(_JVM_OPTIONS, _SERIAL)
-    jars = _delta_jars(settings)
+    jars = delta_jars(settings)
     known = jars.known() if jars is not None else None
-    if known is not None:
+    if jars is not None and known is not None:
         own.pop(_PACKAGES, None)
+        options, archive = own.get(_JVM_OPTIONS, ""), jars.archive
+        own[_JVM_OPTIONS] = making_archive(options, new_archive) if new_archive else using_archive(options, archive)
         with _class_path(known):
             session = started(_configured(builder, own), log=log, keep_open=keep_open)
     else:
@@ -159,7 +169,7 @@ def _class_path(jars: Sequence[str]) -> Iterator[None]:
         del os.environ[_CLASS_PATH]
 
 
-def _delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
+def delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
     """Return the jars that Ivy finds for Delta and the user's packages; None if they are not ours to give."""
     if "spark.jars" in settings or not is_own_spark():
         return None

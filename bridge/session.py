@@ -86,6 +86,7 @@ def start(
     warehouses: Iterable[str] = (),
     log: Path | None = None,
     keep_open: int | None = None,
+    new_archive: Path | None = None,
 ) -> SparkSession:
     """Start Spark with Delta, or connect to a Spark Connect server (`master = "sc://…"`).
 
@@ -97,12 +98,13 @@ def start(
         warehouses: Where Delta tables are, as configured.
         log: Gets what Spark's processes print; None for this process's standard error.
         keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
+        new_archive: Where a JVM on this machine writes an archive of its classes when it ends (see `prepare`).
 
     Raises:
         ConfigError: A warehouse is in Spark's own catalog, and that is in memory only.
     """
     warehouses = [*warehouses]
-    session = _started(master, conf, warehouses, log, keep_open)
+    session = _started(master, conf, warehouses, log, keep_open, new_archive)
     if SPARK_CATALOG in catalogs(warehouses) and session.conf.get(IMPLEMENTATION) == IN_MEMORY:
         stop(session)
         raise ConfigError(
@@ -117,18 +119,15 @@ def _started(
     warehouses: Sequence[str],
     log: Path | None,
     keep_open: int | None,
+    new_archive: Path | None,
 ) -> SparkSession:
     logging.getLogger().addFilter(_not_py4j)
-    settings = {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
     if connect.is_connect(master):
-        return connect.start(master, settings, REQUIRED, conf.keys())
-    settings = with_metastore(settings, warehouses)
-    # a catalog's tables are below this folder, unless their namespace says otherwise
-    places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
-    settings = with_s3(settings, places, own_spark=launch.is_own_spark())
+        return connect.start(master, _settings(conf), REQUIRED, conf.keys())
+    settings = settings_here(conf, warehouses)
     executors.choose_python(settings)
     if not on_cluster(master):
-        session = launch.start_local(master, settings, log=log, keep_open=keep_open)
+        session = launch.start_local(master, settings, log=log, keep_open=keep_open, new_archive=new_archive)
     else:
         builder = SparkSession.builder.master(master)
         for key, value in settings.items():
@@ -137,6 +136,23 @@ def _started(
         executors.send_package(session.sparkContext, None if log is None else log.parent)
     session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
+
+
+def _settings(conf: Mapping[str, str | float | bool]) -> dict[str, str]:
+    return {**DEFAULTS, **{key: _text(value) for key, value in conf.items()}, **REQUIRED}
+
+
+def settings_here(conf: Mapping[str, str | float | bool], warehouses: Sequence[str]) -> dict[str, str]:
+    """All settings of a driver on this machine.
+
+    Args:
+        conf: Settings over `DEFAULTS`.
+        warehouses: Where Delta tables are, as configured.
+    """
+    settings = with_metastore(_settings(conf), warehouses)
+    # a catalog's tables are below this folder, unless their namespace says otherwise
+    places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
+    return with_s3(settings, places, own_spark=launch.is_own_spark())
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
@@ -221,6 +237,24 @@ def stop(session: SparkSession) -> None:
     if died() is None:
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be ending
             session.stop()
+
+
+def end(session: SparkSession, within_s: float) -> bool:
+    """Stop Spark and have the JVM end by itself, so that `start` makes another; return whether it has ended in time."""
+    process = _process()
+    stop(session)
+    if process is None or process.stdin is None:
+        return False
+    process.stdin.close()  # PySpark's JVM ends with the process that has the other end
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    finally:
+        forget()
+    return True
 
 
 def must_be_alone(warehouses: Sequence[str]) -> bool:

@@ -111,7 +111,7 @@ class ConnectServer(Closing):
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self.port),
         }
-        jars = launch._delta_jars({})
+        jars = launch.delta_jars({})
         known = jars.known() if jars is not None else None
         if known is not None:
             environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(known)

@@ -37,6 +37,7 @@ def test_commands_of_the_contract():
     assert set(COMMANDS) == {
         "init",
         "check",
+        "prepare",
         "run",
         "reload",
         "status",
@@ -82,7 +83,7 @@ def test_help_of_every_command(pgbridge, name):
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo"}))
 def test_every_command_takes_config(name):
     (option,) = [parameter for parameter in COMMANDS[name].params if "--config" in parameter.opts]
-    assert option.default == Path("pgbridge.toml")
+    assert option.default == (None if name == "prepare" else Path("pgbridge.toml"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -44,11 +45,11 @@ def test_a_start_asks_ivy_no_more_and_the_optimizing_compiler_yields_to_work(spa
 @pytest.mark.parametrize("name", ["SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_DIST_CLASSPATH"])
 def test_another_spark_is_started_by_pyspark(monkeypatch, name):
     monkeypatch.setenv(name, "mine")
-    assert launch._delta_jars({}) is None
+    assert launch.delta_jars({}) is None
 
 
 def test_a_users_jars_are_started_by_pyspark():
-    assert launch._delta_jars({"spark.jars": "mine.jar"}) is None
+    assert launch.delta_jars({"spark.jars": "mine.jar"}) is None
 
 
 def test_a_user_without_a_home_asks_ivy_each_time(monkeypatch):
@@ -57,7 +58,7 @@ def test_a_user_without_a_home_asks_ivy_each_time(monkeypatch):
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    assert launch._delta_jars({}) is None
+    assert launch.delta_jars({}) is None
 
 
 def test_a_users_packages_are_resolved_beside_delta():
@@ -70,7 +71,7 @@ def test_a_users_packages_are_resolved_beside_delta():
 
 def test_a_users_packages_are_another_resolution(monkeypatch):
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    none, one = launch._delta_jars({}), launch._delta_jars({"spark.jars.packages": "org.example:one:1.0"})
+    none, one = launch.delta_jars({}), launch.delta_jars({"spark.jars.packages": "org.example:one:1.0"})
     assert none is not None
     assert one is not None
     assert one.record != none.record
@@ -102,6 +103,32 @@ def test_what_fails_each_time_is_told(error, times):
     with pytest.raises(type(error)):
         launch._downloading(start)
     assert len(tried) == times
+
+
+@pytest.mark.parametrize("new", [None, "new.jsa"])
+def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_one(monkeypatch, tmp_path, new):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in launch._OTHER_STARTS:
+        monkeypatch.delenv(name, raising=False)
+    jar = tmp_path / "io.delta_delta-storage-4.4.0.jar"
+    jar.write_bytes(b"classes")
+    jars = launch.delta_jars({})
+    assert jars is not None
+    jars.remember([jar.as_uri()], [])
+    launched = []
+    monkeypatch.setattr(launch, "started", lambda builder, **_: launched.append(dict(builder._options)))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    archive = jars.archive
+    for _ in range(2):
+        launch.start_local("local[1]", {"spark.driver.extraJavaOptions": "-Xss4m"}, new_archive=new and tmp_path / new)
+        archive.touch()
+    without, with_archive = (options["spark.driver.extraJavaOptions"] for options in launched)
+    if new:
+        assert f'-XX:ArchiveClassesAtExit="{tmp_path / new}"' in without
+        assert with_archive == without
+    else:
+        assert without == "-Xss4m"
+        assert with_archive.startswith(f'-Xss4m -XX:SharedArchiveFile="{archive}"')
 
 
 def test_the_class_path_is_for_one_launch():

@@ -54,11 +54,12 @@ class WarmUp:
             warm_up(session.fork(self._spark))
 
 
-def warm_up(spark: SparkSession) -> None:
+def warm_up(spark: SparkSession, rows: int = _ROWS) -> None:
     """Commit an INSERT and an UPDATE to a table in a scratch folder.
 
     Args:
         spark: A session that nobody else uses; its master is on this machine.
+        rows: How many rows each has.
     """
     with scratch_folder() as folder:
         path = str(folder / "table")
@@ -68,16 +69,16 @@ def warm_up(spark: SparkSession) -> None:
         target = Target("pgbridge", "warm_up", path, target_schema(fields))
         for number, op in enumerate((INSERT, UPDATE), start=1):
             with stamped(spark, CommitStamp("pgbridge/warm_up", Lsn(number - 1), Lsn(number))):
-                apply_table(spark, TableChanges(target, columns, (0,), _changes(op)))
+                apply_table(spark, TableChanges(target, columns, (0,), _changes(op, rows)))
 
 
-def _changes(op: int) -> pa.Table:
-    numbers = np.arange(_ROWS)
+def _changes(op: int, rows: int) -> pa.Table:
+    numbers = np.arange(rows)
     return pa.table(
         {
             "seq": numbers,
-            "op": np.full(_ROWS, op, np.int16),
-            "old": np.full(_ROWS, NO_OLD, np.int16),
+            "op": np.full(rows, op, np.int16),
+            "old": np.full(rows, NO_OLD, np.int16),
             "new_0": numbers,
             "new_1": pa.array([str(number) for number in numbers]),
         }
