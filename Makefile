@@ -67,8 +67,8 @@ clean:
 $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo 'Installing into $(VENV); the first time this downloads some 500 MB.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
-	@echo 'Spark fetches its jars, and archives the classes that it loads.'
-	$(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
+	@[ '$*' = fuzz ] || echo 'Spark fetches its jars, and archives the classes that it loads.'
+	@[ '$*' = fuzz ] || $(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
 	@touch $@
 
 $(BIN)/python:

@@ -16,7 +16,7 @@ from bridge.apply.delta.warm_up import WarmUp
 from bridge.background import share_interpreter
 from bridge.backoff import backoff_s
 from bridge.check.finding import Level
-from bridge.check.java import check_java
+from bridge.check.java import not_started
 from bridge.check.machine import check_descriptors
 from bridge.cluster_watch import ClusterWatch
 from bridge.commands.server_positions import ServerPositions
@@ -264,13 +264,7 @@ class Daemon:
         except BridgeError:
             raise
         except Exception as error:
-            java = check_java(os.environ)
-            if java.level is Level.FAILURE:
-                raise SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy) from error
-            raise SparkLost(
-                f"Spark cannot be started: {error}",
-                hint=f"at its first start it needs Maven Central, for Delta's jars; see {log}",
-            ) from error
+            raise not_started(error, os.environ, log) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
         """Keep a worker running for each enabled subscription, and follow ENABLE and DISABLE.

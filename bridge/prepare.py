@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from bridge import connect, launch, session
 from bridge.apply.delta.warm_up import warm_up
-from bridge.check.finding import Level
-from bridge.check.java import check_java
+from bridge.check.java import not_started
 from bridge.commands.status import size_text
 from bridge.config import Spark
-from bridge.errors import BridgeError, ConfigError, SparkLost
+from bridge.errors import BridgeError, ConfigError
 from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def prepare(config: Config | None, environment: Mapping[str, str]) -> list[str]:
     with _explained(jars, environment):
         jars.folder.mkdir(parents=True, exist_ok=True)
         said = [f"Spark's packages are on this machine: {len(_fetched(jars, conf))} jars"]
-        if not session.on_cluster(
-            spark.master
-        ):  # there the driver asks Ivy each time, which has executors get the jars
+        if not session.on_cluster(spark.master):  # there Ivy is asked each time, and sends executors the jars
             size_bytes = _archived(jars, conf)
             said.append(f"Spark starts with the classes in {jars.archive} ({size_text(size_bytes)})")
     return said
@@ -108,7 +105,9 @@ def _started(jars: DeltaJars, conf: dict[str, str], new_archive: Path | None = N
     try:
         yield spark
     finally:
-        session.end(spark, _ENDING_S)
+        ended = session.end(spark, _ENDING_S)
+    if not ended:  # an archive may be half written
+        raise BridgeError(f"Spark's JVM has not ended within {_ENDING_S:g} s", hint=f"see {_log_of(jars)}")
 
 
 @contextmanager
@@ -119,13 +118,7 @@ def _explained(jars: DeltaJars, environment: Mapping[str, str]) -> Iterator[None
     except OSError as error:
         raise BridgeError(f"{jars.folder} cannot be written: {error.strerror}", hint="correct HOME") from error
     except SPARK_ERRORS as error:
-        java = check_java(environment)
-        if java.level is Level.FAILURE:
-            raise SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy) from error
-        raise SparkLost(
-            f"Spark cannot be started: {error}",
-            hint=f"at its first start it needs Maven Central, for Delta's jars; see {_log_of(jars)}",
-        ) from error
+        raise not_started(error, environment, _log_of(jars)) from error
 
 
 def _log_of(jars: DeltaJars) -> Path:

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bridge.check.finding import Finding, failure, passed
+from bridge.check.finding import Finding, Level, failure, passed
+from bridge.errors import SparkLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,3 +44,20 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     if version < LOWEST_VERSION:
         return failure("Java", f"{program} is Java {version}; Spark needs {LOWEST_VERSION} or later", remedy=_REMEDY)
     return passed("Java", f"{program} is Java {version}")
+
+
+def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> SparkLost:
+    """The error that Spark cannot be started; it says so if Java is the reason.
+
+    Args:
+        error: What the start raised.
+        environment: The process's environment variables.
+        log: What Spark's processes have printed.
+    """
+    java = check_java(environment)
+    if java.level is Level.FAILURE:
+        return SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy)
+    return SparkLost(
+        f"Spark cannot be started: {error}",
+        hint=f"at its first start it needs Maven Central, for Delta's jars; see {log}",
+    )
