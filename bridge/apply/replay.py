@@ -220,7 +220,6 @@ class Replay:
             changes.target.mode != "mirror"
             or changes.truncated
             or not changes.foldable
-            or changes.needs_fold
             or isinstance(changes.changes, Staged)
         ):
             return None

@@ -95,3 +95,49 @@ def test_a_target_that_was_changed_by_hand(spark, publisher, pipeline, joins, wa
         assert any(joins)
         native.wait_caught_up()
         assert differences(spark, bridge.path("t"), native, "t") == []
+
+
+def test_rows_that_move_from_key_to_key(spark, publisher, pipeline, joins):
+    """Their large values stay, and so do the values of a column that only the subscriber has."""
+    publisher.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, v text, large text);
+        ALTER TABLE t ALTER large SET STORAGE EXTERNAL;
+        INSERT INTO t SELECT i, 'first', repeat(i::text, 3000) FROM generate_series(1, 60) i;
+        CREATE PUBLICATION pub FOR TABLE t;
+        """
+    )
+    with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
+        bridge = pipeline()
+        bridge.catch_up()
+        native.wait_caught_up()
+        mine = f"delta.{quoted(bridge.path('t'))}"
+        native.execute("ALTER TABLE t ADD own int; UPDATE t SET own = id; DELETE FROM t WHERE id = 60")
+        spark.sql(f"ALTER TABLE {mine} ADD COLUMN (own int)").collect()
+        spark.sql(f"UPDATE {mine} SET own = id").collect()
+        spark.sql(f"DELETE FROM {mine} WHERE id = 60").collect()
+        with publisher.connect() as connection:
+            for number in range(1, 41):
+                connection.execute("UPDATE t SET id = id + 1000, v = 'moved' WHERE id = %s", (number,))
+                connection.execute("UPDATE t SET v = v || ' on' WHERE id = %s", (1000 + number,))
+                if number % 3 == 0:  # the key that was left is taken
+                    connection.execute("INSERT INTO t VALUES (%s, 'new', 'small')", (number,))
+                if number % 5 == 0:  # and comes back, where it is free
+                    connection.execute("DELETE FROM t WHERE id = %s", (number,))
+                    connection.execute("UPDATE t SET id = id - 1000 WHERE id = %s", (1000 + number,))
+            with connection.transaction():  # two rows change places
+                connection.execute("UPDATE t SET id = 0 WHERE id = 50")
+                connection.execute("UPDATE t SET id = 50 WHERE id = 51")
+                connection.execute("UPDATE t SET id = 51 WHERE id = 0")
+            connection.execute("UPDATE t SET id = 70 WHERE id = 60")  # the subscribers do not have it
+            connection.execute("UPDATE t SET id = 60, v = 'later' WHERE id = 59")
+        joins.clear()
+        bridge.catch_up()
+        assert sum(joins) > 5
+        native.wait_caught_up()
+        rows = {row["id"]: row for row in bridge.rows("t")}
+        theirs = native.query("SELECT id, v, large, own FROM t ORDER BY id")
+        assert [tuple(rows[key][name] for name in ("id", "v", "large", "own")) for key in sorted(rows)] == theirs
+        moved = rows[1001]
+        assert (moved["v"], moved["large"], moved["own"]) == ("moved on", "1" * 3000, 1)
+        assert (rows[51]["own"], rows[60]["own"], 70 in rows) == (50, 59, False)

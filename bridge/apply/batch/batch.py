@@ -115,11 +115,7 @@ class Batch:
     @property
     def unclear(self) -> bool:
         """Whether the net effect of a joined batch does not say it all, so that its changes are needed."""
-        return any(
-            changes.effect is not None
-            and (not changes.effect.clear or (changes.truncated and changes.effect.shape.leaves > 0))
-            for changes in self.tables
-        )
+        return any(changes.effect is not None and not changes.effect.clear for changes in self.tables)
 
     def messages(self) -> Iterator[tuple[Transaction, LogicalMessage]]:
         """Logical messages in order, each with the transaction it came in.

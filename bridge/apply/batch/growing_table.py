@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.batch.commit_part import concatenated
-from bridge.apply.batch.table_changes import Staged, needs_fold
+from bridge.apply.batch.table_changes import Staged
 from bridge.apply.effects.net_effect import NetEffect, fold, net_effect, shape_of
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class GrowingTable:
             return None
         if not changes.foldable:
             return cls(changes, found, effects=False)
-        if needs_fold(found, changes.key):
-            return None
         effect = net_effect(found, changes.key)
         return cls(changes, effect.table, effects=True) if effect.clear else None
 

@@ -15,7 +15,7 @@ from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.stamp import stamp_options
 from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
-from bridge.apply.effects.net_effect import INSERTED
+from bridge.apply.effects.events import INSERTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.table_changes import TableChanges
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.delta.stamp import CommitStamp
+    from bridge.apply.effects.net_effect import NetEffect
 
 
 BROADCAST_ROWS = 500_000
@@ -110,21 +111,22 @@ def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys
     append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, literal(INSERT_EXISTS), rows.schema)), keyed.path)
 
 
-def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, effects: pa.Table) -> None:
+def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, effect: NetEffect) -> None:
     """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
 
     Args:
         spark: The session.
-        source: Effects whose rows all begin in the batch: `match_<k>`, `first`, `ended`, and `new_<i>` of the columns
-            that are not in the key. A row that also ends is not appended, but must not be there either.
+        source: Effects whose rows all begin in the batch: `KeyedTarget.columns_of`, `first`, `ended`. A row that also
+            ends is not appended, but must not be there either.
         keyed: The target.
-        effects: The same as Arrow.
+        effect: The same.
     """
     wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
+    effects = effect.table
     if len(effects) <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
     kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
-    rows = kept.select(*map(stored_column, keyed.effect_names, keyed.columns))
+    rows = kept.select(*map(stored_column, keyed.values_of(effect), keyed.columns))
     if len(effects) <= ONE_FILE_ROWS:
         rows = rows.coalesce(1)
     bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]

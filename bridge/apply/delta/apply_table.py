@@ -98,7 +98,7 @@ def _apply_effect(
 ) -> bool:
     """Commit the changes' net effect, if it can be had here and says it all; returns whether it was committed."""
     effect = changes.effect
-    if effect is None and changes.foldable and not changes.needs_fold:
+    if effect is None and changes.foldable:
         effect = net_effect(changes.changes, changes.key)
     if effect is None:
         return False

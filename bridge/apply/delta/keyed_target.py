@@ -16,6 +16,7 @@ from bridge.apply.target.location import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.target.target import TargetColumn
 
 
@@ -47,10 +48,15 @@ class KeyedTarget:
         """The key's columns."""
         return [self.columns[k].name for k in self.key]
 
-    @property
-    def effect_names(self) -> list[str]:
-        """Where a net effect has the replicated columns' new values: those of the key in `match_<k>`."""
-        return [f"match_{i}" if i in self.key else f"new_{i}" for i in range(len(self.columns))]
+    def columns_of(self, effect: NetEffect) -> list[str]:
+        """Where a net effect has the keys that it is on, and the replicated columns' new values."""
+        matches = [f"match_{k}" for k in self.key] if effect.shape.moved else []
+        return matches + self.values_of(effect)
+
+    def values_of(self, effect: NetEffect) -> list[str]:
+        """Where a net effect has the replicated columns' new values: if no key changes, those of the key once only."""
+        once = () if effect.shape.moved else self.key
+        return [f"match_{i}" if i in once else f"new_{i}" for i in range(len(self.columns))]
 
     def keys_of(self, rows: DataFrame) -> DataFrame:
         """The keys of rows of the target, in columns `t_<k>`."""

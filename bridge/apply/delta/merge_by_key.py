@@ -104,6 +104,7 @@ def _shape(effects: DataFrame) -> Shape:
     kinds = {
         "unclear": F.col("unclear"),
         "leaves": F.col("leaves"),
+        "moved": F.lit(False),  # here a key change deletes a row and inserts another one
         "puts": ~new & put,
         "deletes": ~new & ~put,
         "reborn": ~new & put & F.col("born"),

@@ -22,14 +22,16 @@ from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
-from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, LEFT, UPDATED
+from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.rewrite_keys import rewrite_keys
 from bridge.apply.delta.rewrite_tiny import TINY_BYTES, rewrite_tiny
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
-from bridge.apply.effects.net_effect import BEGINS
+from bridge.apply.effects.events import BEGINS
+from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.effects.net_effect import NetEffect
 
-_EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, LEFT, DELETED))
+_EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, DELETED))
 """The Spark net effect's names of events, by code."""
 
 _SMALL_BYTES: Final = 64 << 20
@@ -64,27 +66,27 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         committed, if the result depends on each change in turn.
     """
     shape = effect.shape
-    if shape.unclear or (truncated and shape.leaves):
+    if shape.unclear:
         return None
     if truncated:
         return _overwrite(commit_session(spark, "large"), effect, keyed)
-    if shape.leaves and leaves_missing(commit_session(spark, "large"), effect, keyed):
+    if shape.leaves and keyed.overwrite and leaves_missing(commit_session(spark, "large"), effect, keyed):
         return None
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
         return Tally()
-    if not shape.leaves and rewrite_tiny(spark, effect, keyed):
+    if rewrite_tiny(spark, effect, keyed):
         return Tally()
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:
         enable_for_large(spark, keyed.path, size)
-    rewritten = not shape.leaves and rewrite_keys(spark, effect, keyed, size)
+    rewritten = rewrite_keys(spark, effect, keyed, size)
     return Tally() if rewritten else _merge(spark, effect, keyed, clauses, size)
 
 
 def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
-    """Whether a row that would move to another key is not there: then it does not come to be there either."""
+    """Whether a row that would move to another key is not there: then that key need not be free, either."""
     leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
     return any_missing(spark, as_frame(spark, leaving), keyed)
 
@@ -93,18 +95,27 @@ def _append(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> None:
     """Append rows that begin in the batch; rows that also end in it must not exist either."""
     session = commit_session(spark, work_of_append(len(effect.table)))
     first = effect.table["first"].cast(pa.int16())
-    table = effect.table.select([*keyed.effect_names, "ended"]).append_column("first", first)
+    table = effect.table.select([*keyed.columns_of(effect), "ended"]).append_column("first", first)
     with arrow_source(session, table) as source:
-        append_effects(session, source, keyed, table)
+        append_effects(session, source, keyed, effect)
 
 
-def _merge(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses, size: TableSize) -> Tally:
+def _merge(
+    spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses, size: TableSize
+) -> Tally | None:
     session = commit_session(spark, _work(effect, clauses, size))
     table = clauses.source(effect.table, keyed.key)
-    with arrow_source(session, table) as source:
-        frame = F.broadcast(source) if len(table) <= BROADCAST_ROWS else source
-        ranges = size.files > _FILES
-        merged = merge.merge_into(frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges))
+    ranges = size.files > _FILES
+    try:
+        with arrow_source(session, table) as source:
+            frame = F.broadcast(source) if len(table) <= BROADCAST_ROWS else source
+            merged = merge.merge_into(
+                frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges)
+            )
+    except SPARK_ERRORS as error:
+        if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
+            return None  # perhaps no conflict: a row that is missing does not come to the key that is taken
+        raise
     if merged is None or fits(effect.shape, merged, overwrite=keyed.overwrite):
         return Tally()
     columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]

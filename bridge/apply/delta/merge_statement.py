@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bridge.apply.delta.key_ranges import key_ranges
 from bridge.apply.delta.stored import stored
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
-from bridge.apply.effects.net_effect import ARRIVED, BEGINS, INSERTED
+from bridge.apply.effects.events import ARRIVED, BEGINS, INSERTED
 from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ class Clauses:
         deletes: Rows are deleted.
         updates: Rows are updated.
         inserts: Rows are inserted where the target does not have them.
+        moves: The values that are put have other keys than the effects.
     """
 
     raises: bool
     deletes: bool
     updates: bool
     inserts: bool
+    moves: bool
 
     @classmethod
     def of(cls, effect: NetEffect, *, overwrite: bool) -> Self:
@@ -49,16 +51,17 @@ class Clauses:
             deletes=bool(shape.deletes or (shape.brief and overwrite)),
             updates=bool(shape.puts or (shape.new and overwrite)),
             inserts=bool(shape.new or shape.reborn),
+            moves=bool(shape.moved),
         )
 
     def source(self, effects: pa.Table, key: tuple[int, ...]) -> pa.Table:
-        """The columns of effects that the clauses use; the key's values are in `match_<k>` only."""
+        """The columns of effects that the clauses use; if no key changes, its values are in `match_<k>` only."""
         columns = {f"match_{k}": effects[f"match_{k}"] for k in key}
         values = self.updates or self.inserts
         for name in effects.column_names:
             kind, _, position = name.partition("_")
             kept = (kind == "new" and values) or (kind == "unchanged" and self.updates)
-            if kept and int(position) not in key:
+            if kept and (self.moves or int(position) not in key):
                 columns[name] = effects[name]
         if self.raises:
             columns["first"] = effects["first"].cast(pa.int16())
@@ -80,11 +83,11 @@ class Clauses:
         names = [quoted(name) for name in keyed.names]
         conditions = [f"t.{names[k]} = s.match_{k}" for k in keyed.key]
         if ranges:
-            found = (key_ranges(f"t.{names[k]}", source[f"match_{k}"]) for k in keyed.key)
+            found = (key_ranges(f"t.{names[k]}", source[f"match_{k}"].drop_null()) for k in keyed.key)
             conditions += [condition for condition in found if condition is not None]
 
         def new(i: int) -> str:
-            return f"s.match_{i}" if i in keyed.key else stored(f"s.new_{i}", keyed.columns[i])
+            return f"s.match_{i}" if i in keyed.key and not self.moves else stored(f"s.new_{i}", keyed.columns[i])
 
         def updated(i: int) -> str:
             if f"unchanged_{i}" in source.column_names:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.stored import canonical, is_variant
-from bridge.apply.effects.net_effect import BEGINS
+from bridge.apply.effects.events import BEGINS
 from bridge.apply.target.location import quoted
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class Preview:
     """What a net effect would do.
 
     Attributes:
-        counts: Rows by outcome: `INSERTED`; `OVERWRITTEN`, where an INSERT or a change of the key meets a row;
-            `UPDATED`; `DELETED`; `MISSING`, where an UPDATE or DELETE finds no row; `UNCHANGED`, where the row has the
-            values already.
+        counts: Rows by outcome: `INSERTED`; `OVERWRITTEN`, where an INSERT meets a row; `UPDATED`; `DELETED`, also
+            where another row comes to the row's key; `MISSING`, where an UPDATE or DELETE finds no row; `UNCHANGED`,
+            where the row has the values already.
         examples: Some of the rows that would change or go, in the order of their keys.
     """
 
@@ -85,22 +85,22 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
     with arrow_source(spark, effects) as given:
         shown_as = {f"new_{i}": canonical(f"new_{i}", c) for i, c in enumerate(keyed.columns) if is_variant(c)}
         source = given.withColumns({name: F.expr(text) for name, text in shown_as.items()})
+        compared = [i for i in range(len(names)) if effect.shape.moved or i not in keyed.key]
         joined = source.join(target, keyed.found("match"), "left").withColumn(
-            "outcome", _outcome(source.columns, keyed)
+            "outcome", _outcome(source.columns, compared)
         )
         counted = joined.groupBy("outcome").count().collect()
         counts = {row.outcome: int(row["count"]) for row in counted if row.outcome is not None}
         shown = joined.filter(F.col("outcome").isin(OVERWRITTEN, UPDATED, DELETED))
         ordered = shown.orderBy(*(f"match_{k}" for k in keyed.key)).limit(_EXAMPLES)
         found = ordered.select(*(c for c in ordered.columns if c != "here")).toArrow().to_pylist()
-    return Preview(counts, [_row(one, names, keyed.key) for one in found])
+    return Preview(counts, [_row(one, names, keyed.key, compared) for one in found])
 
 
-def _outcome(columns: list[str], keyed: KeyedTarget) -> Column:
+def _outcome(columns: list[str], compared: list[int]) -> Column:
     """The outcome of an effect; NULL for a row that begins and ends within the changes."""
     here = F.col("here").isNotNull()
-    changes = [_differs(i, columns) for i in range(len(keyed.names)) if i not in keyed.key]
-    differs = reduce(or_, changes, F.lit(False))
+    differs = reduce(or_, (_differs(i, columns) for i in compared), F.lit(False))
     begins = F.col("first").isin(*BEGINS)
     gone = F.when(here, DELETED).when(~begins, MISSING)
     put = F.when(here & ~differs, UNCHANGED).when(here & begins, OVERWRITTEN).when(here, UPDATED)
@@ -112,12 +112,11 @@ def _differs(i: int, columns: list[str]) -> Column:
     return changed & ~F.col(f"unchanged_{i}") if f"unchanged_{i}" in columns else changed
 
 
-def _row(found: dict[str, Any], names: list[str], key: tuple[int, ...]) -> RowPreview:
+def _row(found: dict[str, Any], names: list[str], key: tuple[int, ...], compared: list[int]) -> RowPreview:
     of_key = {names[k]: found[f"match_{k}"] for k in key}
-    others = [i for i in range(len(names)) if i not in key]
     if found["outcome"] == DELETED:
-        return RowPreview(DELETED, of_key, {names[i]: found[f"t_{i}"] for i in others})
-    changed = [i for i in others if not found.get(f"unchanged_{i}") and found[f"t_{i}"] != found[f"new_{i}"]]
+        return RowPreview(DELETED, of_key, {names[i]: found[f"t_{i}"] for i in range(len(names)) if i not in key})
+    changed = [i for i in compared if not found.get(f"unchanged_{i}") and found[f"t_{i}"] != found[f"new_{i}"]]
     return RowPreview(
         found["outcome"],
         of_key,

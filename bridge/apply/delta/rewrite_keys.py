@@ -27,11 +27,13 @@ from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.raise_error import error_object
 from bridge.apply.delta.stored import stored_column
-from bridge.apply.effects.net_effect import BEGINS
+from bridge.apply.effects.events import BEGINS
 from bridge.apply.target.location import quoted
 from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.delta.delta_table import TableSize
@@ -51,7 +53,7 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
 
     Args:
         spark: The subscription's session.
-        effect: The net effect, of at least one row; clear, and without rows that leave their key.
+        effect: The net effect, of at least one row; clear.
         keyed: The target.
         size: Its size.
 
@@ -61,7 +63,7 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     if is_remote() or not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
         return False  # a Connect server would send the condition back with each plan
     key = keyed.key[0]
-    keys = effect.table[f"match_{key}"]
+    keys = effect.table[f"match_{key}"].drop_null()
     condition = key_condition(quoted(keyed.names[key]), keys) if keys.nbytes <= MOST_KEY_BYTES else None
     if condition is None:
         return False
@@ -69,9 +71,11 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     table = read_table(session, keyed.path)
     if sorted(table.columns) != sorted(keyed.names) or not still_vectors(session, keyed.path):
         return False  # a MERGE keeps the values of other columns, and a change data feed shows its updates as such
-    with arrow_source(session, _source(effect.table, keyed)) as effects:
+    with arrow_source(session, _source(effect, keyed)) as effects:
         try:
-            overwrite_where(_rows(effects, table.filter(condition), keyed), keyed.path, condition)
+            overwrite_where(
+                _rows(effects, table.filter(condition), keyed, keyed.values_of(effect)), keyed.path, condition
+            )
         except SPARK_ERRORS as error:
             if error_object(error, _OTHER_ROWS) is None:
                 raise
@@ -79,15 +83,16 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     return True
 
 
-def _source(effects: pa.Table, keyed: KeyedTarget) -> pa.Table:
+def _source(effect: NetEffect, keyed: KeyedTarget) -> pa.Table:
     """What is read of the effects: the new values, whether the row begins or ends, and what of it is unchanged."""
+    effects = effect.table
     unchanged = [name for name in effects.column_names if name.startswith("unchanged_")]
     marks = [name for name in unchanged if pc.any(effects[name]).as_py()]
     begins = pa.array(np.isin(effects["first"].to_numpy(), BEGINS))
-    return effects.select([*keyed.effect_names, "ended", *marks]).append_column("begins", begins)
+    return effects.select([*keyed.columns_of(effect), "ended", *marks]).append_column("begins", begins)
 
 
-def _rows(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFrame:
+def _rows(effects: DataFrame, before: DataFrame, keyed: KeyedTarget, values: Sequence[str]) -> DataFrame:
     """The new rows as the target's columns store them; values that are unchanged are those of the rows before."""
     marks = {int(name.removeprefix("unchanged_")): name for name in effects.columns if name.startswith("unchanged_")}
     key = keyed.key[0]
@@ -101,7 +106,7 @@ def _rows(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> DataFram
     as_expected = F.col("times").eqNullSafe(F.when(~F.col("begins"), F.lit(1)))
     other_rows = F.raise_error(F.lit(json.dumps({_OTHER_ROWS: True}))).cast("boolean")
     left = met.filter(F.when(as_expected, ~F.col("ended")).otherwise(other_rows))
-    columns = list(map(stored_column, keyed.effect_names, keyed.columns))
+    columns = list(map(stored_column, values, keyed.columns))
     for i, mark in marks.items():
         stays = F.col(mark) & ~F.col("begins")
         columns[i] = F.when(stays, F.col(f"old_{i}")).otherwise(columns[i]).alias(keyed.names[i])

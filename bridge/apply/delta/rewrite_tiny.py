@@ -29,8 +29,8 @@ from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import USER_METADATA
 from bridge.apply.delta.stored import has_variant
+from bridge.apply.effects.events import BEGINS
 from bridge.apply.effects.key_codes import key_codes
-from bridge.apply.effects.net_effect import BEGINS
 from bridge.errors import TargetError
 from bridge.table_layout import NO_LAYOUT
 
@@ -102,7 +102,7 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
 
     Args:
         spark: The subscription's session.
-        effect: The net effect; clear, and without rows that leave their key.
+        effect: The net effect; clear.
         keyed: The target.
 
     Returns:
@@ -118,7 +118,7 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     kept = _cache.get(keyed.path)
     if kept is None or not _is_latest(log, kept):
         kept = _read(spark, keyed, log)
-    rows = None if kept is None else _applied(kept.rows, effect.table, keyed)
+    rows = None if kept is None else _applied(kept.rows, effect, keyed)
     if kept is None or rows is None or len(rows) > TINY_ROWS or rows.nbytes > TINY_BYTES:
         _cache.put(keyed.path, None)
         return False
@@ -165,8 +165,9 @@ def _is_tiny(size: TableSize) -> bool:
     return size.plain and size.size_bytes <= TINY_BYTES
 
 
-def _applied(rows: pa.Table, effects: pa.Table, keyed: KeyedTarget) -> pa.Table | None:
+def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table | None:
     """The table's rows after the effects; None if an effect is on a row that is not there, or begins one that is."""
+    effects = effect.table
     keys = [(rows[keyed.columns[k].name], effects[f"match_{k}"]) for k in keyed.key]
     codes = key_codes([pa.chunked_array([*ours.chunks, *theirs.chunks], ours.type) for ours, theirs in keys])
     ours, theirs = codes[: len(rows)], codes[len(rows) :]
@@ -183,7 +184,7 @@ def _applied(rows: pa.Table, effects: pa.Table, keyed: KeyedTarget) -> pa.Table 
     put = pa.array(~effects["ended"].to_numpy())
     before = rows.take(pa.array(place, mask=~found)) if len(rows) else None
     columns: dict[str, Any] = {}
-    for i, (name, effect_name) in enumerate(zip(keyed.names, keyed.effect_names, strict=True)):
+    for i, (name, effect_name) in enumerate(zip(keyed.names, keyed.values_of(effect), strict=True)):
         value = effects[effect_name].cast(rows.schema.field(name).type)
         if f"unchanged_{i}" in effects.column_names and before is not None:
             stays = pc.and_(pc.fill_null(effects[f"unchanged_{i}"], fill_value=False), pa.array(found))

@@ -1,27 +1,30 @@
-"""Computes the net effect of a table's changes on each key: what one MERGE has to do, whatever happened in between.
+"""Computes the net effect of a table's changes: what one MERGE has to do, whatever happened in between.
 
-Changes become effects of one event each; effects of a key fold into one, and folds fold again. So a batch needs memory
+Changes become effects of one event each; effects on a row fold into one, and folds fold again. So a batch needs memory
 for the rows that it touches, not for all changes of them. An effect has the columns
 
-    match_<k>      for each position k of the key: the key of the target's row that the effect is on
+    match_<k>      for each position k of the key: the key of the target's row that the effect is on; no two effects
+                   have the same one. NULL for a new row whose key another effect has: it is inserted
     born           bool: the row came into being within the batch, so it is inserted if nothing matches; an effect that
                    is not born and matches nothing is on a row that the target does not have
     ended          bool: the row's last event ended it; else the values in `new_<i>` are to be put
-    first          int8: the key's first event; if it is one of `BEGINS` and the effect matches a row, that is
-                   insert_exists or update_exists
+    first          int8: the first event; if it is one of `BEGINS` and the effect matches a row, that is insert_exists
+                   or update_exists
     updates        int32: the number of UPDATEs, and
     deletes        int32: the number of DELETEs, of a row that existed before the batch: they are missing if nothing
                    matches
-    leaves         bool: a key change moved that row to another key, where it exists only if it existed here
+    leaves         bool: a key change moved that row, so it existed under other keys only if it existed here
+    moved          bool: the values that are put have another key than `match_<k>`
     unclear        bool: the events do not follow from each other, so the result depends on each one in turn
     new_<i>        the values to put; of an ended row they have no meaning
     unchanged_<i>  bool: keep the target's value; only for columns with an unchanged TOAST value in the batch
 
-A key change ends the old key and begins the new one. An unchanged TOAST value is the row's last value in the batch,
-else the target's. `bridge.apply.effects.fold` handles unclear events, and key changes that carry an unchanged TOAST
-value, because they move the target's row. Keys are equal as Spark has it: 0.0 is -0.0, and NaN is NaN.
+A key change moves its row, and needs the other key to be free. So it is two effects: one on the row, and one on the
+other key, which begins a row there and ends it, unless other changes have freed that key before. An unchanged TOAST
+value is the row's last value in the batch, else the target's. `bridge.apply.effects.fold` handles unclear events. Keys
+are equal as Spark has it: 0.0 is -0.0, and NaN is NaN.
 
-`bridge.apply.delta.net_effect` computes the same of changes that Spark holds.
+`bridge.apply.delta.net_effect` computes the net effect of changes that Spark holds.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.apply.effects.events import BEGINS, events
 from bridge.apply.effects.key_codes import key_codes
-from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.effects.row_chains import NO_KEY, row_chains
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,13 +48,8 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
 
-INSERTED, ARRIVED, UPDATED, LEFT, DELETED = range(5)
-"""Events of a key; a key change is LEFT for the old key and ARRIVED for the new one."""
-
-BEGINS, ENDS = (INSERTED, ARRIVED), (LEFT, DELETED)
-
 _COUNTS: Final = ("updates", "deletes")
-_FLAGS: Final = ("leaves", "unclear")
+_FLAGS: Final = ("leaves", "moved", "unclear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,8 @@ class Shape:
 
     Attributes:
         unclear: Their events do not follow from each other.
-        leaves: A row of the target leaves its key.
+        leaves: A key change moves a row of the target.
+        moved: A row is put that has another key than the effect.
         puts, deletes: On a row of the target.
         reborn: Those `puts` whose row ended, after which another began.
         new: The row begins in the batch.
@@ -68,6 +68,7 @@ class Shape:
 
     unclear: int
     leaves: int
+    moved: int
     puts: int
     deletes: int
     reborn: int
@@ -77,7 +78,7 @@ class Shape:
     @property
     def begins_only(self) -> bool:
         """Whether each row began in the batch, and is there after it."""
-        return not (self.unclear or self.leaves or self.puts or self.deletes or self.brief)
+        return not (self.unclear or self.puts or self.deletes or self.brief)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class NetEffect:
     """The net effect of changes.
 
     Attributes:
-        table: Effects, in the columns that the module describes; each key once.
+        table: Effects, in the columns that the module describes; each row once.
         shape: How many there are of each kind.
     """
 
@@ -94,7 +95,7 @@ class NetEffect:
 
     @property
     def clear(self) -> bool:
-        """Whether the effects say it all: the events of each key follow from each other."""
+        """Whether the effects say it all: the events follow from each other."""
         return not self.shape.unclear
 
 
@@ -102,15 +103,15 @@ def net_effect(changes: pa.Table, key: Sequence[int]) -> NetEffect:
     """Compute the net effect of changes.
 
     Args:
-        changes: In the columns of `TableChanges.changes`, in order. No key change may carry an unchanged TOAST value
-            (see `bridge.apply.batch.table_changes.needs_fold`).
+        changes: In the columns of `TableChanges.changes`, in order.
         key: Positions of the key's columns; at least one.
     """
-    return fold([_events(changes, key)])
+    table, rounds = events(changes, key)
+    return _fold(table, rounds, key)
 
 
 def fold(effects: Sequence[pa.Table]) -> NetEffect:
-    """Fold effects, and effects that were folded before, into one for each key.
+    """Fold effects, and effects that were folded before, into one for each row.
 
     Args:
         effects: Tables of effects, the earlier ones first; at least one.
@@ -119,12 +120,10 @@ def fold(effects: Sequence[pa.Table]) -> NetEffect:
     for index, name in enumerate(table.column_names):
         if name.startswith("unchanged_") and table[name].null_count:
             table = table.set_column(index, name, pc.fill_null(table[name], fill_value=False))
-    codes = key_codes([table[name] for name in table.column_names if name.startswith("match_")])
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(codes[order]) != 0])) if len(order) else order
-    if len(starts) < len(order):
-        table = _folded(table, order, starts)
-    return NetEffect(table, shape_of(table))
+    if len(effects) == 1:
+        return NetEffect(table, shape_of(table))
+    rounds = np.repeat(np.arange(len(effects)), [len(part) for part in effects])
+    return _fold(table, rounds, [int(name.removeprefix("match_")) for name in _matches(table)])
 
 
 def shape_of(effects: pa.Table) -> Shape:
@@ -138,6 +137,7 @@ def shape_of(effects: pa.Table) -> Shape:
     return Shape(
         unclear=count(_numpy(effects["unclear"])),
         leaves=count(_numpy(effects["leaves"])),
+        moved=count(_numpy(effects["moved"])),
         puts=count(~new & ~ended),
         deletes=count(~new & ended),
         reborn=count(~new & ~ended & born),
@@ -146,78 +146,84 @@ def shape_of(effects: pa.Table) -> Shape:
     )
 
 
-def _events(changes: pa.Table, key: Sequence[int]) -> pa.Table:
-    """Turn changes into effects of one event each; a key change becomes two."""
-    operations = _numpy(changes["op"])
-    moved = _moved(changes, operations, key)
-    left = np.zeros(len(operations), np.bool_)
-    if moved is not None:
-        # The old key ends before the new one begins: a row may move to the key that the same change leaves.
-        rows = np.repeat(np.arange(len(operations)), 1 + moved)
-        left = np.append(rows[1:] == rows[:-1], [False])
-        changes, operations, moved = changes.take(pa.array(rows)), operations[rows], moved[rows]
-    first = np.full(len(operations), UPDATED, np.int8)
-    first[operations == INSERT] = INSERTED
-    first[operations == DELETE] = DELETED
-    if moved is not None:
-        first[moved] = ARRIVED
-        first[left] = LEFT
-    ended = np.isin(first, ENDS)
-    events: dict[str, Any] = {f"match_{k}": _matched(changes, k, ended) for k in key}
-    events |= {
-        "born": np.isin(first, BEGINS),
-        "ended": ended,
-        "first": first,
-        "updates": np.isin(first, (UPDATED, LEFT)).astype(np.int32),
-        "deletes": (first == DELETED).astype(np.int32),
-        "leaves": left,
-        "unclear": np.zeros(len(first), np.bool_),
-    }
-    values = [name for name in changes.column_names if name.startswith(("new_", "unchanged_"))]
-    return pa.table(events | {name: changes[name] for name in values})
+def _matches(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name.startswith("match_")]
 
 
-def _moved(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools | None:
-    """Mark the key changes; None if there are none."""
-    if f"old_{key[0]}" not in changes.column_names:
-        return None
-    moved: Bools = (operations == UPDATE) & (_numpy(changes["old"]) != NO_OLD)
-    if not moved.any():
-        return None
-    rows = np.flatnonzero(moved)
-    some = changes.take(pa.array(rows))
-    pairs = [pa.chunked_array([*some[f"old_{k}"].chunks, *some[f"new_{k}"].chunks]) for k in key]
-    codes = key_codes(pairs)
-    moved[rows] = codes[: len(rows)] != codes[len(rows) :]
-    return moved if moved.any() else None
+def _fold(table: pa.Table, rounds: Ints, key: Sequence[int]) -> NetEffect:
+    if _numpy(table["moved"]).any():
+        table = _fold_moved(table, rounds, key)
+        return NetEffect(table, shape_of(table))
+    codes = key_codes([table[f"match_{k}"] for k in key])
+    order, starts = _grouped(codes)
+    if len(starts) < len(order):
+        columns = _flags(table)
+        begins, sorted_ = np.isin(columns["first"], BEGINS), codes[order]
+        follows = begins[order][1:] == columns["ended"][order][:-1]
+        columns["unclear"][order[1:]] |= ~follows & (sorted_[1:] == sorted_[:-1])
+        table = _folded(table, columns, order, starts)
+    return NetEffect(table, shape_of(table))
 
 
-def _matched(changes: pa.Table, k: int, ended: Bools) -> pa.ChunkedArray:
-    """The key of each event: the old one where the row ends."""
-    if f"old_{k}" not in changes.column_names or not ended.any():
-        return changes[f"new_{k}"]
-    if ended.all():
-        return changes[f"old_{k}"]
-    return pc.if_else(pa.array(ended), changes[f"old_{k}"], changes[f"new_{k}"])
+def _fold_moved(table: pa.Table, rounds: Ints, key: Sequence[int]) -> pa.Table:
+    """Fold effects of which some move their row."""
+    columns = _flags(table)
+    pairs = [(table[f"match_{k}"], table[f"new_{k}"]) for k in key]
+    codes = key_codes([pa.chunked_array([*match.chunks, *new.chunks], match.type) for match, new in pairs])
+    codes = np.unique(codes, return_inverse=True)[1]  # a whole number is its own code, and may be that of no key
+    before, after = codes[: len(table)].copy(), codes[len(table) :].copy()
+    before[_numpy(pc.is_null(table[f"match_{key[0]}"]))] = NO_KEY
+    after[columns["ended"]] = NO_KEY
+    chains = row_chains(before, after, np.isin(columns["first"], BEGINS), rounds)
+    columns["unclear"] |= chains.unclear
+    if chains.keyless.any():
+        before[chains.keyless] = NO_KEY
+        for k in key:
+            index = table.column_names.index(f"match_{k}")
+            none = pa.scalar(None, table.schema.field(index).type)
+            table = table.set_column(
+                index, f"match_{k}", pc.if_else(pa.array(chains.keyless), none, table[f"match_{k}"])
+            )
+    order, starts = _grouped(chains.groups, np.flatnonzero(~chains.needless | columns["unclear"]))
+    firsts, lasts = order[starts], order[_ends(starts, len(order))]
+    columns["moved"][lasts] = (after[lasts] != NO_KEY) & (after[lasts] != before[firsts])
+    folded = _folded(table, columns, order, starts)
+    # a new row that has no key, and has ended, was never there
+    kept = (before[firsts] != NO_KEY) | (after[lasts] != NO_KEY) | _numpy(folded["unclear"])
+    return folded.filter(pa.array(kept))
 
 
-def _folded(table: pa.Table, order: Ints, starts: Ints) -> pa.Table:
-    """Fold the effects of each key.
+def _flags(table: pa.Table) -> dict[str, Any]:
+    return {name: _numpy(table[name]).copy() for name in ("born", "ended", "first", *_COUNTS, *_FLAGS)}
+
+
+def _grouped(groups: Ints, rows: Ints | None = None) -> tuple[Ints, Ints]:
+    """Rows by group and then in order, and where each group begins."""
+    order = np.argsort(groups, kind="stable") if rows is None else rows[np.argsort(groups[rows], kind="stable")]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(groups[order]) != 0])) if len(order) else order
+    return order, starts
+
+
+def _ends(starts: Ints, number: int) -> Ints:
+    return np.append(starts[1:], number) - 1
+
+
+def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints) -> pa.Table:
+    """Fold the effects of each group.
 
     Args:
         table: The effects.
-        order: Their rows, by key and then in order.
-        starts: Where each key begins in `order`.
+        columns: What counts in place of the table's columns of these names.
+        order: Their rows, by group and then in order.
+        starts: Where each group begins in `order`.
     """
-    columns = {name: _numpy(table[name])[order] for name in ("born", "ended", "first", *_COUNTS, *_FLAGS)}
-    lasts = np.append(starts[1:], len(order)) - 1
+    columns = {name: column[order] for name, column in columns.items()}
+    lasts = _ends(starts, len(order))
     group = np.repeat(np.arange(len(starts)), lasts - starts + 1)
     place = np.arange(len(order))
     # where the key's row has begun before, updates and deletes are of that row, not of the target's
     begun = np.cumsum(columns["born"]) - columns["born"]
     of_target = begun == begun[starts][group]
-    follows = np.isin(columns["first"], BEGINS)[1:] == columns["ended"][:-1]
-    columns["unclear"][1:] |= ~follows & (group[1:] == group[:-1])
     columns["leaves"] &= of_target
     began = np.maximum.reduceat(np.where(columns["born"], place, -1), starts)
     last = order[lasts]
@@ -226,12 +232,14 @@ def _folded(table: pa.Table, order: Ints, starts: Ints) -> pa.Table:
         "ended": columns["ended"][lasts],
         "first": columns["first"][starts],
         **{name: np.add.reduceat(np.where(of_target, columns[name], 0), starts).astype(np.int32) for name in _COUNTS},
-        **{name: np.logical_or.reduceat(columns[name], starts) for name in _FLAGS},
+        **{name: np.logical_or.reduceat(columns[name], starts) for name in ("leaves", "unclear")},
+        "moved": columns["moved"][lasts],
+        **{name: table[name].take(pa.array(order[starts])) for name in _matches(table)},
     }
     taken = table.take(pa.array(last))
     for index, name in enumerate(table.column_names):
         if name in fold_:
-            taken = taken.set_column(index, name, pa.array(fold_[name]))
+            taken = taken.set_column(index, name, _column(fold_[name]))
         elif name.startswith("unchanged_"):
             place_known = np.where(columns["ended"] | _numpy(table[name])[order], -1, place)
             known = np.maximum.reduceat(place_known, starts)
@@ -241,6 +249,10 @@ def _folded(table: pa.Table, order: Ints, starts: Ints) -> pa.Table:
             taken = taken.set_column(index, name, pa.array(~is_known))
             taken = taken.set_column(taken.column_names.index(value), value, found)
     return taken
+
+
+def _column(values: Any) -> Any:
+    return values if isinstance(values, pa.ChunkedArray) else pa.array(values)
 
 
 def _numpy(column: pa.ChunkedArray) -> Any:

@@ -13,11 +13,18 @@ import pytest
 from bridge.apply.batch import growing_table
 from bridge.apply.batch.growing_table import GrowingTable
 from bridge.apply.batch.table_changes import Staged, TableChanges
-from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.evolution.alterations import AddColumn
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from protocol.values.types import resolve
-from tests.bridge.apply.made_changes import KEY, TYPES, changes_table, random_case
+from tests.bridge.apply.made_changes import (
+    KEY,
+    TYPES,
+    after_all,
+    before_all,
+    changes_table,
+    merged,
+    random_case,
+)
 
 NAMES = ("case", "key", "n", "large")
 TARGET = Target("public", "t", "/t", target_schema(list(zip(NAMES, TYPES, strict=True))))
@@ -28,9 +35,9 @@ def made(table: pa.Table, **fields: Any) -> TableChanges:
     return TableChanges(TARGET, COLUMNS, fields.pop("key", KEY), table, **fields)
 
 
-def random_changes(seed, *, moves_keep_toast=False):
+def random_changes(seed):
     rng = random.Random(seed)
-    cases = [random_case(number, rng, moves_keep_toast=moves_keep_toast) for number in range(80)]
+    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(80)]
     return changes_table(cases, rng)
 
 
@@ -50,23 +57,18 @@ def rows_of(changes: TableChanges) -> list[dict[str, Any]]:
     return found
 
 
-def by_key(effects: pa.Table) -> dict[Any, Any]:
-    return {tuple(row[f"match_{k}"] for k in KEY): row for row in effects.to_pylist()}
-
-
 @pytest.mark.parametrize("few_rows", [0, 50, 200_000])
 @pytest.mark.parametrize("seed", range(3))
-def test_effects_in_runs_are_those_of_all_changes(monkeypatch, seed, few_rows):
+def test_effects_in_runs_lead_to_the_same_rows(monkeypatch, seed, few_rows):
     monkeypatch.setattr(growing_table, "_FEW_ROWS", few_rows)
-    table = random_changes(seed)
+    rng = random.Random(seed)
+    cases = [random_case(number, rng, moves_keep_toast=True) for number in range(80)]
+    table = changes_table(cases, rng)
     runs = [table[at : at + 37] for at in range(0, len(table), 37)]
     found = grown(*map(made, runs))
     assert found.effect is not None
-    whole = net_effect(table, KEY)
-    assert found.effect.shape == whole.shape
-    ended = [key for key, row in by_key(whole.table).items() if row["ended"]]
-    ours, theirs = by_key(found.effect.table), by_key(whole.table)
-    assert {k: v for k, v in ours.items() if k not in ended} == {k: v for k, v in theirs.items() if k not in ended}
+    effects = [{**row, "action": "delete" if row["ended"] else "put"} for row in found.effect.table.to_pylist()]
+    assert merged(before_all(cases), effects) == after_all(cases)
     assert rows_of(found) == []
     assert not found.empty
 
@@ -112,14 +114,12 @@ def test_lost_values_are_added_up():
 def test_what_has_to_be_by_itself():
     table = random_changes(2)
     unheld = table.append_column("unheld_2", pa.nulls(len(table), pa.string()))
-    moves = random_changes(3, moves_keep_toast=True)
     staged = Staged(None, table.column_names, inserts_only=False, needs_fold=False)
     twice = pa.concat_tables([changes_table([], random.Random(0)), table.slice(0, 1), table.slice(0, 1)])
     insert = twice.set_column(1, "op", pa.array([ord("I")] * 2, pa.int16()))
     alone = [
         made(table, alterations=(AddColumn("c", pa.int64(), None),)),
         made(table, fills={"c": pa.scalar(1)}),
-        made(moves),
         replace(made(table), changes=staged),
         made(insert),
     ]

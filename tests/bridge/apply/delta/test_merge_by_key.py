@@ -158,15 +158,26 @@ def test_a_joined_batch_against_a_target_that_is_not_equal(spark, made, seed, ki
 
 
 def test_a_joined_batch_in_which_a_missing_row_leaves_its_key(spark, made):
-    """What becomes of the other key depends on the changes, which are not there any more: nothing is committed."""
+    """If the other key is taken, the result depends on the changes, which are not there any more: nothing is committed.
+
+    If it is free, the row is just missing.
+    """
     table = changes_table([random_case(0, random.Random(0), moves_keep_toast=False)], random.Random(0)).slice(0, 0)
     move = {"seq": 0, "op": ord("U"), "old": ord("K"), "new_0": 0, "new_1": 2, "old_0": 0, "old_1": 1}
     moved = pa.Table.from_pylist([move | {"unchanged_3": False}], schema=table.schema)
-    target = made({(0, 3): (1, "other")})
+    target = made({(0, 2): (1, "other")})
     changes = replace(grown(moved, 1, truncated=False), target=target)
     with pytest.raises((PySparkException, Py4JError), match="one by one"):
         apply_table(fork(spark), changes)
+    assert content(spark, target) == {(0, 2): (1, "other")}
+
+    target = made({(0, 3): (1, "other")})
+    met: list[Conflicts] = []
+    session = fork(spark)
+    with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
+        apply_table(session, replace(changes, target=target), conflicts=met.append)
     assert content(spark, target) == {(0, 3): (1, "other")}
+    assert [one.counts for one in met] == [{"update_missing": 1}]
 
 
 def staged(session, table):

@@ -77,13 +77,30 @@ def test_a_row_in_the_way_of_an_append_is_told(spark, keyed):
     assert ids(spark, target) == [(1, "old"), (2, "old")]
 
 
-def test_a_key_change_of_a_missing_row_is_not_committed(spark, keyed):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_key_change_of_a_missing_row_to_a_key_that_is_taken_is_not_committed(spark, keyed, overwrite):
+    """PostgreSQL leaves it out: there is no row that could come to the key."""
+    session, target = fork(spark), keyed(1, 2, overwrite=overwrite)
+    assert apply_effects(session, effect_of("U1 M32"), target, truncated=False) is None
+    assert ids(spark, target) == [(1, "old"), (2, "old")]
+
+
+def test_key_changes(spark, keyed):
     session, target = fork(spark), keyed(1, 2)
-    assert apply_effects(session, effect_of("U1 M34"), target, truncated=False) is None
     assert apply_effects(session, effect_of("I1 I1"), target, truncated=False) is None
     assert ids(spark, target) == [(1, "old"), (2, "old")]
     assert tally_of(session, target, "U1 M24").counts == {}
     assert ids(spark, target) == [1, 4]
+    assert tally_of(session, target, "M35 I3").counts == {
+        "insert_exists": 0,
+        "update_exists": 0,
+        "update_missing": 1,
+        "delete_missing": 0,
+    }
+    assert ids(spark, target) == [1, 3, 4]
+    assert conflict_in(session, target, "M14") == ("update_exists", ("4",))
+    assert tally_of(session, target, "M42 M14 M21 I2").counts == {}
+    assert ids(spark, target) == [1, 2, 3, 4]
 
 
 def test_after_a_truncate_only_what_begins_is_there(spark, keyed):
@@ -92,7 +109,8 @@ def test_after_a_truncate_only_what_begins_is_there(spark, keyed):
     assert tally.counts == {"update_missing": 2, "delete_missing": 2}
     assert tally.keys == {"update_missing": [(1,)], "delete_missing": [(1,), (2,)]}
     assert ids(spark, target) == [3]
-    assert apply_effects(session, effect_of("M34"), target, truncated=True) is None
+    assert tally_of(session, target, "M34 I3", truncated=True).counts == {"update_missing": 1}
+    assert ids(spark, target) == [3]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

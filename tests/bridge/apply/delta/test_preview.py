@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pytest
 
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.create import create_table
@@ -45,15 +46,17 @@ def test_every_outcome(spark, tmp_path):
     ]
 
 
-def test_random_changes_do_what_was_told(spark, tmp_path):
+@pytest.mark.parametrize("moves", [False, True])
+def test_random_changes_do_what_was_told(spark, tmp_path, moves):
     """The table lacks some of the rows that the changes began with, and has others; but those that move are there."""
     rng = random.Random(7)
-    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(60)]
+    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(120)]
+    cases = [case for case in cases if any(one["op"] == UPDATE and one["old"] for one in case.changes) is moves]
     table = changes_table(cases, rng)
     moved = {(one["old_0"], one["old_1"]) for one in table.to_pylist() if one["op"] == UPDATE and one["old"]}
     all_before = before_all(cases)
     before = {key: row for key, row in all_before.items() if key in moved or rng.random() < 0.8}
-    strange = {(number, key) for number in range(60) for key in range(5)} - all_before.keys()
+    strange = {(case.number, key) for case in cases for key in range(5)} - all_before.keys()
     before |= {key: (key[1], "another") for key in sorted(strange) if rng.random() < 0.1}
     path = str(tmp_path / "t")
     create_table(spark, path, spark_schema(zip(NAMES, TYPES, strict=True)))
@@ -67,7 +70,27 @@ def test_random_changes_do_what_was_told(spark, tmp_path):
         model.apply(change)
     after = model.rows
     assert model.conflicts["update_missing"] + model.conflicts["delete_missing"] > 0
+    assert found[INSERTED] - found[DELETED] == len(after) - len(before)
+    if moves:
+        return  # a row that moves is an updated one
     assert found[DELETED] == len(before.keys() - after.keys())
-    assert found[INSERTED] == len(after.keys() - before.keys())
     differing = sum(before[key] != after[key] for key in before.keys() & after.keys())
-    assert found[OVERWRITTEN] + found[UPDATED] == differing
+    assert found.get(OVERWRITTEN, 0) + found[UPDATED] == differing
+
+
+def test_a_row_that_moves_to_a_key_that_is_taken(spark, tmp_path):
+    moved = pa.Table.from_pylist(
+        [{"seq": 0, "op": UPDATE, "old": ord("K"), "old_0": 1, "old_1": 1, "new_0": 1, "new_1": 2, "new_3": "moved"}],
+        schema=changes_table([], random.Random(0)).schema,
+    )
+    moved = moved.set_column(moved.column_names.index("unchanged_3"), "unchanged_3", pa.array([False]))
+    path = str(tmp_path / "t")
+    create_table(spark, path, spark_schema(zip(NAMES, TYPES, strict=True)))
+    arrays = zip(NAMES, ([1, 1], [1, 2], [None, None], ["one", "two"]), TYPES, strict=True)
+    append_rows(as_frame(spark, pa.table({name: pa.array(column, type_) for name, column, type_ in arrays})), path)
+    found = preview(spark, net_effect(moved, KEY), KeyedTarget("public.t", path, COLUMNS, KEY, overwrite=True))
+    assert found.counts == {UPDATED: 1, DELETED: 1}
+    assert found.examples == [
+        RowPreview(UPDATED, {"case": 1, "key": 1}, {"key": 1, "text": "one"}, {"key": 2, "text": "moved"}),
+        RowPreview(DELETED, {"case": 1, "key": 2}, {"a value": None, "text": "two"}),
+    ]

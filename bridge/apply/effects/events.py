@@ -1,0 +1,91 @@
+"""Turns a table's changes into effects of one event each, in the columns of `bridge.apply.effects.net_effect`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.apply.effects.key_codes import key_codes
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Bools = NDArray[np.bool_]
+    Ints = NDArray[np.int64]
+
+INSERTED, ARRIVED, UPDATED, DELETED = range(4)
+"""Events. A key change is ARRIVED for the new key, and UPDATED for the row."""
+
+BEGINS: Final = (INSERTED, ARRIVED)
+
+
+def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
+    """Turn changes into effects of one event each, of which a key change has two.
+
+    Args:
+        changes: In the columns of `TableChanges.changes`, in order.
+        key: Positions of the key's columns.
+
+    Returns:
+        The effects, in order, and the number of the change that each is of.
+    """
+    operations = _numpy(changes["op"])
+    moved = _moved(changes, operations, key)
+    rounds = np.arange(len(operations))
+    arrives = np.zeros(len(operations), np.bool_)
+    if moved.any():
+        rounds = np.repeat(rounds, 1 + moved)
+        arrives = np.append(rounds[1:] == rounds[:-1], [False])
+        changes, operations, moved = changes.take(pa.array(rounds)), operations[rounds], moved[rounds] & ~arrives
+    first = np.full(len(operations), UPDATED, np.int8)
+    first[operations == INSERT] = INSERTED
+    first[operations == DELETE] = DELETED
+    first[arrives] = ARRIVED
+    deleted = first == DELETED
+    columns: dict[str, Any] = {f"match_{k}": _matched(changes, k, deleted | moved) for k in key}
+    columns |= {
+        "born": np.isin(first, BEGINS),
+        "ended": deleted | arrives,
+        "first": first,
+        "updates": (first == UPDATED).astype(np.int32),
+        "deletes": deleted.astype(np.int32),
+        "leaves": moved,
+        "moved": moved,
+        "unclear": np.zeros(len(first), np.bool_),
+    }
+    values = [name for name in changes.column_names if name.startswith(("new_", "unchanged_"))]
+    return pa.table(columns | {name: changes[name] for name in values}), rounds
+
+
+def _moved(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools:
+    """Mark the key changes."""
+    if f"old_{key[0]}" not in changes.column_names:
+        return np.zeros(len(operations), np.bool_)
+    moved: Bools = (operations == UPDATE) & (_numpy(changes["old"]) != NO_OLD)
+    if not moved.any():
+        return moved
+    rows = np.flatnonzero(moved)
+    some = changes.take(pa.array(rows))
+    pairs = [pa.chunked_array([*some[f"old_{k}"].chunks, *some[f"new_{k}"].chunks]) for k in key]
+    codes = key_codes(pairs)
+    moved[rows] = codes[: len(rows)] != codes[len(rows) :]
+    return moved
+
+
+def _matched(changes: pa.Table, k: int, old: Bools) -> pa.ChunkedArray:
+    """The key that each event is on: the old one of rows that are deleted or moved."""
+    if f"old_{k}" not in changes.column_names or not old.any():
+        return changes[f"new_{k}"]
+    if old.all():
+        return changes[f"old_{k}"]
+    return pc.if_else(pa.array(old), changes[f"old_{k}"], changes[f"new_{k}"])
+
+
+def _numpy(column: pa.ChunkedArray) -> Any:
+    return column.to_numpy()
