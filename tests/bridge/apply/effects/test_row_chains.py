@@ -9,8 +9,8 @@ from bridge.apply.effects.row_chains import NO_KEY, row_chains
 
 def chains(*effects):
     """Effects as (round, key before, key after, whether it begins): groups, and the effects with each mark."""
-    rounds, before, after, begins = zip(*effects, strict=True)
-    before, after = (np.array([NO_KEY if key is None else key for key in keys]) for keys in (before, after))
+    rounds, *keys, begins = zip(*effects, strict=True)
+    before, after = (np.array([NO_KEY if key is None else key for key in some]) for some in keys)
     found = row_chains(before, after, np.array(begins), np.array(rounds))
     marks = (np.flatnonzero(mark).tolist() for mark in (found.unclear, found.needless, found.keyless))
     return found.groups.tolist(), *marks
