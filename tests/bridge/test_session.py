@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from bridge import session
+from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.create import create_table
 
 MIB = 1 << 20
 
@@ -73,3 +75,18 @@ def test_checksums_are_written_without_processes(spark, tmp_path):
     theirs = ours.replace("FileSystemBased", "FileContextBased")
     found = faults_of_commits("ours", ours), faults_of_commits("theirs", theirs)
     assert found[0] < found[1] * 0.8, found  # the others set permissions
+
+
+@pytest.mark.parametrize(("users", "commits", "checkpoints"), [(None, 11, []), ("2", 3, ["2.checkpoint"])])
+def test_checkpoints_are_rare_in_tables_of_ours(spark, tmp_path, users, commits, checkpoints):
+    forked = session.fork(spark)
+    if users is not None:
+        forked.conf.set(session.CHECKPOINT_INTERVAL, users)
+    path = str(tmp_path / "t")
+    create_table(forked, path, forked.range(1).schema)
+    for _ in range(commits - 1):
+        append_rows(forked.range(1).coalesce(1), path)
+    properties = forked.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()
+    assert {row.key: row.value for row in properties}["delta.checkpointInterval"] == (users or "30")
+    found = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    assert [file.name.lstrip("0").removesuffix(".parquet") for file in found] == checkpoints
