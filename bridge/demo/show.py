@@ -174,6 +174,7 @@ class Show:
         with _stderr_to(self._folder.spark_log):
             spark = session.start(self._settings.spark.master, self._settings.spark.conf)
         self._stack.callback(spark.stop)
+        proof.warm_up(spark, self._folder.lake / "vip" / "public" / "customers")
         return spark
 
     def _prove(self, spark: SparkSession, published: Sequence[proof.PublishedRows], lsn: Lsn) -> int:
