@@ -238,9 +238,9 @@ def test_a_skipped_transaction_is_replayed(both, publisher, spark):
     shown = pair.replay(lsn, dry_run=True)
     assert shown == [
         "public.test: 2 UPDATE, 1 DELETE, 1 INSERT",
-        "  rows: 2 deleted, 2 inserted, 1 updated",
+        "  rows: 1 deleted, 1 inserted, 2 updated",
         "  updated: (c=0) n: 0 -> 100",
-        "  deleted: (c=1) n: 1, body: one",
+        "  updated: (c=1) c: 1 -> -1, n: 1 -> 7",
         "  deleted: (c=2) n: 2, body: two",
         "public.other: 1 INSERT, 1 DELETE, 1 UPDATE",
         "  rows: 1 deleted, 1 inserted, 1 updated",

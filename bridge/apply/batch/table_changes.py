@@ -115,7 +115,7 @@ class TableChanges:
 
     @property
     def needs_fold(self) -> bool:
-        """Whether a key change carries an unchanged TOAST value: the batch is then folded change by change."""
+        """Whether a key change carries an unchanged TOAST value: Spark then has them folded change by change."""
         return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
 
     @property

@@ -36,7 +36,7 @@ WAYS_BACK: Final = "restore it from a backup, mount its file system, or have the
 
 _VECTORS: Final = "delta.enableDeletionVectors"
 
-_PLAIN: Final = ("pgbridge.", "delta.columnMapping.", "delta.constraints.")
+_PLAIN: Final = ("pgbridge.", "delta.checkpointInterval", "delta.columnMapping.", "delta.constraints.")
 """Properties that mean the same for each way to write rows."""
 
 _PROTOCOL: Final = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")

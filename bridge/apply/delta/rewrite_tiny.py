@@ -116,7 +116,7 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     if log is None or len(effect.table) > TINY_ROWS or not reads_local_files(spark):
         return False
     kept = _cache.get(keyed.path)
-    if kept is None or not _is_latest(log, kept):
+    if kept is None or not _is_latest(log, kept) or not _has_columns(kept.rows, keyed):
         kept = _read(spark, keyed, log)
     rows = None if kept is None else _applied(kept.rows, effect, keyed)
     if kept is None or rows is None or len(rows) > TINY_ROWS or rows.nbytes > TINY_BYTES:
@@ -154,11 +154,16 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
         _refused[keyed.path] = keyed.columns
         return None
     rows: pa.Table = table.toArrow()
-    types = {column.name: column.type.arrow for column in keyed.columns}
-    if len(rows) > TINY_ROWS or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+    if len(rows) > TINY_ROWS or not _has_columns(rows, keyed):
         _refused[keyed.path] = keyed.columns
         return None
     return _Kept(version, identity, rows.select(keyed.names))
+
+
+def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:
+    """Whether the rows have the replicated columns, and no others."""
+    types = {column.name: column.type.arrow for column in keyed.columns}
+    return dict(zip(rows.schema.names, rows.schema.types, strict=True)) == types
 
 
 def _is_tiny(size: TableSize) -> bool:

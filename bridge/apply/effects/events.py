@@ -39,10 +39,14 @@ def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
     moved = _moved(changes, operations, key)
     rounds = np.arange(len(operations))
     arrives = np.zeros(len(operations), np.bool_)
+    values = changes.select([name for name in changes.column_names if name.startswith(("new_", "unchanged_"))])
     if moved.any():
         rounds = np.repeat(rounds, 1 + moved)
         arrives = np.append(rounds[1:] == rounds[:-1], [False])
-        changes, operations, moved = changes.take(pa.array(rounds)), operations[rounds], moved[rounds] & ~arrives
+        values = _filled(values.take(pa.array(rounds, mask=arrives)))  # not twice: they may be large
+        keys = [name for name in changes.column_names if name.partition("_")[2] in map(str, key)]
+        changes, operations, moved = changes.select(keys).take(pa.array(rounds)), operations[rounds], moved[rounds]
+        moved = moved & ~arrives
     first = np.full(len(operations), UPDATED, np.int8)
     first[operations == INSERT] = INSERTED
     first[operations == DELETE] = DELETED
@@ -59,8 +63,15 @@ def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
         "moved": moved,
         "unclear": np.zeros(len(first), np.bool_),
     }
-    values = [name for name in changes.column_names if name.startswith(("new_", "unchanged_"))]
-    return pa.table(columns | {name: changes[name] for name in values}), rounds
+    return pa.table(columns | {name: values[name] for name in values.column_names}), rounds
+
+
+def _filled(values: pa.Table) -> pa.Table:
+    """Values of which some rows are not needed, and NULL; a mark cannot be NULL."""
+    for index, name in enumerate(values.column_names):
+        if name.startswith("unchanged_"):
+            values = values.set_column(index, name, pc.fill_null(values[name], fill_value=False))
+    return values
 
 
 def _moved(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools:

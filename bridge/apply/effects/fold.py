@@ -1,10 +1,10 @@
 """Folds a batch into its net effect on each key, change by change, knowing which keys the target has.
 
-It is for batches whose net effect `bridge.apply.delta.net_effect` cannot tell from the batch alone:
+It is for batches whose net effect cannot be told from the batch alone:
 
-- A key change carries an unchanged TOAST value. Only the target has the value, under the old key: its row has to be
-  moved, not deleted and inserted, and where each row ends up depends on the order of all changes.
-- A key change of a row that the target does not have: later changes do not find the new row either.
+- A key change, of a row that the target does not have, to a key that another row has: nothing comes to that key.
+- Spark holds the changes, and a key change carries an unchanged TOAST value. Only the target has the value, under the
+  old key: its row has to be moved, which `bridge.apply.delta.net_effect` does not do.
 - Changes do not follow from each other, because some actions are not published: an INSERT of a key that the batch has
   inserted before, an UPDATE after a DELETE.
 

@@ -234,8 +234,12 @@ def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints)
         **{name: np.add.reduceat(np.where(of_target, columns[name], 0), starts).astype(np.int32) for name in _COUNTS},
         **{name: np.logical_or.reduceat(columns[name], starts) for name in ("leaves", "unclear")},
         "moved": columns["moved"][lasts],
-        **{name: table[name].take(pa.array(order[starts])) for name in _matches(table)},
     }
+    # a value that is put is the last one, also of a key: -0.0 may follow 0.0
+    first_key = pa.array(fold_["ended"] | fold_["moved"])
+    for name in _matches(table):
+        before, after = table[name].take(pa.array(order[starts])), table[name.replace("match", "new")]
+        fold_[name] = pc.if_else(first_key, before, after.take(pa.array(last)))
     taken = table.take(pa.array(last))
     for index, name in enumerate(table.column_names):
         if name in fold_:

@@ -18,9 +18,11 @@ from bridge.apply.delta.delta_table import forget_size, table_size, table_versio
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
+from bridge.apply.target.target import TargetColumn
 from bridge.errors import ApplyError, TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
+from protocol.values.types import resolve
 from tests.bridge.apply.made_batches import applier, batch
 from tests.bridge.apply.made_targets import changes, content, empty_target
 
@@ -268,3 +270,18 @@ def test_rows_of_one_table_are_not_written_to_another_of_its_name(spark, tmp_pat
         assert content(spark, there) == [(1, "y"), *ROWS[1:], (9, "there")]
     finally:
         spark.sql("DROP NAMESPACE moving CASCADE")
+
+
+def test_a_column_of_the_targets_own(spark, target):
+    """A key change has it, so that its value moves with the row; another change has not, and must leave it alone."""
+    spark.sql(f"ALTER TABLE delta.`{target.path}` ADD COLUMN (own long)").collect()
+    spark.sql(f"UPDATE delta.`{target.path}` SET own = id * 10").collect()
+    moved = changes(target, (UPDATE, 1, 6, "moved"))
+    assert isinstance(moved.changes, pa.Table)
+    own = TargetColumn("own", resolve(20, -1))
+    table = moved.changes.append_column("new_2", pa.nulls(1, pa.int64())).append_column("unchanged_2", pa.array([True]))
+    apply_table(spark, replace(moved, columns=(*moved.columns, own), changes=table))
+    assert content(spark, target) == [(2, "b", 20), (3, None, 30), (6, "moved", 10)]
+    assert rewritten(spark, target)
+    apply_table(spark, changes(target, (UPDATE, None, 6, "later")))
+    assert content(spark, target) == [(2, "b", 20), (3, None, 30), (6, "later", 10)]

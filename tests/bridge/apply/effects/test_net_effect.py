@@ -9,6 +9,7 @@ import pytest
 from bridge.apply.delta import net_effect as spark_net_effect
 from bridge.apply.effects.events import ARRIVED, BEGINS, DELETED, INSERTED, UPDATED
 from bridge.apply.effects.net_effect import Shape, fold, net_effect
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from tests.bridge.apply.made_changes import (
     KEY,
     TOAST,
@@ -187,6 +188,27 @@ def test_without_toast_marks_and_old_tuples():
         *("new_0", "new_1", "new_2", "new_3"),
     ]
     assert [row["new_0"] for row in effects.table.to_pylist()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_key_that_becomes_an_equal_one_is_the_last_one(moves):
+    """-0.0 is 0.0, but PostgreSQL stores the one that came last."""
+    rows = [(INSERT, 0.0, None, 0), (UPDATE, -0.0, None, 1), (DELETE, None, 1.0, 0), (INSERT, 1.0, None, 2)]
+    rows += [(UPDATE, 3.0, 2.0, 3), (UPDATE, 2.0, 3.0, 4)] if moves else []
+    table = pa.table(
+        {
+            "op": pa.array([row[0] for row in rows], pa.int16()),
+            "old": pa.array([0 if row[2] is None else ord("K") for row in rows], pa.int16()),
+            "new_0": pa.array([row[1] for row in rows], pa.float64()),
+            "new_1": [row[3] for row in rows],
+            "old_0": pa.array([row[2] for row in rows], pa.float64()),
+        }
+    )
+    one_by_one = fold([net_effect(table[at : at + 1], (0,)).table for at in range(len(table))])
+    for effects in (net_effect(table, (0,)), one_by_one):
+        assert not effects.shape.moved
+        found = {str(row["match_0"]): row["new_1"] for row in effects.table.to_pylist() if not row["ended"]}
+        assert found == {"-0.0": 1, "1.0": 2} | ({"2.0": 4} if moves else {})
 
 
 def test_no_changes():
