@@ -11,10 +11,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bridge.apply.batch.renaming import renamed, renaming
 from bridge.apply.batch.table_changes import Staged, TableChanges
+from bridge.apply.effects.events import with_marks
 from bridge.apply.evolution.alterations import AddColumn, WidenColumn
 from bridge.apply.target.target import unpublished_column
 
@@ -211,8 +211,4 @@ def _renaming(piece: TableChanges, columns: tuple[TargetColumn, ...]) -> list[Re
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     """The changes of tables in order; a column that a table lacks is NULL there, or not unchanged."""
-    changes = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    for index, name in enumerate(changes.column_names):
-        if name.startswith("unchanged_"):
-            changes = changes.set_column(index, name, pc.fill_null(changes[name], fill_value=False))
-    return changes
+    return with_marks(pa.concat_tables(tables, promote_options="default").combine_chunks())

@@ -35,7 +35,7 @@ def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
     Returns:
         The effects, in order, and the number of the change that each is of.
     """
-    operations = _numpy(changes["op"])
+    operations = changes["op"].to_numpy()
     moved = _moved(changes, operations, key)
     rounds = np.arange(len(operations))
     arrives = np.zeros(len(operations), np.bool_)
@@ -43,7 +43,7 @@ def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
     if moved.any():
         rounds = np.repeat(rounds, 1 + moved)
         arrives = np.append(rounds[1:] == rounds[:-1], [False])
-        values = _filled(values.take(pa.array(rounds, mask=arrives)))  # not twice: they may be large
+        values = with_marks(values.take(pa.array(rounds, mask=arrives)))  # not twice: they may be large
         keys = [name for name in changes.column_names if name.partition("_")[2] in map(str, key)]
         changes, operations, moved = changes.select(keys).take(pa.array(rounds)), operations[rounds], moved[rounds]
         moved = moved & ~arrives
@@ -66,19 +66,19 @@ def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
     return pa.table(columns | {name: values[name] for name in values.column_names}), rounds
 
 
-def _filled(values: pa.Table) -> pa.Table:
-    """Values of which some rows are not needed, and NULL; a mark cannot be NULL."""
-    for index, name in enumerate(values.column_names):
-        if name.startswith("unchanged_"):
-            values = values.set_column(index, name, pc.fill_null(values[name], fill_value=False))
-    return values
+def with_marks(table: pa.Table) -> pa.Table:
+    """The table with `unchanged_<i>` false where it is NULL: in rows that had no such column, or have no values."""
+    for index, name in enumerate(table.column_names):
+        if name.startswith("unchanged_") and table[name].null_count:
+            table = table.set_column(index, name, pc.fill_null(table[name], fill_value=False))
+    return table
 
 
 def _moved(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools:
     """Mark the key changes."""
     if f"old_{key[0]}" not in changes.column_names:
         return np.zeros(len(operations), np.bool_)
-    moved: Bools = (operations == UPDATE) & (_numpy(changes["old"]) != NO_OLD)
+    moved: Bools = (operations == UPDATE) & (changes["old"].to_numpy() != NO_OLD)
     if not moved.any():
         return moved
     rows = np.flatnonzero(moved)
@@ -96,7 +96,3 @@ def _matched(changes: pa.Table, k: int, old: Bools) -> pa.ChunkedArray:
     if old.all():
         return changes[f"old_{k}"]
     return pc.if_else(pa.array(old), changes[f"old_{k}"], changes[f"new_{k}"])
-
-
-def _numpy(column: pa.ChunkedArray) -> Any:
-    return column.to_numpy()

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.effects.events import BEGINS, events
+from bridge.apply.effects.events import BEGINS, events, with_marks
 from bridge.apply.effects.key_codes import key_codes
 from bridge.apply.effects.row_chains import NO_KEY, row_chains
 
@@ -117,9 +117,7 @@ def fold(effects: Sequence[pa.Table]) -> NetEffect:
         effects: Tables of effects, the earlier ones first; at least one.
     """
     table = pa.concat_tables(effects, promote_options="default") if len(effects) > 1 else effects[0]
-    for index, name in enumerate(table.column_names):
-        if name.startswith("unchanged_") and table[name].null_count:
-            table = table.set_column(index, name, pc.fill_null(table[name], fill_value=False))
+    table = with_marks(table)
     if len(effects) == 1:
         return NetEffect(table, shape_of(table))
     rounds = np.repeat(np.arange(len(effects)), [len(part) for part in effects])
@@ -176,18 +174,17 @@ def _fold_moved(table: pa.Table, rounds: Ints, key: Sequence[int]) -> pa.Table:
     after[columns["ended"]] = NO_KEY
     chains = row_chains(before, after, np.isin(columns["first"], BEGINS), rounds)
     columns["unclear"] |= chains.unclear
-    if chains.keyless.any():
-        before[chains.keyless] = NO_KEY
-        for k in key:
-            index = table.column_names.index(f"match_{k}")
-            none = pa.scalar(None, table.schema.field(index).type)
-            table = table.set_column(
-                index, f"match_{k}", pc.if_else(pa.array(chains.keyless), none, table[f"match_{k}"])
-            )
+    before[chains.keyless] = NO_KEY
     order, starts = _grouped(chains.groups, np.flatnonzero(~chains.needless | columns["unclear"]))
     firsts, lasts = order[starts], order[_ends(starts, len(order))]
     columns["moved"][lasts] = (after[lasts] != NO_KEY) & (after[lasts] != before[firsts])
     folded = _folded(table, columns, order, starts)
+    # the key that the row had; if it is there again, as it was put: -0.0 may follow 0.0
+    had = pa.array(firsts, mask=chains.keyless[firsts])
+    first_key = pc.or_(folded["ended"], folded["moved"])
+    for name in _matches(table):
+        match = pc.if_else(first_key, table[name].take(had), folded[name.replace("match", "new")])
+        folded = folded.set_column(folded.column_names.index(name), name, match)
     # a new row that has no key, and has ended, was never there
     kept = (before[firsts] != NO_KEY) | (after[lasts] != NO_KEY) | _numpy(folded["unclear"])
     return folded.filter(pa.array(kept))
@@ -209,7 +206,7 @@ def _ends(starts: Ints, number: int) -> Ints:
 
 
 def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints) -> pa.Table:
-    """Fold the effects of each group.
+    """Fold the effects of each group; `match_<k>` is the last one's.
 
     Args:
         table: The effects.
@@ -235,15 +232,10 @@ def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints)
         **{name: np.logical_or.reduceat(columns[name], starts) for name in ("leaves", "unclear")},
         "moved": columns["moved"][lasts],
     }
-    # a value that is put is the last one, also of a key: -0.0 may follow 0.0
-    first_key = pa.array(fold_["ended"] | fold_["moved"])
-    for name in _matches(table):
-        before, after = table[name].take(pa.array(order[starts])), table[name.replace("match", "new")]
-        fold_[name] = pc.if_else(first_key, before, after.take(pa.array(last)))
     taken = table.take(pa.array(last))
     for index, name in enumerate(table.column_names):
         if name in fold_:
-            taken = taken.set_column(index, name, _column(fold_[name]))
+            taken = taken.set_column(index, name, pa.array(fold_[name]))
         elif name.startswith("unchanged_"):
             place_known = np.where(columns["ended"] | _numpy(table[name])[order], -1, place)
             known = np.maximum.reduceat(place_known, starts)
@@ -253,10 +245,6 @@ def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints)
             taken = taken.set_column(index, name, pa.array(~is_known))
             taken = taken.set_column(taken.column_names.index(value), value, found)
     return taken
-
-
-def _column(values: Any) -> Any:
-    return values if isinstance(values, pa.ChunkedArray) else pa.array(values)
 
 
 def _numpy(column: pa.ChunkedArray) -> Any:

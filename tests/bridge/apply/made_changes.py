@@ -106,6 +106,11 @@ def changes_table(cases: list[Case], rng: random.Random) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def rows_of(effects: pa.Table) -> list[dict[str, Any]]:
+    """Effects with the action that `merged` reads."""
+    return [{**row, "action": "delete" if row["ended"] else "put"} for row in effects.to_pylist()]
+
+
 def merged(before: dict[tuple[int, int], Row], effects: list[dict[str, Any]]) -> dict[tuple[int, int], Row]:
     """The table after a MERGE of effects, by the rules of SQL: every effect sees the table as it was."""
     matched: set[tuple[int, int]] = set()

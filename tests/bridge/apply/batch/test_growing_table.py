@@ -16,6 +16,7 @@ from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.evolution.alterations import AddColumn
 from bridge.apply.target.target import Target, TargetColumn, target_schema
 from protocol.values.types import resolve
+from tests.bridge.apply import made_changes
 from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,
@@ -67,8 +68,7 @@ def test_effects_in_runs_lead_to_the_same_rows(monkeypatch, seed, few_rows):
     runs = [table[at : at + 37] for at in range(0, len(table), 37)]
     found = grown(*map(made, runs))
     assert found.effect is not None
-    effects = [{**row, "action": "delete" if row["ended"] else "put"} for row in found.effect.table.to_pylist()]
-    assert merged(before_all(cases), effects) == after_all(cases)
+    assert merged(before_all(cases), made_changes.rows_of(found.effect.table)) == after_all(cases)
     assert rows_of(found) == []
     assert not found.empty
 

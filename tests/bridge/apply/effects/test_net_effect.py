@@ -19,12 +19,8 @@ from tests.bridge.apply.made_changes import (
     changes_table,
     merged,
     random_case,
+    rows_of,
 )
-
-
-def rows_of(effects: pa.Table) -> list[dict[str, Any]]:
-    """Effects with the action that `merged` reads."""
-    return [{**row, "action": "delete" if row["ended"] else "put"} for row in effects.to_pylist()]
 
 
 def in_parts(changes: pa.Table, rng: random.Random, mean_rows: int) -> pa.Table:
