@@ -112,6 +112,8 @@ def test_every_snapshot_has_whole_transactions_and_tables_read_one_after_the_oth
                 assert total(latest) == TOTAL
             for _ in range(40):
                 first = spark.read.format("delta").load(bridge.path("a")).agg(F.sum("v")).collect()[0][0]
+                seen = batches()
+                wait_until(lambda: batches() > seen)  # noqa: B023 - it is called in this turn
                 second = spark.read.format("delta").load(bridge.path("b")).agg(F.sum("v")).collect()[0][0]
                 apart.add(first + second)
                 if apart - {TOTAL}:
