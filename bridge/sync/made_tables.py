@@ -11,7 +11,7 @@ from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import TableSize, placed, remember_size
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.location import place_of
-from bridge.apply.delta.rewrite_tiny import latest_version
+from bridge.apply.delta.rewrite_kept import latest_version
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import store_hint

@@ -14,6 +14,6 @@ def ways(request, monkeypatch):
     """In half of the tests tiny tables are written anew, in others they are merged into or rewritten by key."""
     way = zlib.crc32(request.node.name.encode()) % 4
     if way in {1, 3}:
-        monkeypatch.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
+        monkeypatch.setattr(merge_effects, "rewrite_kept", lambda *_: False)
     if way == 1:
         monkeypatch.setattr(deletion_vectors, "LARGE_BYTES", 1)

@@ -33,8 +33,10 @@ _TINY: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-TINY_ROWS: Final = 5_000
+TINY_ROWS: Final = 2_500
 """More rows than this, of the source or the target, are not tiny."""
+TINY_BYTES: Final = 256 << 10
+"""A target whose files are larger is not tiny."""
 _ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
 
 Work = Literal["tiny", "small", "keys", "large"]

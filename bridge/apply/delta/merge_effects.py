@@ -1,8 +1,8 @@
 """Commits a net effect that was computed when the batch was formed, by the least work that it needs.
 
-Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A tiny table is written
-anew, the rows of a large one are rewritten by their keys, and all else is a MERGE of the clauses that the effects need.
-Conflicts are found as in `bridge.apply.delta.merge_by_key`.
+Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A table of moderate
+size is written anew, the rows of a large one are rewritten by their keys, and all else is a MERGE of the clauses that
+the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
 from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source
-from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session, work_of_append
+from bridge.apply.delta.commit_sessions import TINY_BYTES, TINY_ROWS, commit_session, work_of_append
 from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
@@ -25,8 +25,8 @@ from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of
+from bridge.apply.delta.rewrite_kept import rewrite_kept
 from bridge.apply.delta.rewrite_keys import rewrite_keys
-from bridge.apply.delta.rewrite_tiny import TINY_BYTES, rewrite_tiny
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stored import stored_column
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
@@ -76,7 +76,7 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
         return Tally()
-    if rewrite_tiny(spark, effect, keyed):
+    if rewrite_kept(spark, effect, keyed):
         return Tally()
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:

@@ -1,4 +1,4 @@
-"""A tiny table that is written anew is the same as one that is merged into, whatever others do to it meanwhile."""
+"""A table of moderate size written anew is the same as one that is merged into, whatever others do to it meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import merge_effects, rewrite_tiny
+from bridge.apply.delta import merge_effects, rewrite_kept
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.delta_table import forget_size, table_size, table_version
@@ -31,8 +31,9 @@ ROWS = [(1, "a"), (2, "b"), (3, None)]
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    rewrite_tiny._cache._tables.clear()
-    rewrite_tiny._refused.clear()
+    rewrite_kept._kept_rows.clear()
+    rewrite_kept._refused.clear()
+    rewrite_kept._in_conflict.clear()
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def unread(monkeypatch):
     """From now on, tables must not be read."""
 
     def forbid():
-        monkeypatch.setattr(rewrite_tiny, "_read", lambda *_: pytest.fail("it was read"))
+        monkeypatch.setattr(rewrite_kept, "_read", lambda *_: pytest.fail("it was read"))
 
     return forbid
 
@@ -108,7 +109,7 @@ def test_random_changes_have_the_same_result_as_by_merge(spark, tmp_path, monkey
         apply_table(spark, changes(tiny, *made))
         rewrites += rewritten(spark, tiny)
         with monkeypatch.context() as merging:
-            merging.setattr(merge_effects, "rewrite_tiny", lambda *_: False)
+            merging.setattr(merge_effects, "rewrite_kept", lambda *_: False)
             apply_table(spark, changes(merged, *made))
         assert content(spark, tiny) == content(spark, merged)
     assert rewrites > 2
@@ -154,7 +155,7 @@ def test_a_batch_that_the_table_has_is_left_out(spark, target):
     for _ in range(2):
         with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
             apply_table(session, changes(target, (UPDATE, None, 1, "x")))
-        rewrite_tiny._cache.put(target.path, None)
+        rewrite_kept._kept_rows.drop(target.path)
     assert content(spark, target) == [(1, "x"), *ROWS[1:]]
     assert spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").count() == 3
     with stamped(session, CommitStamp("app", Lsn(2), Lsn(3))):
@@ -171,7 +172,7 @@ def test_a_commit_of_another_writer_at_the_same_moment_is_kept(spark, catalog, t
             spark.sql(f"INSERT INTO delta.`{target.path}` VALUES (9, 'theirs')").collect()
         overwrite_rows(rows, path, **options)
 
-    monkeypatch.setattr(rewrite_tiny, "overwrite_rows", overwrite)
+    monkeypatch.setattr(rewrite_kept, "overwrite_rows", overwrite)
     bridge, one = applier(spark, catalog), batch(changes(target, (UPDATE, None, 1, "x")))
     with pytest.raises(ApplyError, match=r"another writer committed version 2 \(WRITE\) while the batch was"):
         bridge.apply(one)
@@ -206,9 +207,9 @@ def test_other_tables_are_merged_into(spark, target, statement):
     assert [row[:2] for row in content(spark, target)] == [(1, "x"), *ROWS[1:]]
 
 
-@pytest.mark.parametrize(("name", "value"), [("TINY_ROWS", 2), ("TINY_BYTES", 1)])
-def test_a_table_that_is_not_tiny_is_merged_into(spark, target, monkeypatch, name, value):
-    monkeypatch.setattr(rewrite_tiny, name, value)
+@pytest.mark.parametrize(("name", "value"), [("MOST_ROWS", 2), ("MOST_BYTES", 1)])
+def test_a_table_that_is_too_large_is_merged_into(spark, target, monkeypatch, name, value):
+    monkeypatch.setattr(rewrite_kept, name, value)
     apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
     assert last(spark, target)[0] == "MERGE"
     assert content(spark, target) == [(1, "x"), *ROWS[1:]]
@@ -216,7 +217,7 @@ def test_a_table_that_is_not_tiny_is_merged_into(spark, target, monkeypatch, nam
 
 def test_a_table_that_has_grown_is_merged_into(spark, target, monkeypatch):
     apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
-    monkeypatch.setattr(rewrite_tiny, "TINY_ROWS", 3)
+    monkeypatch.setattr(rewrite_kept, "MOST_ROWS", 3)
     apply_table(spark, changes(target, (UPDATE, None, 2, "z"), (INSERT, None, 4, "y")))
     assert content(spark, target) == [(1, "x"), (2, "z"), (3, None), (4, "y")]
     assert last(spark, target)[0] == "MERGE"
@@ -230,24 +231,14 @@ def test_a_table_with_a_key_twice_is_left_to_merge(spark, target):
 
 
 def test_tables_of_other_file_systems_are_not_looked_at():
-    assert rewrite_tiny._log_of("s3a://bucket/t") is None
-
-
-def test_rows_that_were_not_used_for_longest_are_dropped(monkeypatch):
-    rows = pa.table({"a": pa.array([1] * 1000)})
-    monkeypatch.setattr(rewrite_tiny, "_KEPT_BYTES", 2 * rows.nbytes)
-    cache = rewrite_tiny._Cache()
-    for path in "abc":
-        cache.put(path, rewrite_tiny._Kept(1, (1, 1), rows))
-        cache.get("a")
-    assert [path for path in "abc" if cache.get(path)] == ["a", "c"]
+    assert rewrite_kept._log_of("s3a://bucket/t") is None
 
 
 def test_the_latest_version_is_that_of_the_log(tmp_path):
-    assert rewrite_tiny.latest_version(tmp_path) == -1
+    assert rewrite_kept.latest_version(tmp_path) == -1
     for name in ("00000000000000000002.json", "00000000000000000010.json", "00000000000000000011.crc", "x.json"):
         Path(tmp_path, name).touch()
-    assert rewrite_tiny.latest_version(tmp_path) == 10
+    assert rewrite_kept.latest_version(tmp_path) == 10
 
 
 def test_rows_of_one_table_are_not_written_to_another_of_its_name(spark, tmp_path):

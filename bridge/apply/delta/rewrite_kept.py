@@ -1,7 +1,7 @@
-"""Commits to a tiny table by writing all of it anew: its rows are kept here, so Spark has nothing to read or to join.
+"""Commits to a table of moderate size by writing all of it anew: its rows are kept here, so Spark only writes.
 
-A MERGE reads the table twice and plans four queries, which for a table of some thousand rows takes several times as
-long as the rows. So what was written last is kept, with the version that it became, and Delta only gets the new rows.
+A MERGE reads the table twice, plans four queries, and writes anew each file that it touches, which of such a table are
+all. So what was written last is kept, with the version that it became, and Delta only gets the new rows.
 
 Kept rows count as long as the table has that version. Tables of a local folder tell it at no cost; on other file
 systems, tables are merged into. Delta checks a commit against those that were made since it began, and this module
@@ -11,94 +11,58 @@ those between its look and that beginning: if another writer was in between, the
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.arrow_source import reads_local_files
+from bridge.apply.delta.arrow_source import arrow_source, reads_local_files
 from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session
 from bridge.apply.delta.delta_table import forget_size, table_size
 from bridge.apply.delta.durable import local_folder
+from bridge.apply.delta.kept_rows import A_WHILE_S, Kept, KeptRows
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import USER_METADATA
 from bridge.apply.delta.stored import has_variant
 from bridge.apply.effects.events import BEGINS
 from bridge.apply.effects.key_codes import key_codes
+from bridge.apply.target.location import quoted
 from bridge.errors import TargetError
 from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.delta.delta_table import TableSize
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.target.target import TargetColumn
 
-TINY_BYTES: Final = 256 << 10
-"""A table whose files, or whose rows in memory, are larger is not tiny."""
+MOST_BYTES: Final = 32 << 20
+"""A table whose files, or whose rows in memory, are larger is merged into."""
 
-_KEPT_BYTES: Final = 64 << 20
-"""Of all tables' rows together; beyond, those that were not used for longest are dropped."""
+MOST_ROWS: Final = 250_000
+"""A table of more rows is merged into, on several cores."""
 
+_VARYING: Final = ("string", "binary", "array", "map", "struct")
+"""Types, by the beginning of their names in Spark, whose values have no fixed length."""
+_FIXED_BYTES: Final = 8  # of a value of another type; of a text, beside its characters
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A table's rows.
-
-    Attributes:
-        version: The version that has them.
-        file: What identifies that version's log entry: another table at the path may have the number, too.
-        rows: The rows, under the target's column names.
-    """
-
-    version: int
-    file: tuple[int, int]
-    rows: pa.Table
-
-
-@dataclass(slots=True)
-class _Cache:
-    """The rows of the tables that were used last."""
-
-    _tables: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _bytes: int = 0
-
-    def get(self, path: str) -> _Kept | None:
-        with self._lock:
-            if path in self._tables:
-                self._tables.move_to_end(path)
-            return self._tables.get(path)
-
-    def put(self, path: str, kept: _Kept | None) -> None:
-        with self._lock:
-            before = self._tables.pop(path, None)
-            self._bytes -= before.rows.nbytes if before is not None else 0
-            if kept is None:
-                return
-            self._tables[path] = kept
-            self._bytes += kept.rows.nbytes
-            while self._bytes > _KEPT_BYTES:
-                self._bytes -= self._tables.popitem(last=False)[1].rows.nbytes
-
-
-_cache: Final = _Cache()
+_kept_rows: Final = KeptRows()
 _refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
 """Tables that have other columns than these, or too many rows in small files."""
+_in_conflict: Final[dict[str, float]] = {}
+"""Tables that had a conflict, and until when they are merged into: each of these makes the kept rows useless."""
 
 
-def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
-    """Commit a net effect to a tiny table, if the table has each row that the effects are on, and no other of them.
+def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Write a table anew with a net effect, if it has each row that the effects are on, and no other of them.
 
     Args:
         spark: The subscription's session.
@@ -113,22 +77,30 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
             are not in the table's latest version: the batch's commits have to be undone.
     """
     log = _log_of(place_of(spark, keyed.path))
-    if log is None or len(effect.table) > TINY_ROWS or not reads_local_files(spark):
+    if log is None or len(effect.table) > MOST_ROWS or not reads_local_files(spark):
         return False
-    kept = _cache.get(keyed.path)
+    if time.monotonic() < _in_conflict.get(keyed.path, 0.0):
+        return False
+    kept = _kept_rows.get(keyed.path)
     if kept is None or not _is_latest(log, kept) or not _has_columns(kept.rows, keyed):
         kept = _read(spark, keyed, log)
-    rows = None if kept is None else _applied(kept.rows, effect, keyed)
-    if kept is None or rows is None or len(rows) > TINY_ROWS or rows.nbytes > TINY_BYTES:
-        _cache.put(keyed.path, None)
+    _kept_rows.drop(keyed.path)  # until it is known what the commit became
+    if kept is None:
         return False
-    _cache.put(keyed.path, None)  # until it is known what the commit became
-    session = commit_session(spark, "tiny")
-    overwrite_rows(as_frame(session, rows).coalesce(1), keyed.path, layout=NO_LAYOUT)
+    rows = _applied(kept.rows, effect, keyed)
+    if rows is None:
+        _in_conflict[keyed.path] = time.monotonic() + A_WHILE_S
+        return False
+    if len(rows) > MOST_ROWS or rows.nbytes > MOST_BYTES:
+        return False
+    session = commit_session(spark, "tiny" if len(rows) <= TINY_ROWS else "small")
+    with arrow_source(session, rows.rename_columns([f"c{i}" for i in range(len(keyed.names))])) as source:
+        frame = source.toDF(*keyed.names).coalesce(1)
+        overwrite_rows(frame, keyed.path, layout=NO_LAYOUT)
     entry = _entry(log, kept.version + 1)
     if entry.exists():
         _check_own(session, entry, kept.version, keyed.path)
-        _cache.put(keyed.path, _Kept(kept.version + 1, _identity(entry), rows))
+        _kept_rows.put(keyed.path, Kept(kept.version + 1, _identity(entry), rows))
     elif _log_of(place_of(spark, keyed.path, now=True)) != log:
         raise TargetError(
             f"{keyed.path}: the catalog has another table of this name now",
@@ -137,27 +109,36 @@ def rewrite_tiny(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     return True
 
 
-def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> _Kept | None:
-    """Read a table's rows, if it is tiny and has nothing that a MERGE would treat otherwise."""
+def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
+    """Read a table's rows, if they are few and nothing about it is such that a MERGE would treat it otherwise."""
     size = table_size(spark, keyed.path)
-    if not _is_tiny(size) or _refused.get(keyed.path) == keyed.columns:
+    if not _is_moderate(size) or _refused.get(keyed.path) == keyed.columns or not _kept_rows.has_room(size.size_bytes):
         return None
     version = latest_version(log)
     if size.version != version:
         forget_size(keyed.path)  # what is known may be of twenty batches ago
-        if not _is_tiny(table_size(spark, keyed.path)):
+        if not _is_moderate(table_size(spark, keyed.path)):
             return None
     identity = _identity(_entry(log, version))
-    # a small file can hold many equal rows
-    table = read_table(spark, keyed.path, version=version).limit(TINY_ROWS + 1)
-    if has_variant(table.schema):
-        _refused[keyed.path] = keyed.columns
-        return None
-    rows: pa.Table = table.toArrow()
-    if len(rows) > TINY_ROWS or not _has_columns(rows, keyed):
-        _refused[keyed.path] = keyed.columns
-        return None
-    return _Kept(version, identity, rows.select(keyed.names))
+    table = read_table(spark, keyed.path, version=version)
+    if not has_variant(table.schema) and _fits_memory(table):
+        rows: pa.Table = table.toArrow()
+        if _has_columns(rows, keyed) and rows.nbytes <= MOST_BYTES:
+            return Kept(version, identity, rows.select(keyed.names))
+    _refused[keyed.path] = keyed.columns
+    return None
+
+
+def _fits_memory(table: DataFrame) -> bool:
+    """Whether the rows are as few, and as small, as kept rows may be: a small file can hold many equal values."""
+    width = F.lit(_FIXED_BYTES * len(table.columns)).cast("bigint")
+    for name, type_ in table.dtypes:
+        if type_.startswith(_VARYING):
+            column = F.col(quoted(name))
+            text = column if type_ in {"string", "binary"} else column.cast("string")
+            width += F.coalesce(F.octet_length(text), F.lit(0))
+    rows, size_bytes = table.agg(F.count("*"), F.coalesce(F.sum(width), F.lit(0))).collect()[0]
+    return bool(rows <= MOST_ROWS and size_bytes <= MOST_BYTES)
 
 
 def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:
@@ -166,8 +147,8 @@ def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:
     return dict(zip(rows.schema.names, rows.schema.types, strict=True)) == types
 
 
-def _is_tiny(size: TableSize) -> bool:
-    return size.plain and size.size_bytes <= TINY_BYTES
+def _is_moderate(size: TableSize) -> bool:
+    return size.plain and size.size_bytes <= MOST_BYTES
 
 
 def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table | None:
@@ -195,7 +176,9 @@ def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table 
             stays = pc.and_(pc.fill_null(effects[f"unchanged_{i}"], fill_value=False), pa.array(found))
             value = pc.if_else(stays, before[name], value)
         columns[name] = value
-    return pa.concat_tables([rows.filter(pa.array(untouched)), pa.table(columns, rows.schema).filter(put)])
+    return pa.concat_tables(
+        [rows.filter(pa.array(untouched)), pa.table(columns, rows.schema).filter(put)]
+    ).combine_chunks()  # or each commit would add one
 
 
 def _log_of(place: str | None) -> Path | None:
@@ -217,7 +200,7 @@ def _identity(entry: Path) -> tuple[int, int]:
     return found.st_ino, found.st_mtime_ns
 
 
-def _is_latest(log: Path, kept: _Kept) -> bool:
+def _is_latest(log: Path, kept: Kept) -> bool:
     try:
         return _identity(_entry(log, kept.version)) == kept.file and not _entry(log, kept.version + 1).exists()
     except FileNotFoundError:
