@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -16,7 +18,7 @@ KEPT = Kept(1, (1, 1), ROWS)
 def now(monkeypatch):
     """A clock that tests set."""
     clock = [0.0]
-    monkeypatch.setattr(kept_rows.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     return clock
 
 
