@@ -295,7 +295,7 @@ class SubscriptionWorker:
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
-                self._warm_up.begin()
+                self._warm_up.begin(publisher.table_bytes(table.relid) for table in published.tables.values())
             start = Start(
                 self.subscription,
                 self._catalog,

@@ -170,6 +170,10 @@ class Publisher(Closing):
         tables = [_table(same, columns.get(relid, [])) for relid, same in entries.items()]
         return sorted(tables, key=lambda table: (table.namespace, table.name))
 
+    def table_bytes(self, relid: int) -> int:
+        """The size of a table, or of its leaf partitions, on the server's disk, as far as it is known."""
+        return sum(row["table_bytes"] or 0 for row in self.rows("copy_sizes", {"relid": relid}))
+
     def _columns(self, relids: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
         columns: dict[int, list[dict[str, Any]]] = {}
         for row in self.rows("table_columns", {"relids": sorted(relids)}):

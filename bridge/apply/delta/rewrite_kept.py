@@ -11,6 +11,7 @@ those between its look and that beginning: if another writer was in between, the
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +59,7 @@ _kept_rows: Final = KeptRows()
 _refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
 """Tables that have other columns than these, or too many rows in small files."""
 _in_conflict: Final[dict[str, float]] = {}
-"""Tables that had a conflict, and until when they are merged into: each of these makes the kept rows useless."""
+"""Tables that are merged into, and until when: they had a conflict, and each of these makes the kept rows useless."""
 
 
 def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
@@ -107,6 +108,11 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
             hint="the batch is undone and applied again; disable the subscription before you replace its tables",
         )
     return True
+
+
+def leave_to_merge(path: str) -> None:
+    """Have a table merged into from now on."""
+    _in_conflict[path] = math.inf
 
 
 def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:

@@ -14,6 +14,7 @@ from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.arrow_source import reads_local_files
 from bridge.apply.delta.create import create_table
+from bridge.apply.delta.rewrite_kept import MOST_BYTES, leave_to_merge
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_folder
 from bridge.apply.delta.stamp import CommitStamp, stamped
@@ -23,6 +24,8 @@ from protocol.lsn import Lsn
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 _ROWS: Final = 6000
@@ -40,32 +43,40 @@ class WarmUp:
         self._lock = threading.Lock()
         self._begun = False
 
-    def begin(self) -> None:
-        """Begin in a thread of its own, unless it was begun before or Spark is elsewhere."""
+    def begin(self, table_bytes: Iterable[int]) -> None:
+        """Begin in a thread of its own, unless it was begun before or Spark is elsewhere.
+
+        Args:
+            table_bytes: The sizes of the tables that follow: whether they are merged into depends on them.
+        """
         with self._lock:
             if self._begun:
                 return
             self._begun = True
         if reads_local_files(self._spark):
-            threading.Thread(target=self._run, name="warm-up", daemon=True).start()
+            merged = any(size > MOST_BYTES for size in table_bytes)
+            threading.Thread(target=self._run, args=(merged,), name="warm-up", daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, merged: bool) -> None:
         with suppress(Exception):  # a real commit tells what is wrong; or Spark was stopped meanwhile
-            warm_up(session.fork(self._spark))
+            warm_up(session.fork(self._spark), merged=merged)
 
 
-def warm_up(spark: SparkSession, rows: int = _ROWS) -> None:
+def warm_up(spark: SparkSession, rows: int = _ROWS, *, merged: bool = False) -> None:
     """Commit an INSERT and an UPDATE to a table in a scratch folder.
 
     Args:
         spark: A session that nobody else uses; its master is on this machine.
         rows: How many rows each has.
+        merged: The UPDATE is a MERGE, as for a table that is too large to be written anew.
     """
     with scratch_folder() as folder:
         path = str(folder / "table")
         columns = (TargetColumn("id", resolve(20, -1)), TargetColumn("value", resolve(25, -1)))
         fields = [(column.name, column.type.arrow) for column in columns]
         create_table(spark, path, spark_schema(fields))
+        if merged:
+            leave_to_merge(path)
         target = Target("pgbridge", "warm_up", path, target_schema(fields))
         for number, op in enumerate((INSERT, UPDATE), start=1):
             with stamped(spark, CommitStamp("pgbridge/warm_up", Lsn(number - 1), Lsn(number))):

@@ -33,6 +33,18 @@ def test_partitions(asked, publisher, definition, tables):
     assert all(table.primary_key == ("id",) for table in found.values())
 
 
+def test_the_size_of_a_root_is_that_of_its_leaves(asked, publisher):
+    publisher.execute(f"{PARTITIONED} INSERT INTO root SELECT generate_series(0, 19), repeat('x', 1000)")
+    sizes = {}
+    for name in ("root", "middle", "low", "inner_leaf"):
+        (relid,), *_ = publisher.query(f"SELECT '{name}'::regclass::oid::int")
+        sizes[name] = asked.table_bytes(relid)
+    assert sizes["low"] > 10_000
+    assert sizes["middle"] == sizes["inner_leaf"]
+    assert sizes["root"] == sizes["low"] + sizes["inner_leaf"]
+    assert asked.table_bytes(1) == 0, "no such table"
+
+
 def test_root_and_leaf_by_different_publications(asked, publisher):
     """Changes come as the root's then: a leaf of its own would never get any (PostgreSQL 16 leaves it out)."""
     publisher.execute(

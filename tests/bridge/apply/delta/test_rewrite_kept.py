@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.classic.dataframe import DataFrame
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import merge_effects, rewrite_kept
+from bridge.apply.delta import arrow_source, merge_effects, rewrite_kept
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.delta_table import forget_size, table_size, table_version
+from bridge.apply.delta.kept_rows import KeptRows
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
@@ -228,6 +230,50 @@ def test_a_table_with_a_key_twice_is_left_to_merge(spark, target):
     apply_table(spark, changes(target, (UPDATE, None, 2, "x")))
     assert last(spark, target)[0] == "MERGE"
     assert content(spark, target) == [(1, "a"), (1, "twice"), (2, "x"), (3, None)]
+
+
+def test_a_table_that_had_a_conflict_is_merged_into_for_a_while(spark, target, monkeypatch):
+    """Else each conflict would have the table read, in vain."""
+    session = fork(spark)
+    with stamped(session, CommitStamp("app", Lsn(1), Lsn(2))):
+        apply_table(session, changes(target, (UPDATE, None, 99, "missing")))
+    assert last(spark, target)[0] == "MERGE"
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    assert last(spark, target)[0] == "MERGE"
+    monkeypatch.setitem(rewrite_kept._in_conflict, target.path, 0.0)
+    apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
+    assert rewritten(spark, target)
+    assert content(spark, target) == [(1, "x"), (2, "y"), (3, None)]
+
+
+def test_rows_that_would_need_much_memory_are_not_read(spark, tmp_path, monkeypatch):
+    """A small file can hold many equal values."""
+    monkeypatch.setattr(rewrite_kept, "MOST_BYTES", 100_000)
+    target = empty_target(spark, tmp_path, "t")
+    rows = spark.range(100).selectExpr("id", "repeat('x', 10000) AS note").coalesce(1)
+    append_rows(rows, target.path)
+    forget_size(target.path)
+    assert table_size(spark, target.path).size_bytes < 100_000
+    monkeypatch.setattr(DataFrame, "toArrow", lambda _: pytest.fail("it was read"))
+    for _ in range(2):
+        apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+        assert last(spark, target)[0] == "MERGE"
+    assert list(rewrite_kept._refused) == [target.path]
+
+
+def test_a_table_for_which_there_is_no_room_is_merged_into(spark, target, monkeypatch):
+    monkeypatch.setattr(KeptRows, "has_room", lambda *_: False)
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    assert last(spark, target)[0] == "MERGE"
+
+
+def test_many_rows_are_written_from_a_file(spark, target, monkeypatch):
+    """As a Parquet file, whose readers do not take every name of a column."""
+    monkeypatch.setattr(arrow_source, "PLAN_ROWS", 2)
+    for note in ("x", None, "", "y"):
+        apply_table(spark, changes(target, (UPDATE, None, 1, note)))
+        assert rewritten(spark, target)
+        assert content(spark, target) == [(1, note), *ROWS[1:]]
 
 
 def test_tables_of_other_file_systems_are_not_looked_at():
