@@ -142,9 +142,10 @@ class Show:
             published = pool.submit(proof.read, snapshot)
             spark = pool.submit(self._start_spark)
             self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
-            self._screen.tell("it has applied everything up to there")
+            self._screen.tell("it has applied everything up to there, and Spark begins to compare all rows")
+            compared = pool.submit(self._compare, spark.result(), published.result())
             self._stop_bridge()
-            return self._prove(spark.result(), published.result(), snapshot.lsn)
+            return self._prove(compared.result(), snapshot.lsn)
 
     def _start_bridge(self, event: str) -> None:
         self._bridge = self._stack.enter_context(closing(Child(self._folder.config_file, self._folder.log)))
@@ -166,7 +167,7 @@ class Show:
         """Send SIGTERM; the exit status must be 0."""
         if self._bridge is not None:
             _succeeded(self._bridge, self._bridge.stop(), "pgbridge after SIGTERM")
-            self._screen.tell("pgbridge has ended after SIGTERM; Spark compares all rows")
+            self._screen.tell("pgbridge has ended after SIGTERM")
         self._bridge = None
 
     def _start_spark(self) -> SparkSession:
@@ -177,12 +178,16 @@ class Show:
         proof.warm_up(spark, self._folder.lake / "vip" / "public" / "customers")
         return spark
 
-    def _prove(self, spark: SparkSession, published: Sequence[proof.PublishedRows], lsn: Lsn) -> int:
-        """Compare all tables, show the result, and return the exit code."""
-        self._screen.close()
+    def _compare(self, spark: SparkSession, published: Sequence[proof.PublishedRows]) -> list[proof.Verdict]:
+        """Compare all tables."""
         subscriptions = self._settings.subscription.items()
-        warehouses = {name: Path(subscription.warehouse) for name, subscription in subscriptions}
-        verdicts = proof.prove(spark, published, warehouses)
+        return proof.prove(
+            spark, published, {name: Path(subscription.warehouse) for name, subscription in subscriptions}
+        )
+
+    def _prove(self, verdicts: Sequence[proof.Verdict], lsn: Lsn) -> int:
+        """Show the result of the comparison, and return the exit code."""
+        self._screen.close()
         self._screen.verdicts(verdicts)
         if not all(verdict.equal for verdict in verdicts):
             self._screen.tell(f"NOT EQUAL at LSN {lsn}", style="bold red")
