@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0
+_WARM_UP_TABLES = 50  # whose sizes are looked at: the server is asked for each
 _GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
 """Failures in a row without progress, after which `run --until-caught-up` reports the subscription as failed. A server
 may need a minute to notice that a killed daemon is gone; a commit that Delta refused three times will not succeed."""
@@ -295,7 +297,8 @@ class SubscriptionWorker:
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
-                self._warm_up.begin(publisher.table_bytes(table.relid) for table in published.tables.values())
+                some = islice(published.tables.values(), _WARM_UP_TABLES)
+                self._warm_up.begin(publisher.table_bytes(table.relid) for table in some)
             start = Start(
                 self.subscription,
                 self._catalog,

@@ -28,14 +28,18 @@ if TYPE_CHECKING:
 PLAN_ROWS: Final = 50_000
 """Up to this many rows are part of the plan."""
 
-_PLAN_BYTES: Final = 16 << 20  # of rows whose number is not known before
+_PLAN_BYTES: Final = 16 << 20
+"""… if they are not larger than this, in the plan."""
+
 _ROW_GROUP_ROWS: Final = 100_000  # several, so that tasks can share a file
 
 
 @contextmanager
 def arrow_source(spark: SparkSession, table: pa.Table) -> Iterator[DataFrame]:
     """A table as a DataFrame that is valid within, with nullable columns of the same names."""
-    if len(table) <= PLAN_ROWS or not reads_local_files(spark):
+    # in the JVM a row takes eight bytes for each of its values at least
+    size_bytes = max(table.nbytes, 8 * len(table) * table.num_columns)
+    if (len(table) <= PLAN_ROWS and size_bytes <= _PLAN_BYTES) or not reads_local_files(spark):
         yield as_frame(spark, table)
         return
     with scratch_file() as path:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 A_WHILE_S: Final = 60.0
 
 _ALL_BYTES: Final = 128 << 20
-"""About so much of all tables together."""
+"""Of all tables together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,17 @@ class KeptRows:
     def has_room(self, size_bytes: int) -> bool:
         """Whether so much can be kept besides; for that, rows that nobody used for a while are dropped."""
         with self._lock:
-            while self._tables and self._bytes + size_bytes > _ALL_BYTES:
-                path, (_, used_s) = next(iter(self._tables.items()))
-                if time.monotonic() - used_s < A_WHILE_S:
-                    return False
-                self._drop(path)
-            return True
+            return self._has_room(size_bytes)
 
-    def put(self, path: str, kept: Kept) -> None:
-        """Keep a table's rows in place of earlier ones."""
+    def put(self, path: str, kept: Kept) -> bool:
+        """Keep a table's rows in place of earlier ones; returns whether there is room for them."""
         with self._lock:
             self._drop(path)
+            if not self._has_room(kept.rows.nbytes):
+                return False
             self._tables[path] = kept, time.monotonic()
             self._bytes += kept.rows.nbytes
+            return True
 
     def drop(self, path: str) -> None:
         """Keep a table's rows no longer."""
@@ -79,6 +77,14 @@ class KeptRows:
         with self._lock:
             self._tables.clear()
             self._bytes = 0
+
+    def _has_room(self, size_bytes: int) -> bool:
+        while self._tables and self._bytes + size_bytes > _ALL_BYTES:
+            path, (_, used_s) = next(iter(self._tables.items()))
+            if time.monotonic() - used_s < A_WHILE_S:
+                return False
+            self._drop(path)
+        return self._bytes + size_bytes <= _ALL_BYTES
 
     def _drop(self, path: str) -> None:
         kept, _ = self._tables.pop(path, (None, 0.0))

@@ -76,7 +76,7 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
         return Tally()
-    if rewrite_kept(spark, effect, keyed):
+    if not shape.begins_only and rewrite_kept(spark, effect, keyed):
         return Tally()
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:

@@ -58,8 +58,9 @@ _FIXED_BYTES: Final = 8  # of a value of another type; of a text, beside its cha
 _kept_rows: Final = KeptRows()
 _refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
 """Tables that have other columns than these, or too many rows in small files."""
-_in_conflict: Final[dict[str, float]] = {}
-"""Tables that are merged into, and until when: they had a conflict, and each of these makes the kept rows useless."""
+_merged_until: Final[dict[str, float]] = {}
+"""Tables that are merged into, and until when. They had a conflict, or there was no room for their rows: they would be
+read for each commit, in vain."""
 
 
 def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
@@ -78,41 +79,48 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
             are not in the table's latest version: the batch's commits have to be undone.
     """
     log = _log_of(place_of(spark, keyed.path))
-    if log is None or len(effect.table) > MOST_ROWS or not reads_local_files(spark):
+    if log is None or not reads_local_files(spark) or time.monotonic() < _merged_until.get(keyed.path, 0.0):
         return False
-    if time.monotonic() < _in_conflict.get(keyed.path, 0.0):
+    if len(effect.table) > MOST_ROWS or effect.table.nbytes > MOST_BYTES:
         return False
     kept = _kept_rows.get(keyed.path)
-    if kept is None or not _is_latest(log, kept) or not _has_columns(kept.rows, keyed):
-        kept = _read(spark, keyed, log)
     _kept_rows.drop(keyed.path)  # until it is known what the commit became
+    if kept is None or not _is_latest(log, kept) or not _has_columns(kept.rows, keyed):
+        kept = None  # its memory is free before others come
+        kept = _read(spark, keyed, log)
     if kept is None:
         return False
-    rows = _applied(kept.rows, effect, keyed)
+    # a relation's columns may have another order than before, without a commit to the table
+    rows = _applied(kept.rows.select(keyed.names), effect, keyed)
     if rows is None:
-        _in_conflict[keyed.path] = time.monotonic() + A_WHILE_S
+        _merged_until[keyed.path] = time.monotonic() + A_WHILE_S
         return False
     if len(rows) > MOST_ROWS or rows.nbytes > MOST_BYTES:
         return False
-    session = commit_session(spark, "tiny" if len(rows) <= TINY_ROWS else "small")
-    with arrow_source(session, rows.rename_columns([f"c{i}" for i in range(len(keyed.names))])) as source:
-        frame = source.toDF(*keyed.names).coalesce(1)
-        overwrite_rows(frame, keyed.path, layout=NO_LAYOUT)
-    entry = _entry(log, kept.version + 1)
+    _write(commit_session(spark, "tiny" if len(rows) <= TINY_ROWS else "small"), rows, kept, keyed.path, log)
+    return True
+
+
+def _write(session: SparkSession, rows: pa.Table, read: Kept, path: str, log: Path) -> None:
+    """Write rows in place of those that were read, and keep them; raises as `rewrite_kept` does."""
+    # renamed here: Parquet does not allow each name
+    with arrow_source(session, rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])) as source:
+        overwrite_rows(source.toDF(*rows.column_names).coalesce(1), path, layout=NO_LAYOUT)
+    entry = _entry(log, read.version + 1)
     if entry.exists():
-        _check_own(session, entry, kept.version, keyed.path)
-        _kept_rows.put(keyed.path, Kept(kept.version + 1, _identity(entry), rows))
-    elif _log_of(place_of(spark, keyed.path, now=True)) != log:
+        _check_own(session, entry, read.version, path)
+        if not _kept_rows.put(path, Kept(read.version + 1, _identity(entry), rows)):
+            _merged_until[path] = time.monotonic() + A_WHILE_S
+    elif _log_of(place_of(session, path, now=True)) != log:
         raise TargetError(
-            f"{keyed.path}: the catalog has another table of this name now",
+            f"{path}: the catalog has another table of this name now",
             hint="the batch is undone and applied again; disable the subscription before you replace its tables",
         )
-    return True
 
 
 def leave_to_merge(path: str) -> None:
     """Have a table merged into from now on."""
-    _in_conflict[path] = math.inf
+    _merged_until[path] = math.inf
 
 
 def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
@@ -127,7 +135,7 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
             return None
     identity = _identity(_entry(log, version))
     table = read_table(spark, keyed.path, version=version)
-    if not has_variant(table.schema) and _fits_memory(table):
+    if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and _fits_memory(table):
         rows: pa.Table = table.toArrow()
         if _has_columns(rows, keyed) and rows.nbytes <= MOST_BYTES:
             return Kept(version, identity, rows.select(keyed.names))
@@ -174,13 +182,13 @@ def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table 
     untouched = np.ones(len(rows), np.bool_)
     untouched[place[found]] = False
     put = pa.array(~effects["ended"].to_numpy())
-    before = rows.take(pa.array(place, mask=~found)) if len(rows) else None
+    before = pa.array(place, mask=~found)
     columns: dict[str, Any] = {}
     for i, (name, effect_name) in enumerate(zip(keyed.names, keyed.values_of(effect), strict=True)):
         value = effects[effect_name].cast(rows.schema.field(name).type)
-        if f"unchanged_{i}" in effects.column_names and before is not None:
+        if f"unchanged_{i}" in effects.column_names and len(rows):
             stays = pc.and_(pc.fill_null(effects[f"unchanged_{i}"], fill_value=False), pa.array(found))
-            value = pc.if_else(stays, before[name], value)
+            value = pc.if_else(stays, rows[name].take(before), value)
         columns[name] = value
     return pa.concat_tables(
         [rows.filter(pa.array(untouched)), pa.table(columns, rows.schema).filter(put)]

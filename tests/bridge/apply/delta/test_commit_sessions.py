@@ -66,7 +66,7 @@ def test_tiny_work_compiles_nothing(spark, tmp_path):
 
 
 def test_work_follows_the_number_of_rows():
-    assert [work_of_append(rows) for rows in (1, 5_000, 5_001, 50_000, 50_001)] == [
+    assert [work_of_append(rows) for rows in (1, 2_500, 2_501, 50_000, 50_001)] == [
         "tiny",
         "tiny",
         "small",
@@ -76,7 +76,7 @@ def test_work_follows_the_number_of_rows():
 
 
 def test_work_follows_the_size_of_a_table():
-    assert [work_of_copy(size_bytes) for size_bytes in (0, 1_000_000, 2_000_000, 10_000_000, 11_000_000)] == [
+    assert [work_of_copy(size_bytes) for size_bytes in (0, 500_000, 600_000, 10_000_000, 11_000_000)] == [
         "tiny",
         "tiny",
         "small",

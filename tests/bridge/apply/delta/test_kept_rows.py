@@ -65,6 +65,14 @@ def test_later_rows_take_the_place_of_earlier_ones(kept):
     assert not kept.has_room(ROWS.nbytes + 1)
 
 
+def test_rows_for_which_there_is_no_room_are_not_kept(kept):
+    assert not kept.put("c", KEPT)
+    assert kept.get("c") is None
+    assert not kept.put("a", Kept(2, (1, 2), pa.table({"a": pa.array([1] * 1001)})))
+    assert kept.get("a") is None, "these are not the table's any more"
+    assert kept.get("b") is KEPT
+
+
 def test_cleared_rows_need_no_room(kept):
     kept.clear()
     assert kept.get("a") is None

@@ -12,15 +12,18 @@ import pytest
 from pyspark.sql.classic.dataframe import DataFrame
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import arrow_source, merge_effects, rewrite_kept
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.delta import arrow_source, kept_rows, merge_effects, rewrite_kept
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import forget_size, table_size, table_version
 from bridge.apply.delta.kept_rows import KeptRows
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
-from bridge.apply.target.target import TargetColumn
+from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.errors import ApplyError, TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
@@ -35,7 +38,7 @@ ROWS = [(1, "a"), (2, "b"), (3, None)]
 def nothing_kept():
     rewrite_kept._kept_rows.clear()
     rewrite_kept._refused.clear()
-    rewrite_kept._in_conflict.clear()
+    rewrite_kept._merged_until.clear()
 
 
 @pytest.fixture
@@ -240,7 +243,7 @@ def test_a_table_that_had_a_conflict_is_merged_into_for_a_while(spark, target, m
     assert last(spark, target)[0] == "MERGE"
     apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
     assert last(spark, target)[0] == "MERGE"
-    monkeypatch.setitem(rewrite_kept._in_conflict, target.path, 0.0)
+    monkeypatch.setitem(rewrite_kept._merged_until, target.path, 0.0)
     apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
     assert rewritten(spark, target)
     assert content(spark, target) == [(1, "x"), (2, "y"), (3, None)]
@@ -274,6 +277,52 @@ def test_many_rows_are_written_from_a_file(spark, target, monkeypatch):
         apply_table(spark, changes(target, (UPDATE, None, 1, note)))
         assert rewritten(spark, target)
         assert content(spark, target) == [(1, note), *ROWS[1:]]
+
+
+def test_columns_in_another_order_have_their_own_values(spark, tmp_path):
+    """A relation's columns can have another order than in the last batch, without a commit to the table."""
+    path = str(tmp_path / "t")
+    fields = [("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]
+    create_table(spark, path, spark_schema(fields))
+    append_rows(spark.createDataFrame([(1, "a1", "b1"), (2, "a2", "b2")], "id long, a string, b string"), path)
+    target = Target("public", "t", path, target_schema(fields))
+    for order in (("id", "a", "b"), ("id", "b", "a"), ("b", "a", "id")):
+        columns = tuple(TargetColumn(name, resolve(20 if name == "id" else 25, -1)) for name in order)
+        values = {"id": 1, "a": f"a of {order}", "b": f"b of {order}"}
+        made = {"seq": [0], "op": pa.array([UPDATE], pa.int16()), "old": pa.array([NO_OLD], pa.int16())}
+        made |= {f"new_{i}": pa.array([values[name]]) for i, name in enumerate(order)}
+        apply_table(spark, TableChanges(target, columns, (order.index("id"),), pa.table(made)))
+        assert last(spark, target) == ("WRITE", "Overwrite")
+        found = spark.read.format("delta").load(path).select("id", "a", "b").orderBy("id").collect()
+        assert [tuple(row) for row in found] == [tuple(values.values()), (2, "a2", "b2")]
+
+
+def test_large_effects_are_merged(spark, target, monkeypatch):
+    """They would be copied several times to find out that the rows are too large to be kept."""
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    monkeypatch.setattr(rewrite_kept, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(rewrite_kept, "_applied", lambda *_: pytest.fail("they were copied"))
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x" * 10_000)))
+    assert last(spark, target)[0] == "MERGE"
+
+
+def test_rows_that_have_no_room_any_more_are_merged_into_for_a_while(spark, target, monkeypatch):
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    with monkeypatch.context() as full:
+        full.setattr(kept_rows, "_ALL_BYTES", 1)
+        apply_table(spark, changes(target, (UPDATE, None, 1, "y")))
+        assert rewritten(spark, target)
+    apply_table(spark, changes(target, (UPDATE, None, 1, "z")))
+    assert last(spark, target)[0] == "MERGE"
+    assert content(spark, target) == [(1, "z"), *ROWS[1:]]
+
+
+def test_new_rows_do_not_have_a_table_written_anew_though_they_may_overwrite(spark, target):
+    """With `apply_remote`: whoever streams from a table that only grows goes on."""
+    apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
+    apply_table(spark, changes(target, (INSERT, None, 4, "y")), conflict="apply_remote")
+    assert last(spark, target)[0] == "MERGE"
+    assert content(spark, target) == [(1, "x"), *ROWS[1:], (4, "y")]
 
 
 def test_tables_of_other_file_systems_are_not_looked_at():
