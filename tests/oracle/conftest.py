@@ -11,7 +11,7 @@ from bridge.apply.delta import deletion_vectors, merge_effects
 
 @pytest.fixture(autouse=True)
 def ways(request, monkeypatch):
-    """In half of the tests tiny tables are written anew, in others they are merged into or rewritten by key."""
+    """In half of the tests small tables are written anew, in others they are merged into or rewritten by key."""
     way = zlib.crc32(request.node.name.encode()) % 4
     if way in {1, 3}:
         monkeypatch.setattr(merge_effects, "rewrite_kept", lambda *_: False)

@@ -20,7 +20,7 @@ from bridge.apply.delta.scratch import scratch_file
 from bridge.apply.delta.stage import SparkStage, as_frame, concatenated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -37,9 +37,7 @@ _ROW_GROUP_ROWS: Final = 100_000  # several, so that tasks can share a file
 @contextmanager
 def arrow_source(spark: SparkSession, table: pa.Table) -> Iterator[DataFrame]:
     """A table as a DataFrame that is valid within, with nullable columns of the same names."""
-    # in the JVM a row takes eight bytes for each of its values at least
-    size_bytes = max(table.nbytes, 8 * len(table) * table.num_columns)
-    if (len(table) <= PLAN_ROWS and size_bytes <= _PLAN_BYTES) or not reads_local_files(spark):
+    if _fit_plan([table]) or not reads_local_files(spark):
         yield as_frame(spark, table)
         return
     with scratch_file() as path:
@@ -94,8 +92,9 @@ def _checkpoints(spark: SparkSession, schema: pa.Schema, batches: Iterable[pa.Re
     return concatenated([*frames, as_frame(spark, pa.Table.from_batches(waiting, schema))])
 
 
-def _fit_plan(batches: list[pa.RecordBatch]) -> bool:
-    size_bytes: int = sum(batch.nbytes for batch in batches)
+def _fit_plan(batches: Sequence[pa.RecordBatch | pa.Table]) -> bool:
+    # in the JVM a row takes eight bytes for each of its values at least
+    size_bytes = sum(max(batch.nbytes, 8 * len(batch) * batch.num_columns) for batch in batches)
     return sum(map(len, batches)) <= PLAN_ROWS and size_bytes <= _PLAN_BYTES
 
 

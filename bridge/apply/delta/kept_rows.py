@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -39,18 +38,14 @@ class KeptRows:
     No table drives out another that is in use: if there are more than memory holds, each would be read for each commit.
     """
 
-    _tables: OrderedDict[str, tuple[Kept, float]] = field(default_factory=OrderedDict)  # the one used last is the last
+    _tables: dict[str, tuple[Kept, float]] = field(default_factory=dict)  # the one put last is the last
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _bytes: int = 0
 
-    def get(self, path: str) -> Kept | None:
-        """A table's rows."""
+    def take(self, path: str) -> Kept | None:
+        """A table's rows, which are not kept any longer: a commit replaces them."""
         with self._lock:
-            kept, _ = self._tables.get(path, (None, 0.0))
-            if kept is not None:
-                self._tables[path] = kept, time.monotonic()
-                self._tables.move_to_end(path)
-            return kept
+            return self._drop(path)
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether so much can be kept besides; for that, rows that nobody used for a while are dropped."""
@@ -67,26 +62,16 @@ class KeptRows:
             self._bytes += kept.rows.nbytes
             return True
 
-    def drop(self, path: str) -> None:
-        """Keep a table's rows no longer."""
-        with self._lock:
-            self._drop(path)
-
-    def clear(self) -> None:
-        """Keep no rows."""
-        with self._lock:
-            self._tables.clear()
-            self._bytes = 0
-
     def _has_room(self, size_bytes: int) -> bool:
         while self._tables and self._bytes + size_bytes > _ALL_BYTES:
-            path, (_, used_s) = next(iter(self._tables.items()))
-            if time.monotonic() - used_s < A_WHILE_S:
+            path, (_, put_s) = next(iter(self._tables.items()))
+            if time.monotonic() - put_s < A_WHILE_S:
                 return False
             self._drop(path)
         return self._bytes + size_bytes <= _ALL_BYTES
 
-    def _drop(self, path: str) -> None:
+    def _drop(self, path: str) -> Kept | None:
         kept, _ = self._tables.pop(path, (None, 0.0))
         if kept is not None:
             self._bytes -= kept.rows.nbytes
+        return kept

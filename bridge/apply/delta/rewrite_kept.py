@@ -1,6 +1,6 @@
 """Commits to a table of moderate size by writing all of it anew: its rows are kept here, so Spark only writes.
 
-A MERGE reads the table twice, plans four queries, and writes anew each file that it touches, which of such a table are
+A MERGE reads the table twice, plans four queries, and writes anew each file that it touches: of a table of one file,
 all. So what was written last is kept, with the version that it became, and Delta only gets the new rows.
 
 Kept rows count as long as the table has that version. Tables of a local folder tell it at no cost; on other file
@@ -81,10 +81,9 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     log = _log_of(place_of(spark, keyed.path))
     if log is None or not reads_local_files(spark) or time.monotonic() < _merged_until.get(keyed.path, 0.0):
         return False
-    if len(effect.table) > MOST_ROWS or effect.table.nbytes > MOST_BYTES:
+    if not _are_few(effect.table):
         return False
-    kept = _kept_rows.get(keyed.path)
-    _kept_rows.drop(keyed.path)  # until it is known what the commit became
+    kept = _kept_rows.take(keyed.path)  # until it is known what the commit became
     if kept is None or not _is_latest(log, kept) or not _has_columns(kept.rows, keyed):
         kept = None  # its memory is free before others come
         kept = _read(spark, keyed, log)
@@ -95,7 +94,7 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     if rows is None:
         _merged_until[keyed.path] = time.monotonic() + A_WHILE_S
         return False
-    if len(rows) > MOST_ROWS or rows.nbytes > MOST_BYTES:
+    if not _are_few(rows):
         return False
     _write(commit_session(spark, "tiny" if len(rows) <= TINY_ROWS else "small"), rows, kept, keyed.path, log)
     return True
@@ -137,8 +136,8 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
     table = read_table(spark, keyed.path, version=version)
     if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and _fits_memory(table):
         rows: pa.Table = table.toArrow()
-        if _has_columns(rows, keyed) and rows.nbytes <= MOST_BYTES:
-            return Kept(version, identity, rows.select(keyed.names))
+        if _has_columns(rows, keyed) and _are_few(rows):
+            return Kept(version, identity, rows)
     _refused[keyed.path] = keyed.columns
     return None
 
@@ -153,6 +152,10 @@ def _fits_memory(table: DataFrame) -> bool:
             width += F.coalesce(F.octet_length(text), F.lit(0))
     rows, size_bytes = table.agg(F.count("*"), F.coalesce(F.sum(width), F.lit(0))).collect()[0]
     return bool(rows <= MOST_ROWS and size_bytes <= MOST_BYTES)
+
+
+def _are_few(rows: pa.Table) -> bool:
+    return len(rows) <= MOST_ROWS and rows.nbytes <= MOST_BYTES
 
 
 def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:

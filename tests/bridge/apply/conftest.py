@@ -15,7 +15,7 @@ from tests.bridge.apply.made_worker import Parts
 
 @pytest.fixture(autouse=True)
 def merging(request, monkeypatch):
-    """Tiny tables are merged into as large ones are, but in the tests of how they are written anew."""
+    """Small tables are merged into as large ones are, but in the tests of how they are written anew."""
     if not request.module.__name__.endswith("test_rewrite_kept"):
         monkeypatch.setattr(merge_effects, "rewrite_kept", lambda *_: False)
 

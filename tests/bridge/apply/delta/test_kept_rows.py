@@ -30,50 +30,51 @@ def kept(monkeypatch, now):
     rows.put("a", KEPT)
     rows.put("b", KEPT)
     now[0] = 1.0
-    assert rows.get("a") is KEPT
+    assert rows.take("a") is KEPT
+    assert rows.put("a", KEPT)
     return rows
 
 
 def test_tables_in_use_stay(kept, now):
     now[0] = kept_rows.A_WHILE_S - 1
     assert not kept.has_room(1)
-    assert kept.get("b") is KEPT
-    assert kept.get("a") is KEPT
+    assert kept.take("b") is KEPT
+    assert kept.take("a") is KEPT
 
 
 def test_a_table_that_nobody_used_for_a_while_makes_room(kept, now):
     now[0] = kept_rows.A_WHILE_S
     assert kept.has_room(1)
-    assert kept.get("b") is None
-    assert kept.get("a") is KEPT
+    assert kept.take("b") is None
+    assert kept.take("a") is KEPT
 
 
 def test_no_more_tables_than_needed_make_room(kept, now):
     now[0] = 10 * kept_rows.A_WHILE_S
     assert kept.has_room(ROWS.nbytes)
-    assert kept.get("a") is KEPT
+    assert kept.take("a") is KEPT
 
 
 def test_later_rows_take_the_place_of_earlier_ones(kept):
     for _ in range(3):
         kept.put("a", Kept(2, (1, 2), ROWS))
-    assert kept.get("a").version == 2
-    kept.drop("b")
-    assert kept.get("b") is None
+    assert kept.take("b") is KEPT
+    assert kept.take("b") is None
     assert kept.has_room(ROWS.nbytes)
-    kept.drop("b")
     assert not kept.has_room(ROWS.nbytes + 1)
+    assert kept.take("a").version == 2
 
 
 def test_rows_for_which_there_is_no_room_are_not_kept(kept):
     assert not kept.put("c", KEPT)
-    assert kept.get("c") is None
+    assert kept.take("c") is None
     assert not kept.put("a", Kept(2, (1, 2), pa.table({"a": pa.array([1] * 1001)})))
-    assert kept.get("a") is None, "these are not the table's any more"
-    assert kept.get("b") is KEPT
+    assert kept.take("a") is None, "these are not the table's any more"
+    assert kept.take("b") is KEPT
 
 
-def test_cleared_rows_need_no_room(kept):
-    kept.clear()
-    assert kept.get("a") is None
+def test_rows_that_were_taken_need_no_room(kept):
+    for path in "ab":
+        kept.take(path)
+    assert kept.take("a") is None
     assert kept.has_room(2 * ROWS.nbytes)
