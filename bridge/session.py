@@ -55,7 +55,8 @@ REQUIRED = {
 """Settings that the results depend on. They override the configuration's `[spark.conf]`."""
 
 CHECKPOINT_INTERVAL = "spark.databricks.delta.properties.defaults.checkpointInterval"
-"""After so many commits Delta writes a checkpoint of a table, which has the setting's value from its creation."""
+"""After so many commits Delta writes a checkpoint of a table, which has the setting's value from its creation. Without
+it, `bridge.apply.delta.create` chooses."""
 
 DEFAULTS = {
     "spark.app.name": "pgbridge",
@@ -71,8 +72,6 @@ DEFAULTS = {
     # Four tables' commits have 70 generated classes: with Spark's 100, twenty tables would compile theirs each time.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long.
-    CHECKPOINT_INTERVAL: "30",
     # Delta writes a checksum after each commit; on a local disk Spark's default starts a dozen `readlink` for that.
     CHECKSUM_WRITER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

@@ -6,7 +6,7 @@ import pytest
 
 from bridge import session
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.create import create_table
+from bridge.apply.delta.create import checkpoint_interval, create_table
 
 MIB = 1 << 20
 
@@ -87,6 +87,8 @@ def test_checkpoints_are_rare_in_tables_of_ours(spark, tmp_path, users, commits,
     for _ in range(commits - 1):
         append_rows(forked.range(1).coalesce(1), path)
     properties = forked.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()
-    assert {row.key: row.value for row in properties}["delta.checkpointInterval"] == (users or "30")
+    assert {row.key: row.value for row in properties}["delta.checkpointInterval"] == (
+        users or str(checkpoint_interval(path))
+    )
     found = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
     assert [file.name.lstrip("0").removesuffix(".parquet") for file in found] == checkpoints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
@@ -16,6 +17,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.apply.target.layout_rules import layout_properties
 from bridge.apply.target.location import catalog_parts, quoted, sql_name
 from bridge.errors import StoreError
+from bridge.session import CHECKPOINT_INTERVAL
 from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from bridge.table_layout import Layout
+
+_LEAST_COMMITS: Final = 30
+"""A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long."""
+_MORE_COMMITS: Final = 16
+"""Tables of a publication often have the same number of commits. If all wrote their checkpoints in one batch, it would
+take twice as long, and so would the next one, which grows meanwhile: so they do it after fewer than so many more."""
 
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -43,6 +51,8 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
     images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
     names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
     properties = {CREATED: "true"} | table_properties(names) | layout_properties(layout, _leaves(schema))
+    if spark.conf.get(CHECKPOINT_INTERVAL, None) is None:  # the user has not said
+        properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     laid_out = clauses(layout)
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
@@ -59,6 +69,11 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
         if parts is None or error.getCondition() != _FILES_ALREADY:
             raise
         _register(spark, location, schema, layout, error)
+
+
+def checkpoint_interval(location: str) -> int:
+    """After how many commits Delta writes a checkpoint of a table that pgbridge creates there."""
+    return _LEAST_COMMITS + crc32(location.encode()) % _MORE_COMMITS
 
 
 def _ddl(type_: DataType) -> str:

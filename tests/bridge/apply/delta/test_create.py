@@ -1,11 +1,12 @@
 """An empty table is created once, whenever a creation before it was cut short."""
 
 import uuid
+from collections import Counter
 
 import pytest
 
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.create import create_table
+from bridge.apply.delta.create import checkpoint_interval, create_table
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.location import find_schema, place_of, read_table
 from bridge.errors import StoreError
@@ -49,3 +50,9 @@ def test_files_of_others_are_not_touched(spark, namespace, left):
     with pytest.raises(StoreError, match="there are files already"):
         create_table(spark, location, spark.range(1).schema)
     assert find_schema(spark, location) is None
+
+
+def test_tables_with_as_many_commits_do_not_write_their_checkpoints_at_once():
+    commits = Counter(checkpoint_interval(f"/lake/public/t{i}") for i in range(160))
+    assert set(commits) == set(range(30, 46))
+    assert max(commits.values()) < 25
