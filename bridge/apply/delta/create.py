@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _LEAST_COMMITS: Final = 30
 """A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long."""
-_MORE_COMMITS: Final = 16
-"""Tables of a publication often have the same number of commits. If all wrote their checkpoints in one batch, it would
-take twice as long, and so would the next one, which grows meanwhile: so they do it after fewer than so many more."""
+_INTERVALS: Final = 16
+"""A table gets one of so many intervals. The tables of a publication often have the same number of commits: if one
+batch wrote all their checkpoints, it would take half as long again, and the next one, which grows meanwhile, too."""
 
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -73,7 +73,7 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
 
 def checkpoint_interval(location: str) -> int:
     """After how many commits Delta writes a checkpoint of a table that pgbridge creates there."""
-    return _LEAST_COMMITS + crc32(location.encode()) % _MORE_COMMITS
+    return _LEAST_COMMITS + crc32(location.encode()) % _INTERVALS
 
 
 def _ddl(type_: DataType) -> str:
