@@ -29,6 +29,7 @@ from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.layout import layout_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.rewrite_kept import keep_copied
 from bridge.apply.delta.shared_folder import SharedFolders
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
@@ -49,6 +50,7 @@ from bridge.sync.copy_order import copy_order
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec, key_of
 from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
+from bridge.sync.small_rows import SmallRows
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
 from bridge.track.catalog_rows import FOLLOWS_STREAM, RelRow
@@ -59,6 +61,7 @@ from protocol.values.types import BUILTIN, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
@@ -249,39 +252,34 @@ class TableSync:
             kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
             self._warn_of_lost_layout(rel, layout, kept)
             layout = kept
-        partitions = layout.partition_by if mode != "changelog" else ()
-        written = columns or replaced_columns(made, partitions)
+        written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
         variants = {column.name for column in written if is_variant(column)}
         started_s = time.monotonic()
         rel = replace(rel, state="d", relid=table.relid)
         self._catalog.put_rel(name, rel)
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
-        conninfo = self._subscription.connection
         # at most 63 bytes; PostgreSQL's is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
+        conninfo, small = self._subscription.connection, SmallRows()
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, application_name=f"{name}_sync", stopping=waiting) as lock:
             known_columns = _known_columns(table, publisher)
+            spec = replace(
+                copy_spec(
+                    table,
+                    types,
+                    conninfo=conninfo,
+                    application_name=application_name,
+                    snapshot=snapshot.name,
+                    unrepresentable=self._subscription.unrepresentable,
+                    ranges=lock.ranges,
+                    columns=written,
+                ),
+                order=_order(publisher, table, written, lock, layout) if mode == "mirror" else None,
+            )
             with (
                 monitor.watching(application_name, rel.namespace, rel.name, lock.size),
-                copied_rows(
-                    self._spark,
-                    replace(
-                        copy_spec(
-                            table,
-                            types,
-                            conninfo=conninfo,
-                            application_name=application_name,
-                            snapshot=snapshot.name,
-                            unrepresentable=self._subscription.unrepresentable,
-                            ranges=lock.ranges,
-                            columns=written,
-                        ),
-                        order=_order(publisher, table, written, lock, layout) if mode == "mirror" else None,
-                    ),
-                    lock.table_bytes,
-                    self._stopping,
-                ) as rows,
+                copied_rows(self._spark, spec, lock.table_bytes, self._stopping, small) as rows,
             ):
                 try:
                     replaced = partial(
@@ -304,13 +302,21 @@ class TableSync:
                 lock.check()
         self._local.flush([rel.path])
         if not existed:
-            remember_made(self._spark, rel.path, layout)
+            self._remember(rel, layout, None if variants else small.table(spec.schema), snapshot.consistent_point)
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _remember(self, rel: RelRow, layout: Layout, rows: pa.Table | None, copied: Lsn) -> None:
+        """Remember what the first commit to a new table would ask Spark for."""
+        size = remember_made(self._spark, rel.path, layout)
+        if self._subscription.mode_of(rel.qualified_name) != "mirror" or size is None or not size.plain:
+            return
+        if rows is not None:
+            keep_copied(self._spark, rel.path, rows, self._stamp(copied))
 
     def _check_layout(self, table: PublishedTable, path: str) -> None:
         """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""

@@ -19,7 +19,7 @@ from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Row, SparkSession
     from pyspark.sql.types import StructType
@@ -139,6 +139,8 @@ class TableSize:
             partitions, no row tracking, no deletion vectors.
         vectors: The same but for deletion vectors, which it has, and clustering columns, which it may have.
         version: The version that has this size; None if it is not known.
+        rows: At least as many rows as it has, and
+        uncompressed_bytes: the size of its files, uncompressed, if that was found out; None if not.
     """
 
     files: int
@@ -147,6 +149,8 @@ class TableSize:
     plain: bool = False
     vectors: bool = False
     version: int | None = None
+    rows: int | None = None
+    uncompressed_bytes: int | None = None
 
 
 _SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
@@ -172,6 +176,24 @@ def table_size(spark: SparkSession, path: str) -> TableSize:
         calls = 0
     _SIZES[path] = size, calls + 1
     return size
+
+
+def new_table_size(properties: Mapping[str, str], sizes_bytes: Sequence[int], version: int) -> TableSize:
+    """The size of a table that was just made, without partitions and clustering columns.
+
+    Args:
+        properties: The table's properties.
+        sizes_bytes: The sizes of its files.
+        version: The version that has them.
+    """
+    created, others = properties.get(CREATED) == "true", _others(properties)
+    return TableSize(
+        len(sizes_bytes),
+        sum(sizes_bytes),
+        vectors_undecided=created and _VECTORS not in others,
+        plain=created and not others,
+        version=version,
+    )
 
 
 def still_vectors(spark: SparkSession, path: str) -> bool:

@@ -10,7 +10,6 @@ those between its look and that beginning: if another writer was in between, the
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta.arrow_source import arrow_source, reads_local_files
 from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session
 from bridge.apply.delta.delta_table import forget_size, table_size
-from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.kept_rows import A_WHILE_S, Kept, KeptRows
+from bridge.apply.delta.local_log import entry_of, identity_of, info_of, latest_version, log_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stamp import USER_METADATA
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.delta.delta_table import TableSize
     from bridge.apply.delta.keyed_target import KeyedTarget
+    from bridge.apply.delta.stamp import CommitStamp
     from bridge.apply.effects.net_effect import NetEffect
     from bridge.apply.target.target import TargetColumn
 
@@ -78,7 +78,7 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
         TargetError: Another writer committed at the same moment, or gave a catalog another table of the name. Its rows
             are not in the table's latest version: the batch's commits have to be undone.
     """
-    log = _log_of(place_of(spark, keyed.path))
+    log = log_of(place_of(spark, keyed.path))
     if log is None or not reads_local_files(spark) or time.monotonic() < _merged_until.get(keyed.path, 0.0):
         return False
     if not _are_few(effect.table):
@@ -105,16 +105,34 @@ def _write(session: SparkSession, rows: pa.Table, read: Kept, path: str, log: Pa
     # renamed here: Parquet does not allow each name
     with arrow_source(session, rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])) as source:
         overwrite_rows(source.toDF(*rows.column_names).coalesce(1), path, layout=NO_LAYOUT)
-    entry = _entry(log, read.version + 1)
+    entry = entry_of(log, read.version + 1)
     if entry.exists():
         _check_own(session, entry, read.version, path)
-        if not _kept_rows.put(path, Kept(read.version + 1, _identity(entry), rows)):
+        if not _kept_rows.put(path, Kept(read.version + 1, identity_of(entry), rows)):
             _merged_until[path] = time.monotonic() + A_WHILE_S
-    elif _log_of(place_of(session, path, now=True)) != log:
+    elif log_of(place_of(session, path, now=True)) != log:
         raise TargetError(
             f"{path}: the catalog has another table of this name now",
             hint="the batch is undone and applied again; disable the subscription before you replace its tables",
         )
+
+
+def keep_copied(spark: SparkSession, path: str, rows: pa.Table, stamp: CommitStamp) -> None:
+    """Keep the rows that a copy has just written to a table which pgbridge created, so that no commit has to read them.
+
+    Args:
+        spark: A session.
+        path: The Delta table.
+        rows: All its rows, under its column names.
+        stamp: The copy's stamp. If another writer has committed since, the rows are not kept.
+    """
+    log = log_of(place_of(spark, path))
+    if log is None or not reads_local_files(spark):
+        return
+    version = latest_version(log)
+    entry = entry_of(log, version)
+    if version >= 0 and info_of(entry).get("userMetadata") == stamp.user_metadata:
+        _kept_rows.put(path, Kept(version, identity_of(entry), rows))
 
 
 def leave_to_merge(path: str) -> None:
@@ -130,11 +148,12 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
     version = latest_version(log)
     if size.version != version:
         forget_size(keyed.path)  # what is known may be of twenty batches ago
-        if not _is_moderate(table_size(spark, keyed.path)):
+        size = table_size(spark, keyed.path)
+        if not _is_moderate(size):
             return None
-    identity = _identity(_entry(log, version))
+    identity = identity_of(entry_of(log, version))
     table = read_table(spark, keyed.path, version=version)
-    if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and _fits_memory(table):
+    if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and (_is_tiny(size) or _fits_memory(table)):
         rows: pa.Table = table.toArrow()
         if _has_columns(rows, keyed) and _are_few(rows):
             return Kept(version, identity, rows)
@@ -165,7 +184,16 @@ def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:
 
 
 def _is_moderate(size: TableSize) -> bool:
-    return size.plain and size.size_bytes <= MOST_BYTES
+    return size.plain and size.size_bytes <= MOST_BYTES and (size.rows or 0) <= MOST_ROWS
+
+
+def _is_tiny(size: TableSize) -> bool:
+    """Whether the rows fit into memory even if each had all of the files' values."""
+    return (
+        size.rows is not None
+        and size.uncompressed_bytes is not None
+        and size.rows * size.uncompressed_bytes <= MOST_BYTES
+    )
 
 
 def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table | None:
@@ -198,36 +226,16 @@ def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table 
     ).combine_chunks()  # or each commit would add one
 
 
-def _log_of(place: str | None) -> Path | None:
-    folder = None if place is None else local_folder(place)
-    return None if folder is None else folder / "_delta_log"
-
-
-def latest_version(log: Path) -> int:
-    """The latest version of a local table; -1 if it has none."""
-    return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
-
-
-def _entry(log: Path, version: int) -> Path:
-    return log / f"{version:020}.json"
-
-
-def _identity(entry: Path) -> tuple[int, int]:
-    found = entry.stat()
-    return found.st_ino, found.st_mtime_ns
-
-
 def _is_latest(log: Path, kept: Kept) -> bool:
     try:
-        return _identity(_entry(log, kept.version)) == kept.file and not _entry(log, kept.version + 1).exists()
+        return identity_of(entry_of(log, kept.version)) == kept.file and not entry_of(log, kept.version + 1).exists()
     except FileNotFoundError:
         return False
 
 
 def _check_own(session: SparkSession, entry: Path, read_version: int, path: str) -> None:
     """Check that the version after the one whose rows were kept is this batch's, and that nothing came before it."""
-    lines = map(json.loads, entry.read_text(encoding="utf-8").splitlines())
-    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    info = info_of(entry)
     wanted = session.conf.get(USER_METADATA, None)
     if info.get("userMetadata") != wanted or info.get("readVersion") != read_version:
         raise TargetError(

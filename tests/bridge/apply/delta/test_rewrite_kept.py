@@ -13,7 +13,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import arrow_source, kept_rows, merge_effects, rewrite_kept
+from bridge.apply.delta import arrow_source, kept_rows, local_log, merge_effects, rewrite_kept
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
@@ -326,14 +326,14 @@ def test_new_rows_do_not_have_a_table_written_anew_though_they_may_overwrite(spa
 
 
 def test_tables_of_other_file_systems_are_not_looked_at():
-    assert rewrite_kept._log_of("s3a://bucket/t") is None
+    assert local_log.log_of("s3a://bucket/t") is None
 
 
 def test_the_latest_version_is_that_of_the_log(tmp_path):
-    assert rewrite_kept.latest_version(tmp_path) == -1
+    assert local_log.latest_version(tmp_path) == -1
     for name in ("00000000000000000002.json", "00000000000000000010.json", "00000000000000000011.crc", "x.json"):
         Path(tmp_path, name).touch()
-    assert rewrite_kept.latest_version(tmp_path) == 10
+    assert local_log.latest_version(tmp_path) == 10
 
 
 def test_rows_of_one_table_are_not_written_to_another_of_its_name(spark, tmp_path):
