@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from bridge import session
+from bridge.apply.delta import create
 from bridge.cli import app
 from bridge.config import Config, Http, Spark, Subscription
 from bridge.config_tables import Table
@@ -200,6 +201,12 @@ def test_configuration_has_no_other_key():
 @pytest.mark.parametrize(("setting", "value"), [*session.DEFAULTS.items(), *session.REQUIRED.items()])
 def test_configuration_has_every_setting_of_spark(setting, value):
     assert cells("docs/configuration.md")[setting] == [f"`{value}`"]
+
+
+def test_configuration_has_the_checkpoint_intervals():
+    cell = cells("docs/configuration.md")[session.CHECKPOINT_INTERVAL]
+    intervals = {create.checkpoint_interval(f"/lake/{number}") for number in range(500)}
+    assert cell[0].startswith(f"`{min(intervals)}` to `{max(intervals)}`")
 
 
 @pytest.mark.parametrize("page", sorted(DOCS))

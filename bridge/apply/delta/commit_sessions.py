@@ -33,15 +33,21 @@ _TINY: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_SHARED: Final = {
+    # Tasks share one file evenly. By default Spark counts four megabytes for each file that is opened, so of ten
+    # megabytes one of two tasks would get seven, and so would one of the table's files.
+    "spark.sql.files.openCostInBytes": str(64 << 10),
+}
 TINY_ROWS: Final = 2_500
 """More rows than this, of the source or the target, are not tiny."""
 TINY_BYTES: Final = 256 << 10
 """A target whose files are larger is not tiny."""
 _ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
 
-Work = Literal["tiny", "small", "keys", "large"]
+Work = Literal["tiny", "small", "keys", "large", "copy"]
 """How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and
-target have at most some thousand rows. Keys: as small, and the target's rows are found by a `key_condition`."""
+target have at most some thousand rows. Keys: as small, and the target's rows are found by a `key_condition`. Copy: many
+rows come from one file, which tasks share."""
 
 _SETTINGS: Final = MappingProxyType(
     {
@@ -49,6 +55,7 @@ _SETTINGS: Final = MappingProxyType(
         "small": _IMMUTABLE | _SMALL,
         "keys": _IMMUTABLE | _SMALL | PUSHED_LISTS,
         "large": _IMMUTABLE,
+        "copy": _IMMUTABLE | _SHARED,
     }
 )
 
@@ -72,4 +79,5 @@ def work_of_append(rows: int) -> Work:
 
 def work_of_copy(table_bytes: int) -> Work:
     """How much it is to copy a table of this size on the server's disk."""
-    return work_of_append(table_bytes // _ROW_BYTES)
+    work = work_of_append(table_bytes // _ROW_BYTES)
+    return "copy" if work == "large" else work

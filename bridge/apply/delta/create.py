@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
@@ -73,7 +73,7 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
 
 def checkpoint_interval(location: str) -> int:
     """After how many commits Delta writes a checkpoint of a table that pgbridge creates there."""
-    return _LEAST_COMMITS + crc32(location.encode()) % _INTERVALS
+    return _LEAST_COMMITS + zlib.crc32(location.encode()) % _INTERVALS
 
 
 def _ddl(type_: DataType) -> str:

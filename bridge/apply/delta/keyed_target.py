@@ -7,10 +7,14 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.raise_error import raise_conflict
 from bridge.apply.delta.schema import spark_type
+from bridge.apply.effects.events import BEGINS
 from bridge.apply.target.location import quoted
 
 if TYPE_CHECKING:
@@ -57,6 +61,14 @@ class KeyedTarget:
         """Where a net effect has the replicated columns' new values: if no key changes, those of the key once only."""
         once = () if effect.shape.moved else self.key
         return [f"match_{i}" if i in once else f"new_{i}" for i in range(len(self.columns))]
+
+    def source_of(self, effect: NetEffect) -> pa.Table:
+        """What a query reads that writes rows anew: `columns_of`, `ended`, `begins`, and what of a row is unchanged."""
+        effects = effect.table
+        unchanged = [name for name in effects.column_names if name.startswith("unchanged_")]
+        marks = [name for name in unchanged if pc.any(effects[name]).as_py()]
+        begins = pa.array(np.isin(effects["first"].to_numpy(), BEGINS))
+        return effects.select([*self.columns_of(effect), "ended", *marks]).append_column("begins", begins)
 
     def keys_of(self, rows: DataFrame) -> DataFrame:
         """The keys of rows of the target, in columns `t_<k>`."""

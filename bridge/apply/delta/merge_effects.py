@@ -1,8 +1,8 @@
 """Commits a net effect that was computed when the batch was formed, by the least work that it needs.
 
 Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A table of moderate
-size is written anew, the rows of a large one are rewritten by their keys, and all else is a MERGE of the clauses that
-the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
+size, or of a file or two, is written anew; the rows of a large one are rewritten by their keys; and all else is a MERGE
+of the clauses that the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source
 from bridge.apply.delta.commit_sessions import TINY_BYTES, TINY_ROWS, commit_session, work_of_append
 from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
+from bridge.apply.delta.location import read_table
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
 from bridge.apply.delta.merge_statement import Clauses
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of
+from bridge.apply.delta.rewrite_joined import rewrite_joined
 from bridge.apply.delta.rewrite_kept import rewrite_kept
 from bridge.apply.delta.rewrite_keys import rewrite_keys
 from bridge.apply.delta.stage import as_frame
@@ -34,7 +36,7 @@ from bridge.apply.effects.events import BEGINS
 from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.delta.commit_sessions import Work
     from bridge.apply.delta.delta_table import TableSize
@@ -78,11 +80,22 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         return Tally()
     if not shape.begins_only and rewrite_kept(spark, effect, keyed):
         return Tally()
+    return _change(spark, effect, keyed, clauses)
+
+
+def _change(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses) -> Tally | None:
+    """Commit to a table whose rows are not kept here."""
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:
         enable_for_large(spark, keyed.path, size)
-    rewritten = rewrite_keys(spark, effect, keyed, size)
-    return Tally() if rewritten else _merge(spark, effect, keyed, clauses, size)
+    if rewrite_keys(spark, effect, keyed, size):
+        return Tally()
+    joined = rewrite_joined(spark, effect, keyed, size)
+    if joined is None:
+        return _merge(spark, effect, keyed, clauses, size)
+    if joined.found_all:
+        return Tally()
+    return _conflicts(spark, effect, keyed, read_table(spark, keyed.path, version=joined.read_version))
 
 
 def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
@@ -118,10 +131,14 @@ def _merge(
         raise
     if merged is None or fits(effect.shape, merged, overwrite=keyed.overwrite):
         return Tally()
+    return _conflicts(session, effect, keyed, merge.before_merge(session, keyed.path))
+
+
+def _conflicts(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, before: DataFrame) -> Tally:
+    """Count the conflicts with the rows that the target had before the commit."""
     columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]
     met = effect.table.select(columns).append_column("first", _EVENTS.take(effect.table["first"]))
-    before = keyed.keys_of(merge.before_merge(session, keyed.path))
-    return conflicts(as_frame(session, met), before, keyed)
+    return conflicts(as_frame(session, met), keyed.keys_of(before), keyed)
 
 
 def _work(effect: NetEffect, clauses: Clauses, size: TableSize) -> Work:

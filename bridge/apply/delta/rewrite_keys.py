@@ -13,9 +13,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
@@ -27,7 +24,6 @@ from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.raise_error import error_object
 from bridge.apply.delta.stored import stored_column
-from bridge.apply.effects.events import BEGINS
 from bridge.apply.target.location import quoted
 from bridge.spark_outcome import SPARK_ERRORS
 
@@ -71,7 +67,7 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     table = read_table(session, keyed.path)
     if sorted(table.columns) != sorted(keyed.names) or not still_vectors(session, keyed.path):
         return False  # a MERGE keeps the values of other columns, and a change data feed shows its updates as such
-    with arrow_source(session, _source(effect, keyed)) as effects:
+    with arrow_source(session, keyed.source_of(effect)) as effects:
         try:
             overwrite_where(
                 _rows(effects, table.filter(condition), keyed, keyed.values_of(effect)), keyed.path, condition
@@ -81,15 +77,6 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
                 raise
             return False
     return True
-
-
-def _source(effect: NetEffect, keyed: KeyedTarget) -> pa.Table:
-    """What is read of the effects: the new values, whether the row begins or ends, and what of it is unchanged."""
-    effects = effect.table
-    unchanged = [name for name in effects.column_names if name.startswith("unchanged_")]
-    marks = [name for name in unchanged if pc.any(effects[name]).as_py()]
-    begins = pa.array(np.isin(effects["first"].to_numpy(), BEGINS))
-    return effects.select([*keyed.columns_of(effect), "ended", *marks]).append_column("begins", begins)
 
 
 def _rows(effects: DataFrame, before: DataFrame, keyed: KeyedTarget, values: Sequence[str]) -> DataFrame:

@@ -47,35 +47,35 @@ class WarmUp:
         """Begin in a thread of its own, unless it was begun before or Spark is elsewhere.
 
         Args:
-            table_bytes: The sizes of the tables that follow: whether they are merged into depends on them.
+            table_bytes: The sizes of the tables that follow: the way to commit to them depends on these.
         """
         with self._lock:
             if self._begun:
                 return
             self._begun = True
         if reads_local_files(self._spark):
-            merged = any(size > MOST_BYTES for size in table_bytes)
-            threading.Thread(target=self._run, args=(merged,), name="warm-up", daemon=True).start()
+            large = any(size > MOST_BYTES for size in table_bytes)
+            threading.Thread(target=self._run, args=(large,), name="warm-up", daemon=True).start()
 
-    def _run(self, merged: bool) -> None:
+    def _run(self, large: bool) -> None:
         with suppress(Exception):  # a real commit tells what is wrong; or Spark was stopped meanwhile
-            warm_up(session.fork(self._spark), merged=merged)
+            warm_up(session.fork(self._spark), large=large)
 
 
-def warm_up(spark: SparkSession, rows: int = _ROWS, *, merged: bool = False) -> None:
+def warm_up(spark: SparkSession, rows: int = _ROWS, *, large: bool = False) -> None:
     """Commit an INSERT and an UPDATE to a table in a scratch folder.
 
     Args:
         spark: A session that nobody else uses; its master is on this machine.
         rows: How many rows each has.
-        merged: The UPDATE is a MERGE, as for a table that is too large to be written anew.
+        large: The UPDATE is as for a table whose rows are too large to be kept.
     """
     with scratch_folder() as folder:
         path = str(folder / "table")
         columns = (TargetColumn("id", resolve(20, -1)), TargetColumn("value", resolve(25, -1)))
         fields = [(column.name, column.type.arrow) for column in columns]
         create_table(spark, path, spark_schema(fields))
-        if merged:
+        if large:
             leave_to_merge(path)
         target = Target("pgbridge", "warm_up", path, target_schema(fields))
         for number, op in enumerate((INSERT, UPDATE), start=1):

@@ -81,5 +81,5 @@ def test_work_follows_the_size_of_a_table():
         "tiny",
         "small",
         "small",
-        "large",
+        "copy",
     ]

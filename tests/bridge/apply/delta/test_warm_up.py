@@ -9,13 +9,18 @@ import pytest
 
 from bridge.apply.delta import merge_effects, warm_up
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.rewrite_joined import rewrite_joined
 from bridge.apply.delta.rewrite_kept import MOST_BYTES, rewrite_kept
 from bridge.session import fork
 
 
-@pytest.mark.parametrize(("merged", "operation"), [(False, ("WRITE", "Overwrite")), (True, ("MERGE", None))])
-def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, merged, operation):
-    operations = []
+@pytest.mark.parametrize("large", [False, True])
+def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, large):
+    operations, joins = [], []
+
+    def noted(*args):
+        joins.append(rewrite_joined(*args))
+        return joins[-1]
 
     def recorded(session, changes):
         apply_table(session, changes)
@@ -24,17 +29,19 @@ def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, me
 
     monkeypatch.setattr(warm_up, "apply_table", recorded)
     monkeypatch.setattr(merge_effects, "rewrite_kept", rewrite_kept)
-    warm_up.warm_up(fork(spark), merged=merged)
-    assert operations == [("WRITE", "Append"), operation]
+    monkeypatch.setattr(merge_effects, "rewrite_joined", noted)
+    warm_up.warm_up(fork(spark), large=large)
+    assert operations == [("WRITE", "Append"), ("WRITE", "Overwrite")]
+    assert [join is not None and join.found_all for join in joins] == [True] * large
     assert [path for path in scratch_base.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(("sizes", "merged"), [((1, MOST_BYTES), False), ((MOST_BYTES + 1, 1), True), ((), False)])
-def test_it_merges_for_large_tables(spark, monkeypatch, sizes, merged):
+@pytest.mark.parametrize(("sizes", "large"), [((1, MOST_BYTES), False), ((MOST_BYTES + 1, 1), True), ((), False)])
+def test_it_commits_as_to_the_largest_table(spark, monkeypatch, sizes, large):
     asked: Queue[bool] = Queue()
-    monkeypatch.setattr(warm_up, "warm_up", lambda _session, *, merged: asked.put(merged))
+    monkeypatch.setattr(warm_up, "warm_up", lambda _session, *, large: asked.put(large))
     warm_up.WarmUp(spark).begin(sizes)
-    assert asked.get(timeout=10) is merged
+    assert asked.get(timeout=10) is large
 
 
 def test_it_is_begun_once_and_its_errors_do_not_matter(spark, monkeypatch):
