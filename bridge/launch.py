@@ -48,10 +48,6 @@ _FEW_CORES: Final = 2
 _SERIAL: Final = "-XX:+UseSerialGC"
 """On few cores a collector that works beside Spark's tasks takes their time: a tenth of a small commit's."""
 
-_NICE: Final = 10
-"""A nice thread still gets a tenth of a core that is always busy."""
-
-
 _DOWNLOADS: Final = 3
 _DOWNLOADS_WITHIN_S: Final = 60.0
 """A machine without access to Maven Central is told soon."""
@@ -102,9 +98,6 @@ def start_local(
         if jars is not None:
             resolved = session.sparkContext.getConf().get("spark.jars") or ""
             jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark has no name for the JVM's process
-    if process is not None:
-        _yield_to_work(process.pid)
     return session
 
 
@@ -180,15 +173,3 @@ def delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
     except RuntimeError:  # a user without a home
         return None
     return DeltaJars(cache / "pgbridge", asked | {"jars": str(_SPARK_JARS)})
-
-
-def _yield_to_work(pid: int) -> None:
-    """Have a JVM's optimizing compiler (C2) run when the processor has nothing else to do.
-
-    In its first minute the compiler takes as much time as Spark's work, for code that soon runs rarely. Without it
-    (`-XX:TieredStopAtLevel=1`) a large MERGE takes half as long again, so it must have its turn.
-    """
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):  # a thread that has ended
-            if (task / "comm").read_text(encoding="utf-8").startswith("C2 "):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), _NICE)
