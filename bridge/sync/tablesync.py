@@ -49,7 +49,7 @@ from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.copy_order import copy_order
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec, key_of
-from bridge.sync.made_tables import make_table, new_columns, remember_made, replaced_columns
+from bridge.sync.made_tables import make_table, new_columns, replaced_columns
 from bridge.sync.small_rows import SmallRows
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
@@ -61,7 +61,6 @@ from protocol.values.types import BUILTIN, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
@@ -301,22 +300,14 @@ class TableSync:
                     ) from error
                 lock.check()
         self._local.flush([rel.path])
-        if not existed:
-            self._remember(rel, layout, None if variants else small.table(spec.schema), snapshot.consistent_point)
+        if not existed and not variants and mode == "mirror":
+            keep_copied(self._spark, rel.path, small.table(spec.schema), self._stamp(snapshot.consistent_point))
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
-
-    def _remember(self, rel: RelRow, layout: Layout, rows: pa.Table | None, copied: Lsn) -> None:
-        """Remember what the first commit to a new table would ask Spark for."""
-        size = remember_made(self._spark, rel.path, layout)
-        if self._subscription.mode_of(rel.qualified_name) != "mirror" or size is None or not size.plain:
-            return
-        if rows is not None:
-            keep_copied(self._spark, rel.path, rows, self._stamp(copied))
 
     def _check_layout(self, table: PublishedTable, path: str) -> None:
         """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""

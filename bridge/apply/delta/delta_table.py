@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.layout import partition_columns
-from bridge.apply.delta.location import find_schema
+from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
+from bridge.apply.delta.location import find_schema, place_of
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
 from bridge.apply.delta.table_forms import row_schema
@@ -35,6 +38,7 @@ WAYS_BACK: Final = "restore it from a backup, mount its file system, or have the
 """For a table that is gone; the command that copies it afresh follows."""
 
 _VECTORS: Final = "delta.enableDeletionVectors"
+_CLUSTERING: Final = "delta.clustering"
 
 _PLAIN: Final = ("pgbridge.", "delta.checkpointInterval", "delta.columnMapping.", "delta.constraints.")
 """Properties that mean the same for each way to write rows."""
@@ -139,8 +143,7 @@ class TableSize:
             partitions, no row tracking, no deletion vectors.
         vectors: The same but for deletion vectors, which it has, and clustering columns, which it may have.
         version: The version that has this size; None if it is not known.
-        rows: At least as many rows as it has, and
-        uncompressed_bytes: the size of its files, uncompressed, if that was found out; None if not.
+        rows: How many rows its files have; None if that is not known.
     """
 
     files: int
@@ -150,7 +153,6 @@ class TableSize:
     vectors: bool = False
     version: int | None = None
     rows: int | None = None
-    uncompressed_bytes: int | None = None
 
 
 _SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
@@ -158,41 +160,60 @@ _LOOK_AGAIN_AFTER: Final = 20
 
 
 def table_size(spark: SparkSession, path: str) -> TableSize:
-    """The size of the table, now or some calls ago: it only helps to choose a way, and asking takes Spark two jobs."""
+    """The size of the table, now or some calls ago: it only helps to choose a way, and asking may take two jobs."""
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
-        wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
-        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
-        created = detail.properties.get(CREATED) == "true"
-        others = _others(detail.properties)
-        flat = created and not detail.partitionColumns
-        size = TableSize(
-            detail.numFiles,
-            detail.sizeInBytes,
-            vectors_undecided=created and _VECTORS not in others,
-            plain=flat and not others and not detail.clusteringColumns,
-            vectors=flat and _only_vectors(detail.properties),
-        )
-        calls = 0
+        size, calls = _size_in_log(spark, path) or _described_size(spark, path), 0
     _SIZES[path] = size, calls + 1
     return size
 
 
-def new_table_size(properties: Mapping[str, str], sizes_bytes: Sequence[int], version: int) -> TableSize:
-    """The size of a table that was just made, without partitions and clustering columns.
+def _described_size(spark: SparkSession, path: str) -> TableSize:
+    wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
+    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
+    size = TableSize(detail.numFiles, detail.sizeInBytes)
+    return _size_with(detail.properties, size, detail.partitionColumns, clustered=bool(detail.clusteringColumns))
 
-    Args:
-        properties: The table's properties.
-        sizes_bytes: The sizes of its files.
-        version: The version that has them.
-    """
+
+def _size_in_log(spark: SparkSession, path: str) -> TableSize | None:
+    """The size by the checksum of the latest version of a local table; None if there is none."""
+    log = None if is_remote() else log_of(place_of(spark, path))
+    version = -1 if log is None else latest_version(log)
+    found = None if log is None or version < 0 else checksum_of(log, version)
+    if found is None:
+        return None
+    try:
+        metadata, domains = found["metadata"], found["domainMetadata"]
+        size = TableSize(found["numFiles"], found["tableSizeBytes"], version=version, rows=_rows(found))
+        columns = [
+            json.loads(domain["configuration"])["clusteringColumns"]
+            for domain in domains
+            if domain["domain"] == _CLUSTERING and not domain["removed"]
+        ]
+        return _size_with(metadata["configuration"], size, metadata["partitionColumns"], clustered=any(columns))
+    except (KeyError, TypeError, ValueError):  # of another writer
+        return None
+
+
+def _rows(checksum: Mapping[str, Any]) -> int | None:
+    """The number of rows, if the checksum has the files' statistics."""
+    files = checksum.get("allFiles")
+    if files is None or len(files) != checksum["numFiles"]:
+        return None
+    counts = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
+    return None if None in counts else sum(counts)
+
+
+def _size_with(
+    properties: Mapping[str, str], size: TableSize, partitions: Sequence[str], *, clustered: bool
+) -> TableSize:
     created, others = properties.get(CREATED) == "true", _others(properties)
-    return TableSize(
-        len(sizes_bytes),
-        sum(sizes_bytes),
+    flat = created and not partitions
+    return replace(
+        size,
         vectors_undecided=created and _VECTORS not in others,
-        plain=created and not others,
-        version=version,
+        plain=flat and not others and not clustered,
+        vectors=flat and _only_vectors(properties),
     )
 
 
@@ -208,11 +229,6 @@ def _others(properties: Mapping[str, str]) -> set[str]:
 
 def _only_vectors(properties: Mapping[str, str]) -> bool:
     return _others(properties) - _SAME == {_VECTORS} and properties[_VECTORS] == "true"
-
-
-def remember_size(path: str, size: TableSize) -> None:
-    """Have `table_size` not ask for a while."""
-    _SIZES[path] = size, 0
 
 
 def forget_size(path: str) -> None:

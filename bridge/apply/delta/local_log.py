@@ -17,9 +17,27 @@ def log_of(place: str | None) -> Path | None:
     return None if folder is None else folder / "_delta_log"
 
 
-def latest_version(log: Path) -> int:
-    """The latest version; -1 if there is none."""
-    return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
+def latest_version(log: Path, since: int | None = None) -> int:
+    """The latest version; -1 if there is none.
+
+    Args:
+        log: The log.
+        since: A version from which to look; None for that of the last checkpoint. To list the log takes long if it has
+            all the commits of a month.
+    """
+    version = _checkpoint(log) if since is None else since
+    if version is None or not entry_of(log, version).exists():
+        return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
+    while entry_of(log, version + 1).exists():
+        version += 1
+    return version
+
+
+def _checkpoint(log: Path) -> int | None:
+    try:
+        return int(json.loads((log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):  # a reader must not rely on it
+        return None
 
 
 def entry_of(log: Path, version: int) -> Path:
@@ -39,10 +57,13 @@ def info_of(entry: Path) -> dict[str, Any]:
     return next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
 
 
-def properties_of(log: Path) -> dict[str, str]:
-    """The properties of a table, as SHOW TBLPROPERTIES has them without its protocol; its log has all its versions."""
-    for version in range(latest_version(log), -1, -1):
-        for line in entry_of(log, version).read_text(encoding="utf-8").splitlines():
-            if line.startswith('{"metaData":'):
-                return dict(json.loads(line)["metaData"]["configuration"])
-    return {}
+def checksum_of(log: Path, version: int) -> dict[str, Any] | None:
+    """What Delta has written of a version: size, protocol, metadata; None if its writer has written nothing.
+
+    See: "Version Checksum File" in Delta's PROTOCOL.md.
+    """
+    try:
+        found = json.loads((log / f"{version:020}.crc").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return dict(found) if isinstance(found, dict) else None

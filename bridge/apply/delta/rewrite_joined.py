@@ -90,7 +90,7 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
     log = log_of(place_of(spark, keyed.path))
     if log is None or not reads_local_files(spark) or not _is_simple(effect, overwrite=keyed.overwrite):
         return None
-    version = latest_version(log)
+    version = latest_version(log, _written.get(keyed.path, (None,))[0])
     if not _fits(size) or not _fits(_size_of(spark, keyed.path, size, log, version)):
         return None
     session = commit_session(spark, "small")
@@ -169,7 +169,7 @@ def _rows(
 def _own(session: SparkSession, log: Path, version: int) -> int | None:
     """The version after this one that has the batch's stamp; None if Delta has left the commit out."""
     wanted = session.conf.get(USER_METADATA, None)
-    latest = latest_version(log)
+    latest = latest_version(log, version)
     own = [one for one in range(version + 1, latest + 1) if info_of(entry_of(log, one)).get("userMetadata") == wanted]
     return own[-1] if own else None
 

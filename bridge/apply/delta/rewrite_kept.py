@@ -51,6 +51,10 @@ MOST_BYTES: Final = 32 << 20
 MOST_ROWS: Final = 250_000
 """A table of more rows is merged into, on several cores."""
 
+_FEW_ROWS: Final = 30_000
+"""The rows of a larger table are read for the second commit. The first one may come when Spark is cold, after a crash
+for example: then to read and measure the rows takes longer than to join them (see `rewrite_joined`)."""
+
 _VARYING: Final = ("string", "binary", "array", "map", "struct")
 """Types, by the beginning of their names in Spark, whose values have no fixed length."""
 _FIXED_BYTES: Final = 8  # of a value of another type; of a text, beside its characters
@@ -58,6 +62,8 @@ _FIXED_BYTES: Final = 8  # of a value of another type; of a text, beside its cha
 _kept_rows: Final = KeptRows()
 _refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
 """Tables that have other columns than these, or too many rows in small files."""
+_met: Final = set[str]()
+"""Larger tables that had a commit."""
 _merged_until: Final[dict[str, float]] = {}
 """Tables that are merged into, and until when. They had a conflict, or there was no room for their rows: they would be
 read for each commit, in vain."""
@@ -117,21 +123,21 @@ def _write(session: SparkSession, rows: pa.Table, read: Kept, path: str, log: Pa
         )
 
 
-def keep_copied(spark: SparkSession, path: str, rows: pa.Table, stamp: CommitStamp) -> None:
+def keep_copied(spark: SparkSession, path: str, rows: pa.Table | None, stamp: CommitStamp) -> None:
     """Keep the rows that a copy has just written to a table which pgbridge created, so that no commit has to read them.
 
     Args:
         spark: A session.
         path: The Delta table.
-        rows: All its rows, under its column names.
+        rows: All its rows, under its column names; None if they are not known.
         stamp: The copy's stamp. If another writer has committed since, the rows are not kept.
     """
     log = log_of(place_of(spark, path))
-    if log is None or not reads_local_files(spark):
+    if rows is None or log is None or not reads_local_files(spark):
         return
     version = latest_version(log)
     entry = entry_of(log, version)
-    if version >= 0 and info_of(entry).get("userMetadata") == stamp.user_metadata:
+    if version >= 0 and table_size(spark, path).plain and info_of(entry).get("userMetadata") == stamp.user_metadata:
         _kept_rows.put(path, Kept(version, identity_of(entry), rows))
 
 
@@ -145,15 +151,17 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
     size = table_size(spark, keyed.path)
     if not _is_moderate(size) or _refused.get(keyed.path) == keyed.columns or not _kept_rows.has_room(size.size_bytes):
         return None
+    if keyed.path not in _met and (size.rows is None or size.rows > _FEW_ROWS):
+        _met.add(keyed.path)
+        return None
     version = latest_version(log)
     if size.version != version:
         forget_size(keyed.path)  # what is known may be of twenty batches ago
-        size = table_size(spark, keyed.path)
-        if not _is_moderate(size):
+        if not _is_moderate(table_size(spark, keyed.path)):
             return None
     identity = identity_of(entry_of(log, version))
     table = read_table(spark, keyed.path, version=version)
-    if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and (_is_tiny(size) or _fits_memory(table)):
+    if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and _fits_memory(table):
         rows: pa.Table = table.toArrow()
         if _has_columns(rows, keyed) and _are_few(rows):
             return Kept(version, identity, rows)
@@ -185,15 +193,6 @@ def _has_columns(rows: pa.Table, keyed: KeyedTarget) -> bool:
 
 def _is_moderate(size: TableSize) -> bool:
     return size.plain and size.size_bytes <= MOST_BYTES and (size.rows or 0) <= MOST_ROWS
-
-
-def _is_tiny(size: TableSize) -> bool:
-    """Whether the rows fit into memory even if each had all of the files' values."""
-    return (
-        size.rows is not None
-        and size.uncompressed_bytes is not None
-        and size.rows * size.uncompressed_bytes <= MOST_BYTES
-    )
 
 
 def _applied(rows: pa.Table, effect: NetEffect, keyed: KeyedTarget) -> pa.Table | None:

@@ -1,13 +1,16 @@
 """Delta tables with names of any kind; nothing at a path is told from something else."""
 
+from dataclasses import replace
+
 import pytest
 
 from bridge.apply.delta import delta_table
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.delta_table import TableSize, schema_of, table_size
+from bridge.apply.delta.delta_table import TableSize, schema_of, table_size, table_version
 from bridge.apply.delta.merge_by_key import merge_effects
 from bridge.errors import TargetError
+from bridge.table_layout import NO_LAYOUT, Layout
 
 
 def rows_at(spark, path):
@@ -45,9 +48,50 @@ def test_the_size_is_asked_for_now_and_then(spark, tmp_path):
     path = str(tmp_path / "t")
     frame = spark.createDataFrame([(1,)], "id long")
     create_table(spark, path, frame.schema)
-    assert table_size(spark, path) == TableSize(0, 0, vectors_undecided=True, plain=True)
+    assert table_size(spark, path) == TableSize(0, 0, vectors_undecided=True, plain=True, version=0, rows=0)
     append_rows(frame, path)
     sizes = [table_size(spark, path) for _ in range(delta_table._LOOK_AGAIN_AFTER)]
     assert {size.files for size in sizes[:-1]} == {0}
     assert sizes[-1].files == 1
     assert sizes[-1].size_bytes > 100
+
+
+VECTORS = "'delta.enableDeletionVectors' = 'true'"
+
+
+@pytest.mark.parametrize(
+    ("layout", "statements"),
+    [
+        (NO_LAYOUT, []),
+        (Layout(partition_by=("region",)), []),
+        (Layout(cluster_by=("id",)), []),
+        (Layout(cluster_by=("id",)), ["ALTER TABLE {} CLUSTER BY NONE"]),
+        (NO_LAYOUT, [f"ALTER TABLE {{}} SET TBLPROPERTIES ({VECTORS})", "DELETE FROM {} WHERE id = 1"]),
+        (NO_LAYOUT, ["ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"]),
+        (NO_LAYOUT, ["ALTER TABLE {} UNSET TBLPROPERTIES ('pgbridge.created')"]),
+    ],
+)
+def test_the_size_of_a_local_table_is_read_from_its_log(spark, tmp_path, monkeypatch, layout, statements):
+    """It says the same as Spark does."""
+    path = str(tmp_path / "t")
+    frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, "c")], "id long, region string")
+    create_table(spark, path, frame.schema, layout)
+    append_rows(frame, path)
+    for statement in statements:
+        spark.sql(statement.format(f"delta.`{path}`")).collect()
+    asked = delta_table._described_size(spark, path)
+    monkeypatch.setattr(delta_table, "_described_size", lambda *_: pytest.fail("Spark was asked"))
+    size = table_size(spark, path)
+    assert replace(size, version=None, rows=None) == asked
+    assert size.version == table_version(spark, path)
+    assert size.rows == len(rows_at(spark, path))
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"metadata": {}, "domainMetadata": [], "numFiles": 1}', "[]", "cut"])
+def test_spark_is_asked_for_the_size_if_the_writer_of_the_log_has_not_said_it(spark, tmp_path, text):
+    path = tmp_path / "t"
+    frame = spark.createDataFrame([(1,)], "id long")
+    create_table(spark, str(path), frame.schema)
+    checksum = path / "_delta_log" / f"{0:020}.crc"
+    checksum.unlink() if text is None else checksum.write_text(text)
+    assert table_size(spark, str(path)) == TableSize(0, 0, vectors_undecided=True, plain=True)

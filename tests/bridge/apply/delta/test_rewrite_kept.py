@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import arrow_source, kept_rows, local_log, merge_effects, rewrite_kept
+from bridge.apply.delta import arrow_source, kept_rows, merge_effects, rewrite_kept
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
@@ -39,6 +38,7 @@ def nothing_kept(monkeypatch):
     monkeypatch.setattr(rewrite_kept, "_kept_rows", KeptRows())
     rewrite_kept._refused.clear()
     rewrite_kept._merged_until.clear()
+    rewrite_kept._met.clear()
 
 
 @pytest.fixture
@@ -118,6 +118,14 @@ def test_random_changes_have_the_same_result_as_by_merge(spark, tmp_path, monkey
             apply_table(spark, changes(merged, *made))
         assert content(spark, tiny) == content(spark, merged)
     assert rewrites > 2
+
+
+def test_rows_that_are_not_few_are_read_for_the_second_commit(spark, target, monkeypatch):
+    monkeypatch.setattr(rewrite_kept, "_FEW_ROWS", 2)
+    for operation in ("MERGE", "WRITE", "WRITE"):
+        apply_table(spark, changes(target, (UPDATE, None, 1, operation)))
+        assert last(spark, target)[0] == operation
+    assert content(spark, target) == [(1, "WRITE"), *ROWS[1:]]
 
 
 def test_an_unchanged_value_stays(spark, target):
@@ -323,17 +331,6 @@ def test_new_rows_do_not_have_a_table_written_anew_though_they_may_overwrite(spa
     apply_table(spark, changes(target, (INSERT, None, 4, "y")), conflict="apply_remote")
     assert last(spark, target)[0] == "MERGE"
     assert content(spark, target) == [(1, "x"), *ROWS[1:], (4, "y")]
-
-
-def test_tables_of_other_file_systems_are_not_looked_at():
-    assert local_log.log_of("s3a://bucket/t") is None
-
-
-def test_the_latest_version_is_that_of_the_log(tmp_path):
-    assert local_log.latest_version(tmp_path) == -1
-    for name in ("00000000000000000002.json", "00000000000000000010.json", "00000000000000000011.crc", "x.json"):
-        Path(tmp_path, name).touch()
-    assert local_log.latest_version(tmp_path) == 10
 
 
 def test_rows_of_one_table_are_not_written_to_another_of_its_name(spark, tmp_path):
