@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from bridge import connect, launch, session
-from bridge.apply.delta.warm_up import warm_up
+from bridge.apply.delta.warm_up import MERGED_ROWS, ROWS, warm_up
 from bridge.check.java import not_started
 from bridge.commands.status import size_text
 from bridge.config import Spark
@@ -26,7 +26,7 @@ _MASTER: Final = "local[2]"
 _DAEMONS: Final = ("spark.jars.", "spark.driver.memory", "spark.driver.extraJavaOptions")
 """Settings of the daemon that jars, or whether an archive suits a JVM, depend on."""
 
-_TABLES: Final = ((60_000, True), (6_000, True), (6_000, False), (100, False))
+_TABLES: Final = ((MERGED_ROWS, True), (ROWS, True), (ROWS, False), (100, False))
 """Tables that are committed to, by their rows, and whether these are too many to be kept. Each is written in another
 way, and the first is merged into."""
 

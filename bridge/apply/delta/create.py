@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from bridge.apply.delta.delta_table import CREATED, schema_of, table_version
+from bridge.apply.delta.delta_table import CREATED, forget_size, schema_of, table_version
 from bridge.apply.delta.layout import clauses, layout_of
 from bridge.apply.delta.namespace import MISSING, create_namespace
 from bridge.apply.delta.raise_error import literal
@@ -55,6 +55,7 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
         properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     laid_out = clauses(layout)
+    forget_size(location)  # of a table that was there before
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
     try:

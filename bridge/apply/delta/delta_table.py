@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.layout import partition_columns
-from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
-from bridge.apply.delta.location import find_schema, place_of
+from bridge.apply.delta.local_log import checksum_of, entry_of, identity_of, latest_version, log_of
+from bridge.apply.delta.location import find_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
 from bridge.apply.delta.table_forms import row_schema
@@ -142,7 +142,8 @@ class TableSize:
         plain: pgbridge created the table, and nothing tells a MERGE from rewriting it: no change data feed, no
             partitions, no row tracking, no deletion vectors.
         vectors: The same but for deletion vectors, which it has, and clustering columns, which it may have.
-        version: The version that has this size; None if it is not known.
+        version: The version that has this size, and
+        entry: what identifies its file in the log; None if that is not known.
         rows: How many rows its files have; None if that is not known.
     """
 
@@ -152,6 +153,7 @@ class TableSize:
     plain: bool = False
     vectors: bool = False
     version: int | None = None
+    entry: tuple[int, int] | None = None
     rows: int | None = None
 
 
@@ -160,10 +162,13 @@ _LOOK_AGAIN_AFTER: Final = 20
 
 
 def table_size(spark: SparkSession, path: str) -> TableSize:
-    """The size of the table, now or some calls ago: it only helps to choose a way, and asking may take two jobs."""
+    """The size of the table, now or some calls ago, for asking may take two jobs.
+
+    It helps to choose a way. Who writes a table anew must see that nobody has altered it since.
+    """
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
-        size, calls = _size_in_log(spark, path) or _described_size(spark, path), 0
+        size, calls = _size_in_log(path) or _described_size(spark, path), 0
     _SIZES[path] = size, calls + 1
     return size
 
@@ -175,23 +180,26 @@ def _described_size(spark: SparkSession, path: str) -> TableSize:
     return _size_with(detail.properties, size, detail.partitionColumns, clustered=bool(detail.clusteringColumns))
 
 
-def _size_in_log(spark: SparkSession, path: str) -> TableSize | None:
+def _size_in_log(path: str) -> TableSize | None:
     """The size by the checksum of the latest version of a local table; None if there is none."""
-    log = None if is_remote() else log_of(place_of(spark, path))
-    version = -1 if log is None else latest_version(log)
-    found = None if log is None or version < 0 else checksum_of(log, version)
+    log = log_of(path)  # not of a catalog's table, which may be another one by now
+    if log is None or is_remote():
+        return None
+    version = latest_version(log)
+    found = checksum_of(log, version) if version >= 0 else None
     if found is None:
         return None
     try:
         metadata, domains = found["metadata"], found["domainMetadata"]
-        size = TableSize(found["numFiles"], found["tableSizeBytes"], version=version, rows=_rows(found))
+        entry = identity_of(entry_of(log, version))
+        size = TableSize(found["numFiles"], found["tableSizeBytes"], version=version, entry=entry, rows=_rows(found))
         columns = [
             json.loads(domain["configuration"])["clusteringColumns"]
             for domain in domains
             if domain["domain"] == _CLUSTERING and not domain["removed"]
         ]
         return _size_with(metadata["configuration"], size, metadata["partitionColumns"], clustered=any(columns))
-    except (KeyError, TypeError, ValueError):  # of another writer
+    except (KeyError, TypeError, ValueError, FileNotFoundError):  # of another writer, or removed meanwhile
         return None
 
 
@@ -234,3 +242,8 @@ def _only_vectors(properties: Mapping[str, str]) -> bool:
 def forget_size(path: str) -> None:
     """Make `table_size` ask again."""
     _SIZES.pop(path, None)
+
+
+def is_of(size: TableSize, version: int, entry: tuple[int, int]) -> bool:
+    """Whether a size is of this version, of this table at the path."""
+    return (size.version, size.entry) == (version, entry)

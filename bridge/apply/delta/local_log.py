@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.apply.delta.durable import local_folder
+from bridge.errors import TargetError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_ALTERING: Final = frozenset({"metaData", "protocol", "domainMetadata"})
 
 
 def log_of(place: str | None) -> Path | None:
@@ -49,6 +53,25 @@ def identity_of(entry: Path) -> tuple[int, int]:
     """What tells a version's file from that of another table, which may be at the path now."""
     found = entry.stat()
     return found.st_ino, found.st_mtime_ns
+
+
+def check_log(log: Path, place: str | None, path: str) -> None:
+    """Check that the table's files are still where they were.
+
+    Raises:
+        TargetError: A catalog has another table of the name.
+    """
+    if log_of(place) != log:
+        raise TargetError(
+            f"{path}: the catalog has another table of this name now",
+            hint="the batch is undone and applied again; disable the subscription before you replace its tables",
+        )
+
+
+def alters(entry: Path) -> bool:
+    """Whether a version changes columns, properties or the layout, not only rows."""
+    actions = map(json.loads, entry.read_text(encoding="utf-8").splitlines())
+    return any(not _ALTERING.isdisjoint(action) for action in actions)
 
 
 def info_of(entry: Path) -> dict[str, Any]:

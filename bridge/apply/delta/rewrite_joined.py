@@ -22,15 +22,16 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source, reads_local_files
 from bridge.apply.delta.commit_sessions import commit_session
-from bridge.apply.delta.delta_table import forget_size, table_size
-from bridge.apply.delta.local_log import entry_of, identity_of, info_of, latest_version, log_of
+from bridge.apply.delta.delta_table import forget_size, is_of, table_size
+from bridge.apply.delta.local_log import alters, check_log, entry_of, identity_of, info_of, latest_version, log_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import error_object
 from bridge.apply.delta.stamp import USER_METADATA
-from bridge.apply.delta.stored import stored_column
+from bridge.apply.delta.stored import has_variant, stored_column
 from bridge.apply.target.location import quoted
 from bridge.detached import detached
+from bridge.errors import TargetError
 from bridge.spark_outcome import SPARK_ERRORS
 from bridge.table_layout import NO_LAYOUT
 
@@ -51,7 +52,8 @@ _MOST_EFFECTS: Final = 50_000
 """More are not broadcast."""
 
 _OBSERVED_S: Final = 10.0
-"""Spark tells what it has counted some milliseconds after the commit. It never does if another process made it."""
+"""Spark tells what it has counted some milliseconds after the commit. It never does if another process made it: then
+a thread waits until this process ends."""
 
 _EXISTS: Final = "pgbridge_exists"
 """Marks the error that a row is there which begins in the batch."""
@@ -71,8 +73,8 @@ class Joined:
 
 
 _written: Final[dict[str, tuple[int, tuple[int, int]]]] = {}
-"""The versions that were written so, each with its file's identity: while one is the latest, nobody has altered the
-table."""
+"""The versions that were written so, each with its file's identity. While one is the latest, the table is as it was
+found to be before."""
 
 
 def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, size: TableSize) -> Joined | None:
@@ -86,19 +88,23 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
 
     Returns:
         What became of the commit; None if nothing is committed.
+
+    Raises:
+        TargetError: Another writer altered the table at the same moment, or gave a catalog another table of the name:
+            the batch's commits have to be undone.
     """
     log = log_of(place_of(spark, keyed.path))
     if log is None or not reads_local_files(spark) or not _is_simple(effect, overwrite=keyed.overwrite):
         return None
     version = latest_version(log, _written.get(keyed.path, (None,))[0])
-    if not _fits(size) or not _fits(_size_of(spark, keyed.path, size, log, version)):
+    if version < 0 or not _fits(size) or not _fits(_size_of(spark, keyed.path, size, log, version)):
         return None
     session = commit_session(spark, "small")
     table = read_table(session, keyed.path)
-    if sorted(table.columns) != sorted(keyed.names):
+    if sorted(table.columns) != sorted(keyed.names) or has_variant(table.schema):
         return None  # a MERGE keeps the values of other columns
-    wanted = effect.shape.puts + effect.shape.deletes
-    observation = Observation() if wanted else None
+    wanted = {"updated": effect.shape.puts, "deleted": effect.shape.deletes}
+    observation = Observation() if any(wanted.values()) else None
     with arrow_source(session, keyed.source_of(effect)) as effects:
         rows = _rows(effects, table, keyed, effect, observation)
         try:
@@ -109,7 +115,15 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
             return None
     own = _own(session, log, version)
     if own is None:
+        check_log(log, place_of(spark, keyed.path, now=True), keyed.path)
         return Joined(found_all=True, read_version=version)
+    altered = [one for one in range(version + 1, own) if alters(entry_of(log, one))]
+    if altered:
+        raise TargetError(
+            f"{keyed.path}: another writer altered the table by version {altered[0]} while the batch was committed",
+            hint="the batch is undone, which keeps that version, and applied again; alter tables while the daemon is "
+            "stopped",
+        )
     _written[keyed.path] = own, identity_of(entry_of(log, own))
     return Joined(observation is None or _observed(observation) == wanted, own - 1)
 
@@ -127,10 +141,8 @@ def _fits(size: TableSize) -> bool:
 
 def _size_of(spark: SparkSession, path: str, size: TableSize, log: Path, version: int) -> TableSize:
     """The size of the table as somebody may have altered it since it was asked for."""
-    if version in {size.version, -1}:
-        return size
-    known = _written.get(path)
-    if known is None or known != (version, identity_of(entry_of(log, version))):
+    latest = version, identity_of(entry_of(log, version))
+    if not is_of(size, *latest) and _written.get(path) != latest:
         forget_size(path)
         size = table_size(spark, path)
     return size
@@ -147,7 +159,11 @@ def _rows(
     met = old.join(F.broadcast(effects), same_key, "left")
     found = F.col(f"match_{keyed.key[0]}").isNotNull()
     if observation is not None:
-        met = met.observe(observation, F.count_if(found).alias("found"))
+        met = met.observe(
+            observation,
+            F.count_if(found & ~F.col("ended")).alias("updated"),
+            F.count_if(found & F.col("ended")).alias("deleted"),
+        )
     if shape.new or shape.brief:
         exists = F.raise_error(F.lit(json.dumps({_EXISTS: True}))).cast("boolean")
         met = met.filter(F.when(found & F.col("begins"), exists).otherwise(~(found & F.col("ended"))))
@@ -174,10 +190,10 @@ def _own(session: SparkSession, log: Path, version: int) -> int | None:
     return own[-1] if own else None
 
 
-def _observed(observation: Observation) -> int | None:
-    """How many rows were found; None if this Spark has not made the commit."""
-    counted = detached(lambda: int(observation.get["found"]), "observed")
+def _observed(observation: Observation) -> dict[str, int] | None:
+    """How many rows were found; None if this Spark has not made the commit, and so will never tell."""
+    counted = detached(lambda: observation.get, "observed")
     try:
         return counted.result(_OBSERVED_S)
-    except LateError:
+    except (LateError, *SPARK_ERRORS):
         return None

@@ -4,8 +4,8 @@ A MERGE reads the table twice, plans four queries, and writes anew each file tha
 all. So what was written last is kept, with the version that it became, and Delta only gets the new rows.
 
 Kept rows count as long as the table has that version. Tables of a local folder tell it at no cost; on other file
-systems, tables are merged into. Delta checks a commit against those that were made since it began, and this module
-those between its look and that beginning: if another writer was in between, the batch is undone.
+systems, no rows are kept. Delta checks a commit against those that were made since it began, and this module those
+between its look and that beginning: if another writer was in between, the batch is undone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source, reads_local_files
 from bridge.apply.delta.commit_sessions import TINY_ROWS, commit_session
-from bridge.apply.delta.delta_table import forget_size, table_size
+from bridge.apply.delta.delta_table import forget_size, is_of, table_size
 from bridge.apply.delta.kept_rows import A_WHILE_S, Kept, KeptRows
-from bridge.apply.delta.local_log import entry_of, identity_of, info_of, latest_version, log_of
+from bridge.apply.delta.local_log import check_log, entry_of, identity_of, info_of, latest_version, log_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.stamp import USER_METADATA
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from bridge.apply.target.target import TargetColumn
 
 MOST_BYTES: Final = 32 << 20
-"""A table whose files, or whose rows in memory, are larger is merged into."""
+"""The rows of a table are not kept if its files, or the rows in memory, are larger."""
 
 MOST_ROWS: Final = 250_000
-"""A table of more rows is merged into, on several cores."""
+"""More rows are not kept: Spark computes and writes them on several cores."""
 
 _FEW_ROWS: Final = 30_000
 """The rows of a larger table are read for the second commit. The first one may come when Spark is cold, after a crash
@@ -64,9 +64,9 @@ _refused: Final[dict[str, tuple[TargetColumn, ...]]] = {}
 """Tables that have other columns than these, or too many rows in small files."""
 _met: Final = set[str]()
 """Larger tables that had a commit."""
-_merged_until: Final[dict[str, float]] = {}
-"""Tables that are merged into, and until when. They had a conflict, or there was no room for their rows: they would be
-read for each commit, in vain."""
+_not_kept_until: Final[dict[str, float]] = {}
+"""Tables whose rows are not kept, and until when. They had a conflict, or there was no room for their rows: they would
+be read for each commit, in vain."""
 
 
 def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
@@ -85,7 +85,7 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
             are not in the table's latest version: the batch's commits have to be undone.
     """
     log = log_of(place_of(spark, keyed.path))
-    if log is None or not reads_local_files(spark) or time.monotonic() < _merged_until.get(keyed.path, 0.0):
+    if log is None or not reads_local_files(spark) or time.monotonic() < _not_kept_until.get(keyed.path, 0.0):
         return False
     if not _are_few(effect.table):
         return False
@@ -98,7 +98,7 @@ def rewrite_kept(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> 
     # a relation's columns may have another order than before, without a commit to the table
     rows = _applied(kept.rows.select(keyed.names), effect, keyed)
     if rows is None:
-        _merged_until[keyed.path] = time.monotonic() + A_WHILE_S
+        _not_kept_until[keyed.path] = time.monotonic() + A_WHILE_S
         return False
     if not _are_few(rows):
         return False
@@ -115,12 +115,9 @@ def _write(session: SparkSession, rows: pa.Table, read: Kept, path: str, log: Pa
     if entry.exists():
         _check_own(session, entry, read.version, path)
         if not _kept_rows.put(path, Kept(read.version + 1, identity_of(entry), rows)):
-            _merged_until[path] = time.monotonic() + A_WHILE_S
-    elif log_of(place_of(session, path, now=True)) != log:
-        raise TargetError(
-            f"{path}: the catalog has another table of this name now",
-            hint="the batch is undone and applied again; disable the subscription before you replace its tables",
-        )
+            _not_kept_until[path] = time.monotonic() + A_WHILE_S
+    else:
+        check_log(log, place_of(session, path, now=True), path)
 
 
 def keep_copied(spark: SparkSession, path: str, rows: pa.Table | None, stamp: CommitStamp) -> None:
@@ -137,13 +134,14 @@ def keep_copied(spark: SparkSession, path: str, rows: pa.Table | None, stamp: Co
         return
     version = latest_version(log)
     entry = entry_of(log, version)
+    forget_size(path)
     if version >= 0 and table_size(spark, path).plain and info_of(entry).get("userMetadata") == stamp.user_metadata:
         _kept_rows.put(path, Kept(version, identity_of(entry), rows))
 
 
-def leave_to_merge(path: str) -> None:
-    """Have a table merged into from now on."""
-    _merged_until[path] = math.inf
+def keep_no_rows(path: str) -> None:
+    """Do not keep a table's rows from now on."""
+    _not_kept_until[path] = math.inf
 
 
 def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
@@ -151,15 +149,15 @@ def _read(spark: SparkSession, keyed: KeyedTarget, log: Path) -> Kept | None:
     size = table_size(spark, keyed.path)
     if not _is_moderate(size) or _refused.get(keyed.path) == keyed.columns or not _kept_rows.has_room(size.size_bytes):
         return None
-    if keyed.path not in _met and (size.rows is None or size.rows > _FEW_ROWS):
+    if keyed.path not in _met and (size.rows or 0) > _FEW_ROWS:
         _met.add(keyed.path)
         return None
     version = latest_version(log)
-    if size.version != version:
+    identity = identity_of(entry_of(log, version))
+    if not is_of(size, version, identity):
         forget_size(keyed.path)  # what is known may be of twenty batches ago
         if not _is_moderate(table_size(spark, keyed.path)):
             return None
-    identity = identity_of(entry_of(log, version))
     table = read_table(spark, keyed.path, version=version)
     if {*table.columns} == {*keyed.names} and not has_variant(table.schema) and _fits_memory(table):
         rows: pa.Table = table.toArrow()

@@ -14,7 +14,7 @@ from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.arrow_source import reads_local_files
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.rewrite_kept import MOST_BYTES, leave_to_merge
+from bridge.apply.delta.rewrite_kept import MOST_BYTES, keep_no_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_folder
 from bridge.apply.delta.stamp import CommitStamp, stamped
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_ROWS: Final = 6000
+ROWS: Final = 6_000
+MERGED_ROWS: Final = 60_000
+"""So many are merged, if their table is large."""
+
+_MERGED_BYTES: Final = 256 << 20
+"""A larger table on the server's disk has more than 64 MiB in Delta's files, as a rule, and is merged into."""
 
 
 class WarmUp:
@@ -54,15 +59,16 @@ class WarmUp:
                 return
             self._begun = True
         if reads_local_files(self._spark):
-            large = any(size > MOST_BYTES for size in table_bytes)
-            threading.Thread(target=self._run, args=(large,), name="warm-up", daemon=True).start()
+            largest_bytes = max(table_bytes, default=0)
+            threading.Thread(target=self._run, args=(largest_bytes,), name="warm-up", daemon=True).start()
 
-    def _run(self, large: bool) -> None:
+    def _run(self, largest_bytes: int) -> None:
         with suppress(Exception):  # a real commit tells what is wrong; or Spark was stopped meanwhile
-            warm_up(session.fork(self._spark), large=large)
+            rows = MERGED_ROWS if largest_bytes > _MERGED_BYTES else ROWS
+            warm_up(session.fork(self._spark), rows, large=largest_bytes > MOST_BYTES)
 
 
-def warm_up(spark: SparkSession, rows: int = _ROWS, *, large: bool = False) -> None:
+def warm_up(spark: SparkSession, rows: int = ROWS, *, large: bool = False) -> None:
     """Commit an INSERT and an UPDATE to a table in a scratch folder.
 
     Args:
@@ -76,7 +82,7 @@ def warm_up(spark: SparkSession, rows: int = _ROWS, *, large: bool = False) -> N
         fields = [(column.name, column.type.arrow) for column in columns]
         create_table(spark, path, spark_schema(fields))
         if large:
-            leave_to_merge(path)
+            keep_no_rows(path)
         target = Target("pgbridge", "warm_up", path, target_schema(fields))
         for number, op in enumerate((INSERT, UPDATE), start=1):
             with stamped(spark, CommitStamp("pgbridge/warm_up", Lsn(number - 1), Lsn(number))):

@@ -19,6 +19,7 @@ from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflicts
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
+from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -216,6 +217,15 @@ def test_a_key_that_is_there_twice(spark, tmp_path, joins):
     assert [join.found_all for join in joins] == [False]
 
 
+def test_a_row_that_is_there_twice_does_not_make_up_for_a_missing_one(spark, tmp_path, joins):
+    made = filled(spark, tmp_path, [("a", "old", 1), ("a", "too", 2), ("b", "old", 3)])
+    found = list[Conflicts]()
+    apply_table(spark, changes(made, update("a", "new"), delete("missing")), conflicts=found.append)
+    assert content(spark, made) == [("a", "new", 0), ("a", "new", 0), ("b", "old", 3)]
+    assert [conflicts.counts for conflicts in found] == [{"delete_missing": 1}]
+    assert [join.found_all for join in joins] == [False]
+
+
 def test_a_table_with_a_column_of_its_own_is_merged_into(spark, tmp_path, joins):
     made = filled(spark, tmp_path)
     spark.sql(f"ALTER TABLE delta.`{made.path}` ADD COLUMN theirs string").collect()
@@ -322,6 +332,32 @@ def test_rows_that_another_writer_changes_before_the_commit_begins_are_seen(
             apply_table(spark, changed)
         assert content(spark, made) == [*KEPT, ("d", "theirs", 3)]
         assert joins == [None]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ADD COLUMN theirs long",
+        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+    ],
+)
+def test_a_table_that_is_altered_before_the_commit_begins_is_an_error(spark, tmp_path, monkeypatch, statement):
+    """The batch is undone, and applied as the table is now."""
+    made = filled(spark, tmp_path)
+    original = overwrite.overwrite_rows
+
+    def theirs(*args, **options):
+        spark.sql(f"ALTER TABLE delta.`{made.path}` {statement}").collect()
+        original(*args, **options)
+
+    with monkeypatch.context() as beside:
+        beside.setattr(rewrite_joined, "overwrite_rows", theirs)
+        with pytest.raises(TargetError, match=r"another writer altered the table by version 2 while"):
+            apply_table(spark, changes(made, update("a", "new")))
+    spark.sql(f"RESTORE TABLE delta.`{made.path}` TO VERSION AS OF 2").collect()
+    apply_table(spark, changes(made, update("a", "new")))
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{made.path}` LIMIT 1").collect()[0]
+    assert row.operation == "MERGE"
 
 
 def test_rows_that_another_writer_changes_during_the_commit_make_it_fail(spark, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ ROWS = [(1, "a"), (2, "b"), (3, None)]
 def nothing_kept(monkeypatch):
     monkeypatch.setattr(rewrite_kept, "_kept_rows", KeptRows())
     rewrite_kept._refused.clear()
-    rewrite_kept._merged_until.clear()
+    rewrite_kept._not_kept_until.clear()
     rewrite_kept._met.clear()
 
 
@@ -251,7 +251,7 @@ def test_a_table_that_had_a_conflict_is_merged_into_for_a_while(spark, target, m
     assert last(spark, target)[0] == "MERGE"
     apply_table(spark, changes(target, (UPDATE, None, 1, "x")))
     assert last(spark, target)[0] == "MERGE"
-    monkeypatch.setitem(rewrite_kept._merged_until, target.path, 0.0)
+    monkeypatch.setitem(rewrite_kept._not_kept_until, target.path, 0.0)
     apply_table(spark, changes(target, (UPDATE, None, 2, "y")))
     assert rewritten(spark, target)
     assert content(spark, target) == [(1, "x"), (2, "y"), (3, None)]

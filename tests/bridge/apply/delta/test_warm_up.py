@@ -36,18 +36,26 @@ def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, la
     assert [path for path in scratch_base.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(("sizes", "large"), [((1, MOST_BYTES), False), ((MOST_BYTES + 1, 1), True), ((), False)])
-def test_it_commits_as_to_the_largest_table(spark, monkeypatch, sizes, large):
-    asked: Queue[bool] = Queue()
-    monkeypatch.setattr(warm_up, "warm_up", lambda _session, *, large: asked.put(large))
+@pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [
+        ((1, MOST_BYTES), (warm_up.ROWS, False)),
+        ((MOST_BYTES + 1, 1), (warm_up.ROWS, True)),
+        ((1 << 30, 1), (warm_up.MERGED_ROWS, True)),
+        ((), (warm_up.ROWS, False)),
+    ],
+)
+def test_it_commits_as_to_the_largest_table(spark, monkeypatch, sizes, asked):
+    calls: Queue[tuple[int, bool]] = Queue()
+    monkeypatch.setattr(warm_up, "warm_up", lambda _session, rows, *, large: calls.put((rows, large)))
     warm_up.WarmUp(spark).begin(sizes)
-    assert asked.get(timeout=10) is large
+    assert calls.get(timeout=10) == asked
 
 
 def test_it_is_begun_once_and_its_errors_do_not_matter(spark, monkeypatch):
     begun = []
 
-    def fail(_session, **_):
+    def fail(_session, *_, **__):
         begun.append(threading.current_thread())
         raise OSError("no space left")
 
