@@ -38,6 +38,14 @@ def slots(publisher):
     ]
 
 
+def released(publisher, slot):
+    """Wait until the server has seen that the connection which streamed from the slot is closed."""
+    deadline = time.monotonic() + 60
+    while publisher.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [(True,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_slot_is_made_once_and_no_other_stays(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(slot_name="the_slot")
@@ -127,6 +135,7 @@ def test_a_slot_that_somebody_moved_is_refused(publisher, pipeline):
     bridge = pipeline(slot_name="moved")
     bridge.catch_up()
     publisher.execute("INSERT INTO t VALUES (2)")
+    released(publisher, "moved")
     publisher.query("SELECT pg_replication_slot_advance('moved', pg_current_wal_lsn())")
     with pytest.raises(SlotAdvanced, match="somebody advanced or re-created it"):
         bridge.catch_up()
@@ -138,6 +147,7 @@ def test_a_slot_that_somebody_made_anew_is_refused(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(slot_name="anew")
     bridge.catch_up()
+    released(publisher, "anew")
     publisher.query("SELECT pg_drop_replication_slot('anew')")
     publisher.execute("INSERT INTO t VALUES (2)")
     publisher.query("SELECT pg_create_logical_replication_slot('anew', 'pgoutput')")
@@ -149,6 +159,7 @@ def test_a_dropped_slot_is_not_made_anew(publisher, pipeline):
     publisher.execute(SETUP)
     bridge = pipeline(slot_name="gone")
     bridge.catch_up()
+    released(publisher, "gone")
     publisher.query("SELECT pg_drop_replication_slot('gone')")
     with pytest.raises(PublisherError, match='replication slot "gone" does not exist'):
         bridge.catch_up()
