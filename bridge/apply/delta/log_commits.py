@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.delta_table import described_history, schema_of
-from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.history import Commit, History
+from bridge.apply.delta.local_log import log_of
 from bridge.apply.delta.location import place_of
 
 if TYPE_CHECKING:
@@ -26,10 +26,9 @@ def history_of(spark: SparkSession, path: str) -> History:
 
 def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The latest commits, the latest first; none if there is no table."""
-    place = place_of(spark, path)
-    folder = None if place is None else local_folder(place)
-    if folder is not None:
-        return list(_local(folder / "_delta_log", latest))
+    log = log_of(place_of(spark, path))
+    if log is not None:
+        return list(_local(log, latest))
     return described_commits(spark, path, latest)
 
 

@@ -14,6 +14,7 @@ from bridge.apply.target.target import Target, TargetColumn
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -36,17 +37,21 @@ def changes(
     truncated: bool = False,
 ) -> TableChanges:
     """Make changes from (op, old key, id, note)."""
-    table = pa.table(
+    table = changes_of(rows, pa.int64(), pa.string())
+    return TableChanges(target, COLUMNS, key, table, truncated)
+
+
+def changes_of(rows: Sequence[tuple[Any, ...]], key: pa.DataType, *others: pa.DataType) -> pa.Table:
+    """Changes of (op, old key, key, other values…), whose key is the first column."""
+    return pa.table(
         {
             "seq": pa.array(range(len(rows)), pa.int64()),
             "op": pa.array([row[0] for row in rows], pa.int16()),
             "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], pa.int64()),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "old_0": pa.array([row[1] for row in rows], pa.int64()),
+            **{f"new_{i}": pa.array([row[2 + i] for row in rows], type_) for i, type_ in enumerate((key, *others))},
+            "old_0": pa.array([row[1] for row in rows], key),
         }
     )
-    return TableChanges(target, COLUMNS, key, table, truncated)
 
 
 def content(spark: SparkSession, target: Target) -> list[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ def test_the_log_says_what_describe_history_says(spark, tmp_path, monkeypatch):
     assert [commit.version for commit in log_commits.log_commits(spark, path, 2)] == [2, 1]
     assert log_commits.history_of(spark, path).as_of(0x20) == 2
     assert log_commits.log_commits(spark, str(tmp_path / "none"), 5) == []
-    monkeypatch.setattr(log_commits, "local_folder", lambda _: None)
+    monkeypatch.setattr(log_commits, "log_of", lambda _: None)
     described = log_commits.log_commits(spark, path, 50)
     assert [replace(one, made_ms=0) for one in described] == [replace(one, made_ms=0) for one in local]
     # DESCRIBE HISTORY says when the file was written, the log when the commit began

@@ -17,13 +17,13 @@ from bridge.apply.delta.delta_table import forget_size, table_size, table_versio
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflicts
-from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import TargetError
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
-from tests.bridge.apply.made_targets import content
+from tests.bridge.apply.made_targets import changes_of, content
 
 BIGINT, TEXT = 20, 25
 NAMES = ("match_0", "begins", "n")
@@ -57,17 +57,7 @@ def filled(spark, folder, rows=KEPT, *, name="t", files=2):
 def changes(target, *rows, key=(0,)):
     """Changes of (op, old key, key, note, n)."""
     columns = tuple(TargetColumn(name, resolve(oid, -1)) for name, oid in zip(NAMES, (TEXT, TEXT, BIGINT), strict=True))
-    table = pa.table(
-        {
-            "seq": pa.array(range(len(rows)), pa.int64()),
-            "op": pa.array([row[0] for row in rows], pa.int16()),
-            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], pa.string()),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "new_2": pa.array([row[4] for row in rows], pa.int64()),
-            "old_0": pa.array([row[1] for row in rows], pa.string()),
-        }
-    )
+    table = changes_of(rows, pa.string(), pa.string(), pa.int64())
     return TableChanges(target, columns, key, table)
 
 

@@ -17,12 +17,12 @@ from bridge.apply.delta.delta_table import forget_size, table_version
 from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflicts
-from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
-from tests.bridge.apply.made_targets import content
+from tests.bridge.apply.made_targets import changes_of, content
 
 HOSTILE = ["", "'", "\\", "a\\'b", "$x", "${x}", "line\nbreak", "ä€😀", "%", "` OR true", "Z" * 50, " a", "a "]
 BIGINT, TEXT = 20, 25
@@ -67,17 +67,7 @@ def changes(made, *rows):
     """Changes of (op, old key, key, note, n)."""
     target, columns = made
     key = columns[0].type.arrow
-    table = pa.table(
-        {
-            "seq": pa.array(range(len(rows)), pa.int64()),
-            "op": pa.array([row[0] for row in rows], pa.int16()),
-            "old": pa.array([NO_OLD if row[1] is None else KEY_TUPLE for row in rows], pa.int16()),
-            "new_0": pa.array([row[2] for row in rows], key),
-            "new_1": pa.array([row[3] for row in rows], pa.string()),
-            "new_2": pa.array([row[4] for row in rows], pa.int64()),
-            "old_0": pa.array([row[1] for row in rows], key),
-        }
-    )
+    table = changes_of(rows, key, pa.string(), pa.int64())
     return TableChanges(target, columns, (0,), table)
 
 
