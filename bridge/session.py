@@ -77,6 +77,8 @@ DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",
+    # Spark describes the plan of each query, which nobody reads unless its UI is on: 3 % of a small commit.
+    "spark.sql.ui.explainMode": "simple",
     # Pages of a fifth of Parquet's own: who looks for a row by its key reads one, where files are sorted by it.
     "parquet.page.row.count.limit": "4000",
 }

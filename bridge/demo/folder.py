@@ -29,8 +29,10 @@ master = "local[2]"
 
 [spark.conf]
 "spark.driver.memory" = "2g"
-# for a run of a minute: what the JVM's second compiler would do costs more than it saves
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+# for a run of a minute: what the JVM's second compiler would do costs more than it saves, and so do the collections of
+# a heap that begins small
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC \
+-XX:MetaspaceSize=256m -Xms1g -XX:NewSize=400m"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.local.dir" = {scratch}

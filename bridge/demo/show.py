@@ -134,18 +134,19 @@ class Show:
         self._start_bridge("pgbridge starts again, and goes on where it was")
         self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
         self._screen.tell("it has applied everything that was committed while it was down")
-        self._for(seconds / 2)
-        self._load.stop()
-        self._screen.tell(f"the load is over: {self._load_text()}")
-        with proof.Snapshot(self._conninfo) as snapshot, ThreadPoolExecutor(2, "proof") as pool:
-            self._screen.tell(f"the proof begins to read: PostgreSQL's rows at LSN {snapshot.lsn}, while Spark starts")
-            published = pool.submit(proof.read, snapshot)
+        with ThreadPoolExecutor(2, "proof") as pool:
             spark = pool.submit(self._start_spark)
-            self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
-            self._screen.tell("it has applied everything up to there, and Spark begins to compare all rows")
-            compared = pool.submit(self._compare, spark.result(), published.result())
-            self._stop_bridge()
-            return self._prove(compared.result(), snapshot.lsn)
+            self._for(seconds / 2)
+            self._load.stop()
+            self._screen.tell(f"the load is over: {self._load_text()}")
+            with proof.Snapshot(self._conninfo) as snapshot:
+                self._screen.tell(f"the proof begins to read: PostgreSQL's rows at LSN {snapshot.lsn}")
+                published = pool.submit(proof.read, snapshot)
+                self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
+                self._screen.tell("it has applied everything up to there, and Spark begins to compare all rows")
+                compared = pool.submit(self._compare, spark.result(), published.result())
+                self._stop_bridge()
+                return self._prove(compared.result(), snapshot.lsn)
 
     def _start_bridge(self, event: str) -> None:
         self._bridge = self._stack.enter_context(closing(Child(self._folder.config_file, self._folder.log)))
@@ -171,7 +172,7 @@ class Show:
         self._bridge = None
 
     def _start_spark(self) -> SparkSession:
-        """Start the Spark that reads the Delta tables for the proof: not the daemon's."""
+        """Start the Spark that reads the Delta tables for the proof, before it is needed: not the daemon's."""
         with _stderr_to(self._folder.spark_log):
             spark = session.start(self._settings.spark.master, self._settings.spark.conf)
         self._stack.callback(spark.stop)
