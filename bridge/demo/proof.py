@@ -24,10 +24,20 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from threading import Event
 
     from pyspark.sql import SparkSession
 
     Row = tuple[Any, ...]
+
+SPARK_CONF: Final = {
+    # Each query runs once: to generate and compile code for it takes longer than to read the rows without.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings for the Spark that reads the Delta tables once."""
 
 DIFFERENCES_SHOWN: Final = 5
 _AT_ONCE: Final = 2  # tables: Spark reads one while Python compares the rows of another
@@ -131,9 +141,19 @@ def prove(spark: SparkSession, published: Iterable[PublishedRows], warehouses: M
         return list(pool.map(lambda one: _verdict(spark, one, warehouses[one.subscription]), published))
 
 
-def warm_up(spark: SparkSession, table: Path) -> None:
-    """Read a Delta table, so that Spark has loaded what the proof needs."""
-    spark.read.format("delta").load(str(table)).toArrow()
+def warm_up(spark: SparkSession, warehouses: Iterable[Path], enough: Event) -> None:
+    """Read the Delta tables as they are now, so that Spark has loaded what the proof needs, and their logs.
+
+    Args:
+        spark: Reads them.
+        warehouses: Where they are.
+        enough: When it is set, no other table is read.
+    """
+    for warehouse in warehouses:
+        for log in sorted(warehouse.glob("*/*/_delta_log")):
+            if enough.is_set():
+                return
+            spark.read.format("delta").load(str(log.parent)).toArrow()
 
 
 def _verdict(spark: SparkSession, published: PublishedRows, warehouse: Path) -> Verdict:

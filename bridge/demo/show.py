@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -43,10 +44,11 @@ LOAD_PER_S: Final = 100.0
 _SCALE: Final = 10
 """Ten times the shop's smallest size: about half a million rows."""
 
-_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.25
 _DOWN_S = 2.0  # how long pgbridge stays down after kill -9
 _BATCH_S = 5.0  # how long to wait for a batch before kill -9
 _PATIENCE_S = 300.0  # for Spark's start, the copy, and the last batches, each of some ten seconds on two cores
+_NICE: Final = 4  # of Spark for the proof, while the daemon works
 _INTERRUPTED = 130
 # with SIGINT, because a background job of a shell ignores it by default
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -106,6 +108,7 @@ class Show:
         screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
         self._bridge: Child | None = None
         self._told_errors: set[str] = set()
+        self._applied = threading.Event()
 
     def _open_shop(self) -> str:
         """Start the server, create the shop, write the configuration; return the connection string."""
@@ -134,7 +137,8 @@ class Show:
         self._start_bridge("pgbridge starts again, and goes on where it was")
         self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
         self._screen.tell("it has applied everything that was committed while it was down")
-        with ThreadPoolExecutor(2, "proof") as pool:
+        with ThreadPoolExecutor(2, "proof") as pool, ExitStack() as ended:
+            ended.callback(self._applied.set)  # also after an error
             spark = pool.submit(self._start_spark)
             self._for(seconds / 2)
             self._load.stop()
@@ -143,8 +147,9 @@ class Show:
                 self._screen.tell(f"the proof begins to read: PostgreSQL's rows at LSN {snapshot.lsn}")
                 published = pool.submit(proof.read, snapshot)
                 self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
+                self._applied.set()
                 self._screen.tell("it has applied everything up to there, and Spark begins to compare all rows")
-                compared = pool.submit(self._compare, spark.result(), published.result())
+                compared = pool.submit(lambda: self._compare(spark.result(), published.result()))
                 self._stop_bridge()
                 return self._prove(compared.result(), snapshot.lsn)
 
@@ -172,19 +177,25 @@ class Show:
         self._bridge = None
 
     def _start_spark(self) -> SparkSession:
-        """Start the Spark that reads the Delta tables for the proof, before it is needed: not the daemon's."""
+        """Start the Spark that reads the Delta tables for the proof, before it is needed: not the daemon's.
+
+        It takes what the daemon leaves: on Linux, a process has the priority of the thread that starts it.
+        """
+        if sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         with _stderr_to(self._folder.spark_log):
-            spark = session.start(self._settings.spark.master, self._settings.spark.conf)
+            spark = session.start(self._settings.spark.master, {**self._settings.spark.conf, **proof.SPARK_CONF})
         self._stack.callback(spark.stop)
-        proof.warm_up(spark, self._folder.lake / "vip" / "public" / "customers")
+        proof.warm_up(spark, self._warehouses().values(), self._applied)
         return spark
 
     def _compare(self, spark: SparkSession, published: Sequence[proof.PublishedRows]) -> list[proof.Verdict]:
         """Compare all tables."""
-        subscriptions = self._settings.subscription.items()
-        return proof.prove(
-            spark, published, {name: Path(subscription.warehouse) for name, subscription in subscriptions}
-        )
+        return proof.prove(spark, published, self._warehouses())
+
+    def _warehouses(self) -> dict[str, Path]:
+        """The warehouse of each subscription."""
+        return {name: Path(subscription.warehouse) for name, subscription in self._settings.subscription.items()}
 
     def _prove(self, verdicts: Sequence[proof.Verdict], lsn: Lsn) -> int:
         """Show the result of the comparison, and return the exit code."""

@@ -7,9 +7,11 @@ log, without Spark.
 from __future__ import annotations
 
 import json
+import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -23,6 +25,8 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from bridge.demo.published_tables import PublishedTable
     from bridge.track.catalog_rows import BatchIntent
+
+_COUNT_EVERY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,8 @@ class Watch:
         self._connection = psycopg.connect(conninfo, autocommit=True)
         self._published = {name: published_tables(self._connection, pub) for name, pub in SUBSCRIPTIONS.items()}
         self._logs: dict[Path, DeltaLog] = {}
+        self._counted_s = -math.inf
+        self._counts: dict[tuple[str, str], int] = {}
 
     def close(self) -> None:
         """Close the connection and the catalog."""
@@ -141,8 +147,20 @@ class Watch:
         Args:
             running: Whether the daemon runs. Asking its lock would disturb it.
         """
+        self._count()
         document = status.collect(self._config, self._catalog, running=running)
         return [self._view(entry) for entry in document["subscriptions"]]
+
+    def _count(self) -> None:
+        """Count the published rows, unless that was done just now: it is work for the server that is watched."""
+        if time.monotonic() - self._counted_s < _COUNT_EVERY_S:
+            return
+        self._counts = {
+            (name, table.qualified_name): table.count(self._connection)
+            for name, tables in self._published.items()
+            for table in tables
+        }
+        self._counted_s = time.monotonic()
 
     def _view(self, entry: dict[str, Any]) -> SubscriptionView:
         seen = {table["name"]: table for table in entry["tables"]}
@@ -153,7 +171,7 @@ class Watch:
             log = self._log(entry["name"], published)
             delta_rows = log.rows()
             version = log.version if log.version >= 0 else None
-            rows = published.count(self._connection)
+            rows = self._counts[entry["name"], published.qualified_name]
             tables.append(TableView(published.qualified_name, state, rows, delta_rows, version))
         return SubscriptionView(
             entry["name"],
