@@ -108,7 +108,6 @@ class Show:
         screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
         self._bridge: Child | None = None
         self._told_errors: set[str] = set()
-        self._applied = threading.Event()
 
     def _open_shop(self) -> str:
         """Start the server, create the shop, write the configuration; return the connection string."""
@@ -137,9 +136,10 @@ class Show:
         self._start_bridge("pgbridge starts again, and goes on where it was")
         self._until("going on after kill -9", lambda views: all(view.reached(lsn) for view in views))
         self._screen.tell("it has applied everything that was committed while it was down")
+        applied = threading.Event()
         with ThreadPoolExecutor(2, "proof") as pool, ExitStack() as ended:
-            ended.callback(self._applied.set)  # also after an error
-            spark = pool.submit(self._start_spark)
+            ended.callback(applied.set)  # also after an error
+            spark = pool.submit(self._start_spark, applied)
             self._for(seconds / 2)
             self._load.stop()
             self._screen.tell(f"the load is over: {self._load_text()}")
@@ -147,7 +147,7 @@ class Show:
                 self._screen.tell(f"the proof begins to read: PostgreSQL's rows at LSN {snapshot.lsn}")
                 published = pool.submit(proof.read, snapshot)
                 self._until("catching up", lambda views: all(view.reached(snapshot.lsn) for view in views))
-                self._applied.set()
+                applied.set()
                 self._screen.tell("it has applied everything up to there, and Spark begins to compare all rows")
                 compared = pool.submit(lambda: self._compare(spark.result(), published.result()))
                 self._stop_bridge()
@@ -176,17 +176,18 @@ class Show:
             self._screen.tell("pgbridge has ended after SIGTERM")
         self._bridge = None
 
-    def _start_spark(self) -> SparkSession:
-        """Start the Spark that reads the Delta tables for the proof, before it is needed: not the daemon's.
+    def _start_spark(self, enough: threading.Event) -> SparkSession:
+        """Start the Spark that reads the Delta tables for the proof, and warm it up until that is enough.
 
-        It takes what the daemon leaves: on Linux, a process has the priority of the thread that starts it.
+        It is not the daemon's, and takes what that leaves: on Linux, a process has the priority of the thread that
+        starts it.
         """
         if sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         with _stderr_to(self._folder.spark_log):
             spark = session.start(self._settings.spark.master, {**self._settings.spark.conf, **proof.SPARK_CONF})
         self._stack.callback(spark.stop)
-        proof.warm_up(spark, self._warehouses().values(), self._applied)
+        proof.warm_up(spark, self._warehouses().values(), enough)
         return spark
 
     def _compare(self, spark: SparkSession, published: Sequence[proof.PublishedRows]) -> list[proof.Verdict]:

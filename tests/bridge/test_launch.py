@@ -125,6 +125,18 @@ def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_on
         assert with_archive.startswith(f'-Xss4m -XX:SharedArchiveFile="{archive}"')
 
 
+@pytest.mark.parametrize(
+    ("cores", "users", "options"), [(2, None, launch._COLLECTOR), (3, None, None), (2, "-Xss4m", "-Xss4m")]
+)
+def test_the_collector_is_chosen_on_few_cores_unless_the_user_has_options(monkeypatch, cores, users, options):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(launch, "delta_jars", lambda _: None)
+    launched = []
+    monkeypatch.setattr(launch, "started", lambda builder, **_: launched.append(dict(builder._options)))
+    launch.start_local("local[1]", {} if users is None else {"spark.driver.extraJavaOptions": users})
+    assert launched[0].get("spark.driver.extraJavaOptions") == options
+
+
 def test_the_class_path_is_for_one_launch():
     with launch._class_path(["a.jar", "b.jar"]):
         assert os.environ["SPARK_DIST_CLASSPATH"] == "a.jar:b.jar"
