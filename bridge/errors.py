@@ -10,17 +10,23 @@
         StreamError         the server ended the stream with an error
       SkipError             an LSN for `skip` or `origin --advance` is not possible
       PublicationError      publications contradict each other or the tables
+      VerifyError           source and target could not be compared
       TargetError           a Delta table is not as it must be
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
-        TableAltered        the table was altered just before
+        TableAltered        the table was altered or rewritten just before
       ApplyError            a batch or transaction could not be applied; none of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened
 
-Every error says what is wrong, where, and what to do. A worker soon tries again after a `BridgeError` with `retry`, and
-after any other `Exception`. The other errors need an operator; after them it tries again only every `retry_max_s`,
-because the operator may have acted on the server.
+Every error says what is wrong, where, and what to do. Its class says how workers go on, whichever of them meets it:
+
+- If it is the subscription's `own`, it counts in `pgbridge status`, and `disable_on_error` disables the subscription.
+- With `retry` it is soon tried again. Else it needs an operator, and is tried again only every `retry_max_s`, because
+  the operator may have acted on the server; a ConfigError never is.
+
+By default it is the subscription's own, and needs an operator. An `Exception` of any other kind is its own, too, and
+soon tried again.
 """
 
 from __future__ import annotations
@@ -39,9 +45,11 @@ class BridgeError(Exception):
         message: What went wrong.
         hint: What the operator can do: a sentence, or a command to run; empty if there is nothing.
         retry: Whether trying again soon may succeed without an operator.
+        own: Whether it is the subscription's own failure, not one of its surroundings.
     """
 
     retry = False
+    own = True
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -56,9 +64,13 @@ class BridgeError(Exception):
 class ConfigError(BridgeError):
     """The configuration file cannot be used; the message names the key and the allowed values."""
 
+    own = False
+
 
 class StateError(BridgeError):
     """The state directory cannot be used; with `retry`, only for the moment."""
+
+    own = False
 
     def __init__(self, message: str, *, hint: str = "", retry: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -68,9 +80,13 @@ class StateError(BridgeError):
 class SparkLost(BridgeError):
     """There is no Spark to work with. It ends the process, with exit code 3."""
 
+    own = False
+
 
 class PublisherError(BridgeError):
     """The server, its slot or its publications are not as the subscription needs them."""
+
+    own = False
 
     def __init__(self, message: str, *, hint: str = "", retry: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -109,12 +125,14 @@ class StoreError(BridgeError):
     """The object store of a Delta table does not answer, has no such bucket, or refuses the credentials."""
 
     retry = True
+    own = False
 
 
 class TargetBusy(BridgeError):
     """Other writers' commits to a Delta table were in the way at every attempt: no transaction is at fault."""
 
     retry = True
+    own = False
 
 
 class SyncError(BridgeError):
@@ -124,7 +142,9 @@ class SyncError(BridgeError):
 
 
 class TableAltered(SyncError):
-    """A table was altered between the reading of its definition and the lock for its copy: no error of anybody."""
+    """A table was altered or rewritten before its copy had a lock on it; another copy has a new snapshot."""
+
+    own = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +197,15 @@ class ApplyError(BridgeError):
 
 class OutcomeUnknown(ApplyError):
     """A commit was sent and no answer came. The next attempt finds out by Delta's transaction version."""
+
+    own = False
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether an error is the subscription's own failure."""
+    return getattr(error, "own", True)
+
+
+def may_retry(error: BaseException | None) -> bool:
+    """Whether to try again soon after an error."""
+    return getattr(error, "retry", True)

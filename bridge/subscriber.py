@@ -23,18 +23,7 @@ from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.delta.shared_folder import check_shared
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import (
-    ApplyError,
-    BridgeError,
-    ConfigError,
-    PublisherError,
-    SparkLost,
-    StateError,
-    StoreError,
-    SyncError,
-    TableAltered,
-    TargetBusy,
-)
+from bridge.errors import ApplyError, BridgeError, ConfigError, SparkLost, StateError, SyncError, is_own, may_retry
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.pipeline import Handling, StreamHistory, stream
@@ -201,7 +190,7 @@ class SubscriptionWorker:
     def _pause_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""
         error = state.outcome.exception() if state.outcome else None
-        if not getattr(error, "retry", True):
+        if not may_retry(error):
             return self.subscription.retry_max_s
         return jittered_s(backoff_s(self._failures, self.subscription.retry_max_s))
 
@@ -211,18 +200,15 @@ class SubscriptionWorker:
             return False
         self._failures += 1
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
-        self._status.record_error(error, counter=counter)
+        self._status.record_error(error, counter=counter if is_own(error) else None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
         if self._stop.is_set():
             return False
-        not_its_own = isinstance(
-            error, PublisherError | ConfigError | StateError | StoreError | TargetBusy | TableAltered
-        )
-        if self.subscription.disable_on_error and not not_its_own:
+        if self.subscription.disable_on_error and is_own(error):
             return not self._disable()
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
-        hopeless = self._failures >= limit or not getattr(error, "retry", True)
+        hopeless = self._failures >= limit or not may_retry(error)
         if isinstance(error, ConfigError) or (self._until_caught_up and hopeless):
             self.gave_up = True
             return False
@@ -351,8 +337,9 @@ class SubscriptionWorker:
             rel: errors.get(name) or not_found(name, self._name) for rel in left for name in [(rel.namespace, rel.name)]
         }
         others = len(self._catalog.rels(self._name)) > len(left)
-        if not others or self.subscription.disable_on_error or self._stop.is_set():
-            raise why[left[0]]
+        worst = max(why.values(), key=is_own)
+        if not others or (self.subscription.disable_on_error and is_own(worst)) or self._stop.is_set():
+            raise worst
         self._added.set_apart(why, self._stop)
 
     # --- control of the stream --------------------------------------------------------------------------------------

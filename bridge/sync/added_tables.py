@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge import faults, session
-from bridge.errors import PublisherError, TargetBusy
+from bridge.errors import is_own
 from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track import refresh
 
@@ -127,7 +127,7 @@ class AddedTables:
         for rel, error in errors.items():
             sync_name = refresh.sync_name(self._name)
             self._catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
-            if not isinstance(error, PublisherError | TargetBusy):
+            if is_own(error):
                 refresh.count_sync_error(self._catalog, self._name)
         self.take_over(stopping)
 

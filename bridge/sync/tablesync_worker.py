@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, TableAltered, TargetBusy
+from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, is_own, may_retry
 from bridge.pipeline import StreamHistory, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -169,9 +169,9 @@ class TableSyncWorker:
 
     def _pause(self) -> bool:
         """Wait before the next attempt; False if a new request may remove the reason of the failure."""
-        retry = getattr(self.error, "retry", True)
         longest_s = self._main.retry_max_s
-        end_s = time.monotonic() + jittered_s(backoff_s(self._failures, longest_s) if retry else longest_s)
+        pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(self.error) else longest_s)
+        end_s = time.monotonic() + pause_s
         while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
             self._status.write()
             if self._asked():
@@ -194,7 +194,7 @@ class TableSyncWorker:
         self.gave_up = isinstance(error, ConfigError) or not self._main_status.enabled()
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, PublisherError)]
-            self.gave_up |= self._failures >= limit or not getattr(error, "retry", True)
+            self.gave_up |= self._failures >= limit or not may_retry(error)
         return not self.gave_up
 
     def _record(self, error: Exception) -> None:
@@ -203,7 +203,7 @@ class TableSyncWorker:
         self._log.error(
             "added tables cannot be synchronized", error=str(error), failures=self._failures, exc_info=unexpected
         )
-        if isinstance(error, PublisherError | StateError | TargetBusy | TableAltered):
+        if not is_own(error):
             return
         try:
             refresh.count_sync_error(self._catalog, self._main.name)
@@ -263,13 +263,13 @@ class TableSyncWorker:
         tables: Mapping[tuple[str, str], PublishedTable],
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
-        """Copy the tables that need it; return the first error, if not all could be copied."""
+        """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
         if tables:
             start = Start(
                 self._subscription, self._catalog, publisher, sync, tables, self._log, stopping=self._stop.is_set
             )
             if errors := start.run():
-                return next(iter(errors.values()))
+                return max(errors.values(), key=is_own)
         return not_found(missing[0], self._main.name) if missing else None
 
     def _any_copied(self) -> bool:

@@ -7,49 +7,35 @@ import re
 import pytest
 
 from bridge import errors
-from bridge.errors import (
-    ApplyContext,
-    ApplyError,
-    BridgeError,
-    ConfigError,
-    OutcomeUnknown,
-    PublisherError,
-    SlotAdvanced,
-    StateError,
-    TargetError,
-)
+from bridge.errors import ApplyContext, ApplyError, BridgeError, PublisherError, is_own, may_retry
 from protocol.lsn import Lsn
+from tests.bridge.every_error import CONTEXT, POLICY, name
 
-CONTEXT = ApplyContext("pgbridge_shop", Lsn.parse("0/14C0378"), 725, "public.t1", "INSERT")
 PROCESSING = 'processing remote data for replication origin "pgbridge_shop"'
 TARGET = ' for replication target relation "public.t1"'
 
 
 def test_one_family():
     """`except BridgeError` at the command line catches all of them."""
-    classes = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, Exception)]
-    assert BridgeError in classes
-    assert all(issubclass(item, BridgeError) for item in classes)
+    assert BridgeError in CLASSES
+    assert all(issubclass(item, BridgeError) for item in CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("error", "retry"),
-    [
-        (BridgeError("x"), False),
-        (ConfigError("x"), False),
-        (StateError("x"), False),
-        (TargetError("x"), False),
-        (PublisherError("x"), False),
-        (PublisherError("x", retry=True), True),
-        (SlotAdvanced("x"), False),
-        (ApplyError("x", CONTEXT), True),
-        (OutcomeUnknown("x", CONTEXT), True),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
-)
-def test_who_may_be_retried_without_a_hand(error, retry):
-    """The default is no: the list of those that may is short on purpose."""
-    assert error.retry is retry
+CLASSES = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, Exception)]
+
+
+@pytest.mark.parametrize(("error", "own", "retry"), POLICY, ids=name)
+def test_whose_it_is_and_whether_it_is_retried_without_a_hand(error, own, retry):
+    """The defaults are the careful ones: it is the subscription's own, and needs an operator."""
+    assert (is_own(error), may_retry(error)) == (own, retry)
+
+
+def test_every_error_has_a_policy_and_a_place_in_the_tree():
+    """The module's docstring has them all, each below what it derives from."""
+    assert {type(error) for error, _, _ in POLICY} == {*CLASSES, RuntimeError}
+    lines = [line for line in (errors.__doc__ or "").splitlines() if line.startswith("    ")]
+    tree = {line.split()[0]: len(line) - len(line.lstrip()) for line in lines}
+    assert tree == {item.__name__: 2 * len(item.__mro__) - 4 for item in CLASSES}
 
 
 def test_retry_of_one_error_is_its_own():

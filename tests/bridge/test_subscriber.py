@@ -10,10 +10,12 @@ import pytest
 
 from bridge import subscriber
 from bridge.config import Subscription
-from bridge.errors import ApplyError, ConfigError, PublisherError, TableAltered, TargetBusy
+from bridge.errors import ApplyError, ConfigError, PublisherError
+from bridge.subscriber import SubscriptionWorker
 from bridge.sync import copy
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
+from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import SETUP, batches, confirmed, end, ids, running, wait_until
 
 
@@ -139,24 +141,26 @@ def test_disable_on_error(spark, publisher, pipeline):
     assert row.apply_error_count == 1
 
 
-@pytest.mark.parametrize("kind", [TargetBusy, TableAltered])
-def test_a_table_that_others_hold_up_is_the_fault_of_no_transaction(tmp_path, kind):
-    """It is tried again, with no LSN to skip, no count, and without disable_on_error."""
-    from bridge.subscriber import SubscriptionWorker
-
-    catalog = Catalog(catalog_path(tmp_path))
-    catalog.register("sub", enabled=True)
-    subscription = Subscription(
-        name="sub", connection="", publications=("pub",), warehouse="/lake", disable_on_error=True
-    )
+@pytest.mark.parametrize("copying", [False, True], ids=["applying", "copying"])
+@pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
+def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry, copying):
+    """Others are tried again, except those of the configuration."""
     spark: Any = None
-    assert SubscriptionWorker(subscription, spark, catalog, until_caught_up=True)._failed(kind("busy"))
-    error, row = catalog.last_error("sub"), catalog.subscription("sub")
-    assert error is not None
-    assert row is not None
-    assert (error.message, error.finish_lsn) == ("busy", None)
-    assert (row.enabled, row.apply_error_count, row.sync_error_count) == (True, 0, 0)
-    catalog.close()
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        subscription = Subscription(
+            name="sub", connection="", publications=("pub",), warehouse="/lake", disable_on_error=True
+        )
+        worker = SubscriptionWorker(subscription, spark, catalog)
+        worker._copying = copying
+        assert worker._failed(raised) is not (own or isinstance(raised, ConfigError))
+        error, row = catalog.last_error("sub"), catalog.subscription("sub")
+        assert error is not None
+        assert row is not None
+        assert error.message == str(raised)
+        counts = (row.apply_error_count, row.sync_error_count)
+        assert counts == ((0, int(own)) if copying else (int(own and isinstance(raised, ApplyError)), 0))
+        assert row.enabled is not own
 
 
 def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline, monkeypatch):

@@ -14,13 +14,14 @@ import pytest
 
 from bridge import log
 from bridge.config import Subscription
-from bridge.errors import PublisherError, SyncError
+from bridge.errors import SyncError
 from bridge.sync import added_tables
 from bridge.sync.added_tables import AddedTables
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
+from tests.bridge.every_error import POLICY, name
 
 FOLLOWS = RelRow("public", "a", "r", Lsn(0x100), "/lake/public/a")
 NEW = RelRow("public", "b", "d", Lsn(0), "/lake/public/b")
@@ -141,14 +142,14 @@ def test_a_worker_that_gave_up_has_no_successor(shop, workers):
     assert not added.outstanding
 
 
-@pytest.mark.parametrize(("error", "count"), [(SyncError("no room"), 1), (PublisherError("gone"), 0)])
-def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, count):
-    """An error of the server is not the subscription's, so it is not counted."""
+@pytest.mark.parametrize(("error", "own", "retry"), POLICY, ids=name)
+def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, own, retry):
+    """An error of the server, or of a store, is not the subscription's, so it is not counted."""
     catalog, added = shop
     catalog.put_rel("shop", NEW)
     added.set_apart({NEW: error}, threading.Event())
     assert [rel.name for rel in catalog.rels("shop")] == ["a"]
     assert [rel.name for rel in catalog.rels(refresh.sync_name("shop"))] == ["b"]
     assert catalog.last_error(refresh.sync_name("shop")).message == str(error)
-    assert catalog.subscription("shop").sync_error_count == count
+    assert catalog.subscription("shop").sync_error_count == int(own)
     assert len(workers) == 1

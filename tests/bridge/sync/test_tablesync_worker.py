@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
+from typing import Any
 
 import pytest
 
 from bridge import faults
 from bridge.config import Subscription
-from bridge.errors import ApplyError, PublisherError, SyncError
+from bridge.errors import ApplyError, ConfigError, PublisherError, SyncError
 from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
+from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import end, running, wait_until
 
 SETUP = """
@@ -23,6 +26,20 @@ SETUP = """
     INSERT INTO later VALUES (1, 'copied'); INSERT INTO bad VALUES (1, 'infinity');
     CREATE PUBLICATION pub FOR TABLE t
 """
+
+
+@pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
+def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry):
+    """As those of the subscription's worker: an object store that is away disables nothing."""
+    spark: Any = None
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        for registered in ("s", refresh.sync_name("s")):
+            catalog.register(registered, enabled=True)
+        worker = TableSyncWorker(subscription("slot").model_copy(update={"disable_on_error": True}), spark, catalog)
+        assert worker._failed(raised) is not (own or isinstance(raised, ConfigError))
+        row = catalog.subscription("s")
+        assert row is not None
+        assert (row.sync_error_count, row.enabled) == (int(own), not own)
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""Every class of error, with the policy that it is to have."""
+
+from __future__ import annotations
+
+from bridge.errors import (
+    ApplyContext,
+    ApplyError,
+    BridgeError,
+    ConfigError,
+    OutcomeUnknown,
+    PublicationError,
+    PublisherError,
+    PublisherWentBack,
+    SkipError,
+    SlotAdvanced,
+    SparkLost,
+    StateError,
+    StoreError,
+    StreamError,
+    SyncError,
+    TableAltered,
+    TargetBusy,
+    TargetError,
+    VerifyError,
+)
+from protocol.lsn import Lsn
+
+CONTEXT = ApplyContext("pgbridge_shop", Lsn.parse("0/14C0378"), 725, "public.t1", "INSERT")
+
+POLICY: list[tuple[Exception, bool, bool]] = [
+    (BridgeError("x"), True, False),
+    (ConfigError("x"), False, False),
+    (StateError("x"), False, False),
+    (StateError("x", retry=True), False, True),
+    (SparkLost("x"), False, False),
+    (PublisherError("x"), False, False),
+    (PublisherError("x", retry=True), False, True),
+    (SlotAdvanced("x"), False, False),
+    (PublisherWentBack("x"), False, False),
+    (StreamError("x"), False, False),
+    (SkipError("x"), True, False),
+    (PublicationError("x"), True, False),
+    (VerifyError("x"), True, False),
+    (TargetError("x"), True, False),
+    (StoreError("x"), False, True),
+    (TargetBusy("x"), False, True),
+    (SyncError("x"), True, True),
+    (TableAltered("x"), False, True),
+    (ApplyError("x", CONTEXT), True, True),
+    (OutcomeUnknown("x", CONTEXT), False, True),
+    (RuntimeError("unforeseen"), True, True),
+]
+"""An error, whether it is the subscription's own, and whether it is soon tried again."""
+
+
+def name(value: object) -> str | None:
+    """The error's name, for a parameter's id."""
+    return type(value).__name__ if isinstance(value, Exception) else None
