@@ -1,8 +1,11 @@
--- Whether a table, or a partition of it, has other files than in this transaction's snapshot: pg_class is read under
--- the snapshot, the function tells what is true now. NULL is the answer for a table without files.
+-- Whether a table, or a partition of it, has other files than in this transaction's snapshot, or is not in it: pg_class
+-- is read under the snapshot, the functions tell what is true now.
 -- Parameters: relid oid
--- Returns: rewritten bool
+-- Returns: rewritten bool, readable bool (the table has rows of its own, and the role may read them all)
 -- Lowest version: 14
-SELECT bool_or(c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)) AS rewritten
-  FROM pg_class c
- WHERE c.oid = %(relid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(relid)s))
+SELECT bool_or(
+           c.oid IS NULL OR c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+       ) AS rewritten,
+       bool_and(part.oid <> %(relid)s OR c.relkind = 'r' AND has_table_privilege(c.oid, 'SELECT')) IS TRUE AS readable
+  FROM (SELECT %(relid)s::oid AS oid UNION SELECT relid FROM pg_partition_tree(%(relid)s)) part
+       LEFT JOIN pg_class c ON c.oid = part.oid

@@ -49,13 +49,13 @@ class SnapshotReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges; the export's lock keeps the table from being rewritten."""
+        """Return the ranges; the export's lock, if it has one, keeps the table from being rewritten."""
         options = self._options
         if options.snapshot is None:
             return [Range()]
         with Publisher(options.connection, application_name=options.application_name) as publisher:
             table = published_tables(publisher, options)[0]
-        with TableLock(options.connection, table, application_name=options.application_name) as lock:
+        with TableLock(options.connection, table, options.snapshot, application_name=options.application_name) as lock:
             return [Range(blocks.first, blocks.end) for blocks in lock.ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,12 @@
-"""Locks a published table while it is copied, so that its block ranges stay valid.
+"""Locks a published table while it is copied, so that its block ranges stay valid, and its rows are in the snapshot.
 
 The readers of a copy come one after the other, each with a transaction of its own. If the table were rewritten in
 between (VACUUM FULL, CLUSTER, ALTER TABLE), its rows would move, and some would be read twice or not at all. If a
 partition were detached, later ranges would lack its rows. An ACCESS SHARE lock for the whole copy makes such commands
 wait, as they wait for pg_dump.
+
+Such a command may have come before the lock, but after the snapshot. Most of them make the rows anew: to the snapshot
+the table is empty then, and the stream has no changes of its rows ("MVCC Caveats" in PostgreSQL's documentation).
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import sql as psql
 
 import sql
 from bridge.closing import Closing
-from bridge.errors import SyncError
+from bridge.errors import SyncError, TableAltered
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.sync.block_ranges import BlockRange, block_ranges
 from bridge.sync.copy_statement import select_statement, where_clause
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
 
 _LOCK_TIMEOUT_S = 1
+_FIRST_BLOCKS = 1000  # read in a moment, even if none of their rows is visible
 _LEAST_ROWS = 1_000_000  # of a file: the planner may know little
 
 
@@ -45,6 +50,13 @@ class CopySize:
 class TableLock(Closing):
     """A lock on a published table; the constructor waits for it, `close` releases it.
 
+    Args:
+        conninfo: The publisher.
+        table: The table.
+        snapshot: The exported snapshot under which the table will be read; None if it is younger than the lock.
+        application_name: For pg_stat_activity.
+        stopping: Whether to give up while another session's lock is in the way.
+
     Attributes:
         ranges: The table's block ranges: one for each COPY.
         size: The estimated size of all ranges together.
@@ -52,6 +64,7 @@ class TableLock(Closing):
 
     Raises:
         PublisherError: From the constructor, if the table cannot be read, mostly for want of privileges.
+        TableAltered: From the constructor: the snapshot does not show the table's rows any more.
         SyncError: From the constructor, if `stopping` returned True while another session's lock was in the way.
     """
 
@@ -59,16 +72,19 @@ class TableLock(Closing):
         self,
         conninfo: str,
         table: PublishedTable,
+        snapshot: str | None = None,
         *,
         application_name: str,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._snapshot = snapshot
         self._connection = connect(conninfo, application_name=application_name)
         try:
             plan = self._lock(table)
             while plan is None:
                 _raise_if(stopping(), table)
                 plan = self._lock(table)
+            _raise_if_rewritten(snapshot is not None and rows_made_anew(self._connection, table), table)
             sizes = list(dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": table.relid})))
         except psycopg.Error as error:
             self.close()
@@ -90,7 +106,9 @@ class TableLock(Closing):
         on all columns.
         """
         statement = f"EXPLAIN (FORMAT JSON) {select_statement(table)}{where_clause(table.row_filters)}"
-        self._connection.execute("BEGIN READ ONLY")
+        self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if self._snapshot is not None:
+            self._connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(self._snapshot)))
         self._connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'".encode())
         try:
             ((found,),) = self._connection.execute(statement.encode())
@@ -119,6 +137,27 @@ class TableLock(Closing):
     def close(self) -> None:
         """Release the lock."""
         self._connection.close()
+
+
+def rows_made_anew(connection: psycopg.Connection[Any], table: PublishedTable) -> bool:
+    """Whether the snapshot of the connection's transaction does not show the rows of a locked table any more.
+
+    VACUUM FULL, CLUSTER and SET TABLESPACE keep the transactions that made the rows. Whatever makes them anew leaves
+    none to the snapshot. So a row at the table's beginning tells the ones from the others; a table without such a row,
+    a partitioned one, and one that the role may read in part only, is taken to be made anew: another snapshot does it.
+    """
+    ((rewritten, readable),) = connection.execute(sql.load("rewritten"), {"relid": table.relid})
+    if not rewritten or not readable:
+        return bool(rewritten)
+    beginning = where_clause([], BlockRange(0, _FIRST_BLOCKS))
+    ((kept,),) = connection.execute(f"SELECT EXISTS ({select_statement(table, ['1'])}{beginning})".encode())
+    return not kept
+
+
+def _raise_if_rewritten(rewritten: bool, table: PublishedTable) -> None:
+    if rewritten:
+        name = table.qualified_name
+        raise TableAltered(f'table "{name}" was rewritten after the snapshot, which does not show its rows any more')
 
 
 def _raise_if(stopping: bool, table: PublishedTable) -> None:

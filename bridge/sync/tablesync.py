@@ -261,7 +261,7 @@ class TableSync:
         application_name = f"{name[:45]}_sync_{table.relid}"
         conninfo, small = self._subscription.connection, SmallRows()
         waiting = self._heartbeat.beating(self._stopping)
-        with TableLock(conninfo, table, application_name=f"{name}_sync", stopping=waiting) as lock:
+        with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
             known_columns = _known_columns(table, publisher)
             spec = replace(
                 copy_spec(

@@ -20,6 +20,7 @@ from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection
 from bridge.sqltext.keywords import quote_identifier
 from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.sync.table_lock import rows_made_anew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -148,9 +149,8 @@ class Source(Closing):
             try:
                 with self._connection.transaction():  # a savepoint
                     self._connection.execute(statement.encode())  # planning locks a partitioned table's leaves, too
-                    rows = self._connection.execute(sql.load("rewritten"), {"relid": table.relid}).fetchall()
-                if rows[0][0]:
-                    found[table.relid] = "it was rewritten meanwhile (TRUNCATE, ALTER TABLE, CLUSTER or VACUUM FULL)"
+                    if rows_made_anew(self._connection, table):
+                        found[table.relid] = "it was rewritten meanwhile (TRUNCATE or ALTER TABLE)"
             except psycopg.errors.LockNotAvailable:
                 found[table.relid] = "another session has locked it"
             except psycopg.Error as error:

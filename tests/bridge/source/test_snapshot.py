@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import ConfigError, PublisherError
+from bridge.errors import ConfigError, PublisherError, TableAltered
 from bridge.source.data_source import PgoutputSource
 from bridge.source.export import export_snapshot
 from bridge.sync import block_ranges
@@ -36,6 +36,17 @@ def test_ranges_under_one_snapshot(source, monkeypatch):
         _, reader = reading(source, snapshot=snapshot.name)
         assert len(reader.partitions()) > 2
         assert sorted(row["id"] for row in rows(reader)) == list(range(1, 4001))
+
+
+def test_a_table_that_was_rewritten_since_somebody_exported_the_snapshot(source):
+    """It would be read as if it were empty."""
+    source.publisher.execute("INSERT INTO orders VALUES (1, 'c', 1)")
+    with source.publisher.connect() as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        ((snapshot,),) = other.execute("SELECT pg_export_snapshot()").fetchall()
+        source.publisher.execute("ALTER TABLE orders ALTER total TYPE numeric(10, 2) USING total * 100")
+        with pytest.raises(TableAltered, match='"public.orders" was rewritten'):
+            reading(source, snapshot=snapshot)[1].partitions()
 
 
 def test_what_is_refused(source):

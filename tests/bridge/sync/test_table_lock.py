@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.errors import PublisherError
+from bridge.errors import PublisherError, TableAltered
 from bridge.receive.publisher import Publisher
 from bridge.sync import block_ranges
 from bridge.sync.block_ranges import BlockRange
@@ -30,10 +32,11 @@ def locked(publisher):
     """Locks a published table: `locked(name)`."""
     publisher.execute(SETUP)
 
-    def locked(name, conninfo=publisher.conninfo):
-        with Publisher(publisher.conninfo, application_name="test") as catalog:
-            published = next(table for table in catalog.tables(["pub"]) if table.name == name)
-        return TableLock(conninfo, published, application_name="test")
+    with Publisher(publisher.conninfo, application_name="test") as catalog:
+        tables = {table.name: table for table in catalog.tables(["pub"])}
+
+    def locked(name, conninfo=publisher.conninfo, snapshot=None):
+        return TableLock(conninfo, tables[name], snapshot, application_name="test")
 
     return locked
 
@@ -77,6 +80,43 @@ def test_nobody_rewrites_it_meanwhile(publisher, locked, name, rewriting):
         with pytest.raises(psycopg.errors.LockNotAvailable):
             publisher.execute(rewriting)
     publisher.execute(rewriting)
+
+
+MADE_ANEW = [
+    ("t", "ALTER TABLE t ALTER secret TYPE text USING secret || 'x'"),
+    ("t", "ALTER TABLE t ADD serial int GENERATED ALWAYS AS (id * 2) STORED"),
+    ("t", "TRUNCATE t"),
+    ("t", "TRUNCATE t; INSERT INTO t VALUES (7)"),
+    ("t", "DROP TABLE t; CREATE TABLE t (id int, pad text)"),
+    ("root", "TRUNCATE leaf"),
+    ("root", "ALTER TABLE root ADD number bigserial"),
+    ("root", "CREATE TABLE another PARTITION OF root FOR VALUES FROM (1000000) TO (2000000)"),
+]
+KEPT = [
+    ("t", "VACUUM FULL t"),
+    ("t", "CREATE INDEX by_id ON t (id); CLUSTER t USING by_id"),
+    ("t", "ALTER TABLE t ADD later int DEFAULT 1; UPDATE t SET later = 2; DELETE FROM t WHERE id > 1; VACUUM t"),
+    ("root", "INSERT INTO root VALUES (1); DELETE FROM root; VACUUM leaf"),
+]
+
+
+@pytest.mark.parametrize(("name", "statements", "kept"), [(*n, False) for n in MADE_ANEW] + [(*n, True) for n in KEPT])
+def test_rows_that_were_made_anew_since_the_snapshot_are_not_in_it(publisher, locked, name, statements, kept):
+    """Most commands that rewrite a table are not MVCC-safe: the snapshot would show a table without its rows."""
+    publisher.execute("INSERT INTO t SELECT generate_series(1, 100); INSERT INTO root SELECT generate_series(1, 100)")
+    with publisher.connect() as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        ((snapshot,),) = other.execute("SELECT pg_export_snapshot()").fetchall()
+        locked(name, snapshot=snapshot).close()
+        for statement in statements.split("; "):
+            publisher.execute(statement)
+        with nullcontext() if kept else pytest.raises(TableAltered, match=f'"public.{name}" was rewritten'):
+            locked(name, snapshot=snapshot).close()
+
+
+def test_a_snapshot_that_is_gone(locked):
+    with pytest.raises(PublisherError, match='cannot copy table "public.t": snapshot .* does not exist'):
+        locked("t", snapshot="00000003-0000001B-1")
 
 
 def test_a_lock_that_was_lost_is_noticed(publisher, locked):

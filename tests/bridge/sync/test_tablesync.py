@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge import log
+from bridge import faults, log
 from bridge.apply.delta import delta_table, rewrite_kept
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.config import Subscription
@@ -19,6 +19,7 @@ from bridge.sync import block_ranges, copy, tablesync
 from bridge.sync.copy_limit import CopyLimit
 from bridge.sync.table_lock import TableLock
 from bridge.sync.tablesync import TableSync
+from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
@@ -330,6 +331,49 @@ def test_a_column_that_is_added_while_a_table_is_copied_has_its_default_in_all_r
     assert alter == []
     rows = sorted((row["id"], row["c"]) for row in bridge.rows("t"))
     assert rows == [(1, 7), (2, 7), (3, 7), (4, 8)]
+
+
+REWRITTEN = """
+CREATE TABLE prices (id int PRIMARY KEY, cents int) {how};
+{leaf}
+INSERT INTO prices SELECT g, g FROM generate_series(1, 100) g;
+CREATE PUBLICATION pub {of} WITH (publish_via_partition_root = true);
+"""
+LEAF = "CREATE TABLE leaf PARTITION OF prices FOR VALUES FROM (0) TO (10000);"
+WAYS = {
+    "alone": {"how": "", "leaf": "", "of": "FOR TABLE prices"},
+    "beside another": {"how": "", "leaf": "CREATE TABLE t (id int PRIMARY KEY);", "of": "FOR TABLE t, prices"},
+    "root": {"how": "PARTITION BY RANGE (id)", "leaf": LEAF, "of": "FOR TABLE prices"},
+    "added": {"how": "", "leaf": "", "of": ""},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_that_is_rewritten_between_the_slots_snapshot_and_its_copy(publisher, pipeline, monkeypatch, way):
+    """To the snapshot it is empty, and the stream has no change of its rows: it is copied under another one."""
+    publisher.execute(REWRITTEN.format(**WAYS[way]))
+    bridge = pipeline(max_sync_workers=1, retry_max_s=0.1, disable_on_error=True)
+    if way == "added":
+        bridge.catch_up()
+        publisher.execute("ALTER PUBLICATION pub ADD TABLE prices")
+        refresh.ask(bridge.catalog, bridge.subscription.name, [None], copy_data=True)
+    rewrite = ["ALTER TABLE prices ALTER cents TYPE int USING cents * 100"]
+
+    def reached(point):
+        if point == "slot_created" and rewrite:
+            publisher.execute(rewrite.pop())
+
+    monkeypatch.setattr(faults, "_action", reached)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO prices VALUES (2001, 1)")
+    bridge.catch_up()
+    assert rewrite == []
+    assert sorted((row["id"], row["cents"]) for row in bridge.rows("prices")) == [
+        *((number, number * 100) for number in range(1, 101)),
+        (2001, 1),
+    ]
+    row = bridge.catalog.subscription(bridge.subscription.name)
+    assert (row.enabled, row.sync_error_count) == (True, 0), "it is nobody's error"
 
 
 SMALL_AND_LARGE = """
