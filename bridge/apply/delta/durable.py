@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 _MANY = 200
 """With more new files than this, one syncfs takes less time than an fsync of each."""
+
+_SYNCFS_TELLS = (5, 8)
+"""Since this version of Linux, syncfs tells of files that could not be written; before, it never does: syncfs(2)."""
 
 
 class LocalTables:
@@ -43,7 +48,7 @@ class LocalTables:
         """Flush all that was committed to these tables before the call, so that it survives a power cut.
 
         A table's whole file system is flushed the first time, because an earlier process may have left files unflushed,
-        and if many files are new.
+        and if many files are new. Where the kernel would not tell of an error then, each file is flushed instead.
 
         Args:
             paths: Delta tables; those that are not on a local file system, or do not exist, are ignored.
@@ -63,10 +68,11 @@ class LocalTables:
                 begin()
                 begun = True
             try:
-                if flushed is None or len(found - flushed) > _MANY:
+                new = found - (flushed or frozenset())
+                if _syncfs_tells() and (flushed is None or len(new) > _MANY):
                     _flush_file_system(folder)
                 else:
-                    _flush(folder, found - flushed)
+                    _flush(folder, new, folders_above=flushed is None)
             except OSError as error:
                 raise StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
@@ -90,14 +96,27 @@ def _files(folder: Path) -> Iterator[str]:
         yield from (f"{parent}/{name}" for name in names)
 
 
-def _flush(folder: Path, files: Iterable[str]) -> None:
-    """Fsync files, then the folders from theirs up to `folder`, the deepest first."""
+def _syncfs_tells() -> bool:
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return version is not None and (int(version[1]), int(version[2])) >= _SYNCFS_TELLS
+
+
+def _flush(folder: Path, files: Iterable[str], *, folders_above: bool) -> None:
+    """Fsync files, then the folders from theirs up to `folder`, the deepest first; also those above, if wanted.
+
+    A folder above that may not be opened was not made by pgbridge.
+    """
     parents: set[Path] = set()
     for file in files:
         if _flush_one(file):
             parents.update(parent for parent in Path(file).parents if parent.is_relative_to(folder))
     for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
         _flush_one(str(parent))
+    device = folder.stat().st_dev
+    for above in folder.parents if folders_above else ():
+        with suppress(PermissionError):
+            if above.stat().st_dev == device:
+                _flush_one(str(above))
 
 
 def _flush_one(path: str) -> bool:

@@ -10,6 +10,7 @@ import shutil
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -261,6 +262,34 @@ def test_of_many_files_the_whole_file_system_is_flushed(disk, tmp_path):
         (tmp_path / str(number)).touch()
     tables.flush([str(tmp_path)])
     assert disk.calls == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize(
+    ("release", "tells"),
+    [
+        ("6.18.44-generic", True),
+        ("5.10.16.3-microsoft-standard-WSL2", True),
+        ("5.8.0", True),
+        ("5.7.19-generic", False),
+        ("4.18.0-553.el8_10.x86_64", False),
+        ("unknown", False),
+    ],
+)
+def test_a_kernel_whose_syncfs_tells_of_no_error_flushes_each_file(disk, monkeypatch, tmp_path, release, tells):
+    """At the first flush with the folders above, which the table's own is new in; and whatever the number of files."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    table = tmp_path / "lake" / "t"
+    table.mkdir(parents=True)
+    above = sum(folder.stat().st_dev == table.stat().st_dev for folder in table.parents)
+    tables = LocalTables()
+    for flush in range(2):
+        for number in range(300):
+            (table / f"{flush}-{number}").touch()
+        disk.calls.clear()
+        tables.flush([str(table)])
+        assert (disk.calls == [table]) is tells
+        assert disk.after_power_cut(tmp_path, tmp_path.with_name("copy")).joinpath("lake/t", f"{flush}-299").exists()
+        assert len(disk.calls) == (1 if tells else 301 if flush else 301 + above)
 
 
 def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tmp_path):
