@@ -1,4 +1,4 @@
-"""The protocol of a Delta table on this machine, read from its log without Spark.
+"""The protocol of a Delta table on this machine, and its properties, read from its log without Spark.
 
 Source: "Protocol Evolution" and "Checkpoints" in Delta's PROTOCOL.md.
 """
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.apply.target.location import sql_name
 from bridge.check.finding import Finding, failure, passed, warning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -34,6 +36,16 @@ FEATURES: Final = frozenset(
     }
 )  # fmt: skip
 """What delta-spark 4.4 can write, in lower case (`TableFeature.allSupportedFeaturesMap`)."""
+
+
+RETENTION: Final = "delta.setTransactionRetentionDuration"
+_LEAST_RETENTION_S: Final = 86_400
+"""Late commits come within minutes. Nobody needs a shorter one: an application id is a line in a checkpoint."""
+
+_DEFAULT_RETENTION: Final = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
+_FORGETS: Final = "Delta then forgets which commits of pgbridge a table has, and one that comes late may be made twice"
+_INTERVAL = re.compile(r"(\d+)\s*(second|minute|hour|day|week)", re.IGNORECASE)
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy
         return None
     try:
         protocol = read_protocol(folder / "_delta_log")
+        retention = read_properties(folder / "_delta_log").get(RETENTION, "")
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         return failure(
             subject,
@@ -86,7 +99,32 @@ def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy
             f"there is a table at {folder} already: if it has rows, the copy refuses to replace them",
             remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
         )
-    return passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
+    return _check_retention(subject, folder, retention) or passed(
+        subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}"
+    )
+
+
+def _check_retention(subject: str, folder: Path, retention: str) -> Finding | None:
+    if not _is_short(retention):
+        return None
+    return warning(
+        subject,
+        f"{RETENTION} is {retention}: {_FORGETS}",
+        remedy="remove the property, in Spark",
+        statement=f"ALTER TABLE {sql_name(str(folder))} UNSET TBLPROPERTIES ('{RETENTION}');",
+    )
+
+
+def check_conf(conf: Mapping[str, str | float | bool]) -> Iterator[Finding]:
+    """Look at what `[spark.conf]` gives new tables."""
+    retention = str(conf.get(_DEFAULT_RETENTION, ""))
+    if _is_short(retention):
+        yield warning(_DEFAULT_RETENTION, f"is {retention}: {_FORGETS}", remedy="remove it from [spark.conf]")
+
+
+def _is_short(interval: str) -> bool:
+    parts = _INTERVAL.findall(interval)
+    return bool(parts) and sum(int(count) * _SECONDS[unit.lower()] for count, unit in parts) < _LEAST_RETENTION_S
 
 
 def read_protocol(log: Path) -> Protocol | None:
@@ -97,6 +135,16 @@ def read_protocol(log: Path) -> Protocol | None:
         ValueError: Its JSON is broken.
         pyarrow.ArrowException: Its checkpoint is.
     """
+    action = _latest(log, "protocol")
+    return _protocol(action) if action is not None else None
+
+
+def read_properties(log: Path) -> dict[str, str]:
+    """Return the properties of a table by its log; raises as `read_protocol` does."""
+    return dict((_latest(log, "metaData") or {}).get("configuration") or {})
+
+
+def _latest(log: Path, kind: str) -> dict[str, Any] | None:
     names = {path.name: path for path in log.iterdir()}
     checkpoints: dict[int, list[Path]] = {}
     for name, path in names.items():
@@ -107,12 +155,13 @@ def read_protocol(log: Path) -> Protocol | None:
     for _, path in reversed([commit for commit in commits if commit[0] > since]):
         for line in path.read_text(encoding="utf-8").splitlines():
             action = json.loads(line)
-            if "protocol" in action:
-                return _protocol(action["protocol"])
+            if kind in action:
+                return dict(action[kind])
     for path in checkpoints.get(since, ()):
-        for row in pq.read_table(path, columns=["protocol"])["protocol"].to_pylist():
-            if row is not None:
-                return _protocol(row)
+        for column in pq.read_table(path, columns=[kind]).columns:
+            for row in column.to_pylist():
+                if row is not None:
+                    return dict(row)
     return None
 
 

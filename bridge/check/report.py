@@ -12,6 +12,7 @@ from bridge import session
 from bridge.apply.delta.durable import local_folder
 from bridge.check.catalogs import check_catalogs
 from bridge.check.connect import check_connect
+from bridge.check.delta_protocol import check_conf
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
 from bridge.check.machine import check_descriptors, check_memory, check_secrets, check_state_dir, check_warehouse
@@ -78,6 +79,7 @@ def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding
         yield check_connect(find_spec)
     yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
+    yield from check_conf(config.spark.conf)
 
 
 def _with_password(subscription: Subscription) -> list[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.check.delta_protocol import FEATURES, check_target, read_protocol
+from bridge.check.delta_protocol import FEATURES, RETENTION, check_conf, check_target, read_properties, read_protocol
 from bridge.check.finding import Level
 
 
@@ -73,6 +73,32 @@ def test_findings(log):
     assert "protocol 4/7" in look(log).message
 
 
+@pytest.mark.parametrize(
+    ("retention", "short"),
+    [
+        (None, False),
+        ("interval 20 seconds", True),
+        ("INTERVAL 23 HOURS", True),
+        ("interval 23 hours 59 minutes", True),
+        ("interval 1 day", False),
+        ("interval 24 hours", False),
+        ("interval 1 week", False),
+    ],
+)
+def test_a_table_that_forgets_its_commits_too_soon(log, retention, short):
+    """So does one that is made with such a default."""
+    properties = {RETENTION: retention} if retention else {}
+    commit(log, 0, protocol(3, 7), {"metaData": {"configuration": properties}})
+    commit(log, 1, protocol(3, 7), {"add": {}})
+    found = look(log)
+    assert found.level is (Level.WARNING if short else Level.PASS)
+    assert found.statement == (
+        f"ALTER TABLE delta.`{log.parent}` UNSET TBLPROPERTIES ('{RETENTION}');" if short else ""
+    )
+    default = {"spark.databricks.delta.properties.defaults.setTransactionRetentionDuration": retention}
+    assert [one.level for one in check_conf(default if retention else {})] == [Level.WARNING] * short
+
+
 @pytest.mark.parametrize("content", ["{", '{"protocol": {}}'])
 def test_a_broken_log(log, content):
     (log / f"{0:020}.json").write_text(content)
@@ -96,3 +122,17 @@ def test_the_features_are_those_of_this_delta(spark, tmp_path):
     written = read_protocol(path / "_delta_log")
     assert written is not None
     assert "deletionvectors" in written.features
+
+
+def test_a_statement_that_removes_the_property(spark, tmp_path):
+    """From a table of Delta's own, whose properties are in a checkpoint."""
+    path = tmp_path / "t"
+    spark.range(3).write.format("delta").option(RETENTION, "interval 1 hour").save(str(path))
+    log = path / "_delta_log"
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path)).checkpoint()
+    (log / f"{0:020}.json").unlink()
+    found = look(log)
+    assert found.level is Level.WARNING
+    spark.sql(found.statement.removesuffix(";")).collect()
+    assert RETENTION not in read_properties(log)
+    assert look(log).level is Level.PASS
