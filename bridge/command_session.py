@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from bridge import session
+from bridge import connect, session
 from bridge.track.lock import spark_lock
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def command_session(
         config: The configuration.
         subscriptions: Those whose tables are read.
         log: The name of the file, in the state directory, that gets what Spark prints.
-        commits: The command commits to the tables in the daemon's place. On a store that needs a single writer it then
-            waits for the JVM of a daemon that was killed, as a daemon does.
+        commits: The command commits to the tables in the daemon's place. It then waits for the JVM of a daemon that was
+            killed, as a daemon does.
     """
     warehouses = [one.warehouse for one in subscriptions]
-    alone = commits and session.must_be_alone(warehouses)
-    with spark_lock(config.state_dir) if alone else nullcontext() as keep_open:
+    master = config.spark.master
+    with spark_lock(config.state_dir) if commits and not connect.is_connect(master) else nullcontext() as keep_open:
         spark = session.start(
-            config.spark.master,
+            master,
             config.spark.conf,
             warehouses=warehouses,
             log=config.state_dir / log,

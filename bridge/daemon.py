@@ -131,7 +131,8 @@ class Daemon:
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
-        earlier = spark_lock(state_dir) if session.must_be_alone(warehouses) else nullcontext()
+        ours = not connect.is_connect(self._config.spark.master)
+        earlier = spark_lock(state_dir) if ours else nullcontext()
         with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from bridge import connect, executors, launch
 from bridge.errors import ConfigError
-from bridge.s3 import is_s3, with_s3
+from bridge.s3 import with_s3
 from bridge.spark_outcome import SPARK_ERRORS, lost_in
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
@@ -261,15 +261,6 @@ def end(session: SparkSession, within_s: float) -> bool:
     finally:
         forget()
     return True
-
-
-def must_be_alone(warehouses: Sequence[str]) -> bool:
-    """Whether a JVM that still writes to the warehouses has to end before another one begins (`spark_lock`).
-
-    On S3 it would not see the other's commits. A catalog's tables may be there, too; and Derby's files belong to one
-    JVM at a time.
-    """
-    return any(map(is_s3, warehouses)) or bool(catalogs(warehouses))
 
 
 def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:

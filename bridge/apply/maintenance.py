@@ -138,6 +138,9 @@ class Maintenance:
     def recover(self) -> None:
         """Make an OPTIMIZE durable that an earlier process left, or undo it; called before anything else is done.
 
+        It is not committed after this: the JVM that ran it is gone (`spark_lock`). A Spark Connect server may live on;
+        what it commits late is flushed with the table's next batch.
+
         Raises:
             SPARK_ERRORS, TargetError: The table cannot be restored; nothing may be applied on top of it.
             StateError: The catalog cannot be read or written, or the table cannot be flushed.

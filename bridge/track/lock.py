@@ -6,12 +6,14 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
+from bridge import log
 from bridge.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import TextIO
 
@@ -51,7 +53,8 @@ def locked(state_dir: Path) -> Iterator[None]:
 def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Iterator[int]:
     """Hold a lock that Spark's JVM inherits, after waiting for the JVM of an earlier daemon that was killed.
 
-    Such a JVM ends by itself, but may still be committing. On S3 it would not see the commits of another one.
+    Such a JVM ends by itself, but may still be committing: on S3 over the commits of another one, elsewhere in between,
+    and after what it has begun was made durable or undone.
 
     Args:
         state_dir: The state directory; its own lock is held.
@@ -69,7 +72,10 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
     except OSError as error:
         raise StateError(f"state_dir {state_dir} cannot be written: {error}") from error
     with file:
-        if not _acquired(file, patience_s):
+        waiting = partial(
+            log.get().info, "waiting for the Spark of an earlier daemon to end", longest_s=patience_s, lock=str(path)
+        )
+        if not _acquired(file, patience_s, waiting):
             raise StateError(
                 f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may still write",
                 hint=f"find its process and kill it: fuser {path}",
@@ -94,14 +100,19 @@ def _path(state_dir: Path) -> Path:
     return state_dir / "daemon.lock"
 
 
-def _acquired(file: TextIO, patience_s: float = _PATIENCE_S) -> bool:
-    deadline = time.monotonic() + patience_s
+def _acquired(file: TextIO, patience_s: float = _PATIENCE_S, waiting: Callable[[], object] = lambda: None) -> bool:
+    """Wait for a lock; `waiting` is called once, if it is not free within `_PATIENCE_S`, as after an orderly end."""
+    begun_s, told = time.monotonic(), False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - begun_s
+            if waited_s > patience_s:
                 return False
+            if waited_s >= _PATIENCE_S and not told:
+                waiting()
+                told = True
             time.sleep(_PATIENCE_S / 20)
         else:
             return True

@@ -9,7 +9,7 @@ import pytest
 
 from bridge import session
 from bridge.command_session import command_session
-from bridge.config import Config, Subscription
+from bridge.config import Config, Spark, Subscription
 
 
 @pytest.fixture
@@ -25,22 +25,28 @@ def calls(monkeypatch):
     return found
 
 
-def used(tmp_path, warehouse, *, commits):
-    shop = Subscription(name="shop", connection="", publications=("pub",), warehouse=warehouse)
-    config = Config(state_dir=tmp_path, subscription={"shop": shop})
+def used(tmp_path, master, *, commits):
+    shop = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+    config = Config(state_dir=tmp_path, spark=Spark(master=master), subscription={"shop": shop})
     with command_session(config, [shop], log="command.log", commits=commits):
         raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(
-    ("warehouse", "commits", "waits"),
-    [("/lake", True, False), ("s3a://lake", False, False), ("s3a://lake", True, True), ("catalog:main", True, True)],
+    ("master", "commits", "waits"),
+    [
+        ("local[2]", True, True),
+        ("local[2]", False, False),
+        ("spark://host:7077", True, True),
+        ("sc://host", True, False),
+    ],
 )
-def test_life(tmp_path, calls, warehouse, commits, waits):
+def test_life(tmp_path, calls, master, commits, waits):
+    """A Spark Connect server is not ours, and does not end."""
     with pytest.raises(ZeroDivisionError):
-        used(tmp_path, warehouse, commits=commits)
+        used(tmp_path, master, commits=commits)
     started, stopped = calls
     assert stopped == "stopped"
-    assert started["warehouses"] == [warehouse]
+    assert started["warehouses"] == ["/lake"]
     assert started["log"] == tmp_path / "command.log"
     assert isinstance(started["keep_open"], int) is waits

@@ -157,18 +157,21 @@ def test_what_it_makes_is_private(tmp_path):
         assert stat.S_IMODE((state_dir / "spool" / "shop").stat().st_mode) == 0o700
 
 
-def test_the_spark_of_a_killed_daemon_is_waited_for(tmp_path):
-    """It has inherited the lock, and keeps it until it ends."""
+def test_the_spark_of_a_killed_daemon_is_waited_for(tmp_path, monkeypatch, capsys):
+    """It has inherited the lock, and keeps it until it ends; the log says once what is waited for."""
+    monkeypatch.setattr(lock, "_PATIENCE_S", 0.1)
     with spark_lock(tmp_path) as descriptor:
         spark = subprocess.Popen(["sleep", "60"], pass_fds=(descriptor,))
     try:
-        with pytest.raises(StateError, match="an earlier daemon still runs"), spark_lock(tmp_path, 0.1):
+        with pytest.raises(StateError, match="an earlier daemon still runs"), spark_lock(tmp_path, 0.5):
             pass
     finally:
         spark.kill()
         spark.wait()
+    assert capsys.readouterr().out.count("waiting for the Spark of an earlier daemon to end") == 1
     with spark_lock(tmp_path, 0.1):
         pass
+    assert capsys.readouterr().out == ""
 
 
 def test_the_lock_of_spark_cannot_be_written(tmp_path):
