@@ -40,8 +40,8 @@ def keep_freed() -> None:
             mallopt(parameter, value)
 
 
-OWN_BYTES: Final = 428 << 20
-"""What this process uses, with a batch and kept rows, without Spark's JVM and Python workers."""
+OWN_BYTES: Final = 300 << 20
+"""What this process uses, with a batch, without Spark's JVM and Python workers."""
 
 _LIMITS: Final = (  # a container's: cgroup v2, v1
     Path("/sys/fs/cgroup/memory.max"),

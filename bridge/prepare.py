@@ -26,9 +26,8 @@ _MASTER: Final = "local[2]"
 _DAEMONS: Final = ("spark.jars.", "spark.driver.memory", "spark.driver.extraJavaOptions")
 """Settings of the daemon that jars, or whether an archive suits a JVM, depend on."""
 
-_TABLES: Final = ((MERGED_ROWS, True), (ROWS, True), (ROWS, False), (100, False))
-"""Tables that are committed to, by their rows, and whether these are too many to be kept. Each is written in another
-way, and the first is merged into."""
+_TABLES: Final = (MERGED_ROWS, ROWS, 100)
+"""Tables that are committed to, by their rows. Each is written in another way, and the first is merged into."""
 
 _ENDING_S: Final = 300.0  # an archive has 200 MB
 
@@ -85,8 +84,8 @@ def _archived(jars: DeltaJars, conf: dict[str, str]) -> int:
     new = jars.archive.with_suffix(".new")  # what a command that was killed leaves is replaced by the next one
     try:
         with _started(jars, conf, new) as spark:
-            for rows, large in _TABLES:
-                warm_up(session.fork(spark), rows, large=large)
+            for rows in _TABLES:
+                warm_up(session.fork(spark), rows)
             spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()  # as a copy, by Python workers
         if not new.exists():
             raise BridgeError(

@@ -26,7 +26,6 @@ LONGEST: Final = frozenset(
     for name in (
         "bridge/apply/delta/test_maintain",
         "bridge/apply/delta/test_rewrite_keys",
-        "bridge/apply/delta/test_rewrite_kept",
         "bridge/source/test_data_source",
         "bridge/sync/test_tablesync",
         "bridge/test_daemon",

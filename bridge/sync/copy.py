@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.sync.copy_reader import CopySpec
-    from bridge.sync.small_rows import SmallRows
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""
@@ -58,7 +57,7 @@ _LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
 
 @contextmanager
 def copied_rows(
-    spark: SparkSession, spec: CopySpec, table_bytes: int | None, stopping: Callable[[], bool], small: SmallRows
+    spark: SparkSession, spec: CopySpec, table_bytes: int | None, stopping: Callable[[], bool]
 ) -> Iterator[DataFrame]:
     """The rows as a DataFrame that is valid within, with the target's columns.
 
@@ -69,7 +68,6 @@ def copied_rows(
         spec: What to read.
         table_bytes: The table's size on the server's disk; None if it is not known.
         stopping: Whether the process is to stop: then the statement that runs here is cancelled.
-        small: Keeps the rows of a small table.
 
     Raises:
         SyncError: The table cannot be read here, or its statement was cancelled. What the executors meet is Spark's
@@ -86,7 +84,7 @@ def copied_rows(
         arrow_stream_source(
             commit_session(spark, work),
             spec.schema,
-            small.passing(_with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened))),
+            _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened)),
         ) as rows,
     ):
         yield rows if work == "copy" else rows.coalesce(1)

@@ -29,7 +29,6 @@ from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.layout import layout_of
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.rewrite_kept import keep_copied
 from bridge.apply.delta.shared_folder import SharedFolders
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.stamp import CommitStamp
@@ -50,7 +49,6 @@ from bridge.sync.copy_order import copy_order
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec, key_of
 from bridge.sync.made_tables import make_table, new_columns, replaced_columns
-from bridge.sync.small_rows import SmallRows
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
 from bridge.track.catalog_rows import FOLLOWS_STREAM, RelRow
@@ -259,7 +257,7 @@ class TableSync:
         self._log.info("table copy started", relation=rel.qualified_name, lsn=str(snapshot.consistent_point))
         # at most 63 bytes; PostgreSQL's is pg_<subid>_sync_<relid>_<system identifier>
         application_name = f"{name[:45]}_sync_{table.relid}"
-        conninfo, small = self._subscription.connection, SmallRows()
+        conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
             known_columns = _known_columns(table, publisher)
@@ -278,7 +276,7 @@ class TableSync:
             )
             with (
                 monitor.watching(application_name, rel.namespace, rel.name, lock.size),
-                copied_rows(self._spark, spec, lock.table_bytes, self._stopping, small) as rows,
+                copied_rows(self._spark, spec, lock.table_bytes, self._stopping) as rows,
             ):
                 try:
                     replaced = partial(
@@ -300,8 +298,6 @@ class TableSync:
                     ) from error
                 lock.check()
         self._local.flush([rel.path])
-        if not existed and not variants and mode == "mirror":
-            keep_copied(self._spark, rel.path, small.table(spec.schema), self._stamp(snapshot.consistent_point))
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))

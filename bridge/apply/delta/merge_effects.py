@@ -1,8 +1,8 @@
 """Commits a net effect that was computed when the batch was formed, by the least work that it needs.
 
-Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A table of moderate
-size, or of a file or two, is written anew; the rows of a large one are rewritten by their keys; and all else is a MERGE
-of the clauses that the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
+Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A table of a file
+or two is written anew; the rows of a large one are rewritten by their keys; and all else is a MERGE of the clauses that
+the effects need. Conflicts are found as in `bridge.apply.delta.merge_by_key`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.rewrite_joined import rewrite_joined
-from bridge.apply.delta.rewrite_kept import rewrite_kept
 from bridge.apply.delta.rewrite_keys import rewrite_keys
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stored import stored_column
@@ -78,13 +77,11 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
         return Tally()
-    if not shape.begins_only and rewrite_kept(spark, effect, keyed):
-        return Tally()
     return _change(spark, effect, keyed, clauses)
 
 
 def _change(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses: Clauses) -> Tally | None:
-    """Commit to a table whose rows are not kept here."""
+    """Commit effects of which some may be on rows of the target."""
     size = table_size(spark, keyed.path)
     if clauses.updates or clauses.deletes:
         enable_for_large(spark, keyed.path, size)

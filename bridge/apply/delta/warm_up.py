@@ -14,7 +14,6 @@ from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.arrow_source import reads_local_files
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.rewrite_kept import MOST_BYTES, keep_no_rows
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.delta.scratch import scratch_folder
 from bridge.apply.delta.stamp import CommitStamp, stamped
@@ -64,25 +63,21 @@ class WarmUp:
 
     def _run(self, largest_bytes: int) -> None:
         with suppress(Exception):  # a real commit tells what is wrong; or Spark was stopped meanwhile
-            rows = MERGED_ROWS if largest_bytes > _MERGED_BYTES else ROWS
-            warm_up(session.fork(self._spark), rows, large=largest_bytes > MOST_BYTES)
+            warm_up(session.fork(self._spark), MERGED_ROWS if largest_bytes > _MERGED_BYTES else ROWS)
 
 
-def warm_up(spark: SparkSession, rows: int = ROWS, *, large: bool = False) -> None:
+def warm_up(spark: SparkSession, rows: int = ROWS) -> None:
     """Commit an INSERT and an UPDATE to a table in a scratch folder.
 
     Args:
         spark: A session that nobody else uses; its master is on this machine.
         rows: How many rows each has.
-        large: The UPDATE is as for a table whose rows are too large to be kept.
     """
     with scratch_folder() as folder:
         path = str(folder / "table")
         columns = (TargetColumn("id", resolve(20, -1)), TargetColumn("value", resolve(25, -1)))
         fields = [(column.name, column.type.arrow) for column in columns]
         create_table(spark, path, spark_schema(fields))
-        if large:
-            keep_no_rows(path)
         target = Target("pgbridge", "warm_up", path, target_schema(fields))
         for number, op in enumerate((INSERT, UPDATE), start=1):
             with stamped(spark, CommitStamp("pgbridge/warm_up", Lsn(number - 1), Lsn(number))):

@@ -15,9 +15,7 @@ from tests.bridge.apply.made_worker import Parts
 
 @pytest.fixture(autouse=True)
 def merging(request, monkeypatch):
-    """Small tables are merged into as large ones are, but in the tests of the ways to write them anew."""
-    if not request.module.__name__.endswith("test_rewrite_kept"):
-        monkeypatch.setattr(merge_effects, "rewrite_kept", lambda *_: False)
+    """Small tables are merged into as large ones are, but in the tests of the way to write them anew."""
     if not request.module.__name__.endswith("test_rewrite_joined"):
         monkeypatch.setattr(merge_effects, "rewrite_joined", lambda *_: None)
 

@@ -20,7 +20,6 @@ from bridge.sync import block_ranges, copy
 from bridge.sync.copy import copied_rows, read_on_executors
 from bridge.sync.copy_order import CopyOrder
 from bridge.sync.copy_reader import copy_spec
-from bridge.sync.small_rows import SmallRows
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_a_value_that_delta_cannot_hold_stops_the_copy_or_is_null(spark, publish
 def copied(spark, publisher, snapshot, table_bytes, *, stopping=lambda: False):
     """The rows of table t, and Spark's plan."""
     spec = spec_of(publisher, "t", snapshot)
-    with copied_rows(spark, spec, table_bytes, stopping, SmallRows()) as rows:
+    with copied_rows(spark, spec, table_bytes, stopping) as rows:
         return sorted(rows.toArrow().to_pylist(), key=repr), rows._jdf.queryExecution().optimizedPlan().toString()
 
 
@@ -149,16 +148,12 @@ def test_a_small_tables_rows_come_in_one_part(spark, publisher, table_bytes, par
     """Delta writes a file for each part."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 10)")
     publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
-    small = SmallRows()
     with ReplicationConnection(publisher.conninfo, application_name="test") as replication:
         snapshot = replication.create_slot("copy_test", temporary=True).name
         spec = spec_of(publisher, "t", snapshot)
-        with copied_rows(spark, spec, table_bytes, lambda: False, small) as rows:
+        with copied_rows(spark, spec, table_bytes, lambda: False) as rows:
             assert rows.rdd.getNumPartitions() == partitions
             assert len(rows.collect()) == 10
-    kept = small.table(spec.schema)
-    assert kept is not None
-    assert sorted(kept["id"].to_pylist()) == [*range(1, 11)]
 
 
 def test_what_goes_wrong_here_is_the_copys_error(spark, publisher):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from bridge import faults, log
-from bridge.apply.delta import delta_table, rewrite_kept
+from bridge.apply.delta import delta_table
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.config import Subscription
 from bridge.errors import BridgeError, StoreError, TargetError
@@ -374,39 +374,3 @@ def test_a_table_that_is_rewritten_between_the_slots_snapshot_and_its_copy(publi
     ]
     row = bridge.catalog.subscription(bridge.subscription.name)
     assert (row.enabled, row.sync_error_count) == (True, 0), "it is nobody's error"
-
-
-SMALL_AND_LARGE = """
-CREATE TABLE t (id int PRIMARY KEY, b bool, n numeric(12, 3), f float8, s text, y bytea, d date, z timestamptz,
-    i interval, a int[], j jsonb, u uuid);
-INSERT INTO t VALUES (1, true, 1.5, '-0', '', '\\x00ff', '0001-01-01', '2026-11-26 12:00:00.123456+02', '1 mon',
-    '{1,NULL}', '{"k": 1}', '00000000-0000-0000-0000-000000000001');
-INSERT INTO t (id) VALUES (2), (3);
-CREATE TABLE large (id int PRIMARY KEY, s text);
-INSERT INTO large SELECT g, repeat('x', 1000) FROM generate_series(1, 200) g;
-CREATE PUBLICATION pub FOR TABLE t, large;
-"""
-
-
-def test_the_first_commit_to_a_small_table_does_not_read_it(spark, publisher, pipeline, monkeypatch):
-    """Its rows are kept from the copy; those of a large one are not."""
-    publisher.execute(SMALL_AND_LARGE)
-    read = []
-    original = rewrite_kept._read
-
-    def noted(session, keyed, *rest):
-        read.append(keyed.relation)
-        return original(session, keyed, *rest)
-
-    monkeypatch.setattr(rewrite_kept, "_read", noted)
-    schema = ";".join(one for one in SMALL_AND_LARGE.split(";") if "CREATE TABLE" in one)
-    with NativeSubscriber(publisher.conninfo, ["pub"], schema=schema) as native:
-        bridge = pipeline()
-        bridge.catch_up()
-        publisher.execute("UPDATE t SET s = 'changed' WHERE id = 2; DELETE FROM t WHERE id = 3; DELETE FROM large")
-        bridge.catch_up()
-        native.wait_caught_up()
-        for table in ("t", "large"):
-            path = f"{bridge.subscription.warehouse}/public/{table}"
-            assert differences(spark, path, native, table) == []
-    assert read == ["public.large"]

@@ -10,12 +10,10 @@ import pytest
 from bridge.apply.delta import merge_effects, warm_up
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.rewrite_joined import rewrite_joined
-from bridge.apply.delta.rewrite_kept import MOST_BYTES, rewrite_kept
 from bridge.session import fork
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, large):
+def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch):
     operations, joins = [], []
 
     def noted(*args):
@@ -28,26 +26,24 @@ def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch, la
         operations.append((row.operation, row.operationParameters.get("mode")))
 
     monkeypatch.setattr(warm_up, "apply_table", recorded)
-    monkeypatch.setattr(merge_effects, "rewrite_kept", rewrite_kept)
     monkeypatch.setattr(merge_effects, "rewrite_joined", noted)
-    warm_up.warm_up(fork(spark), large=large)
+    warm_up.warm_up(fork(spark))
     assert operations == [("WRITE", "Append"), ("WRITE", "Overwrite")]
-    assert [join is not None and join.found_all for join in joins] == [True] * large
+    assert [join is not None and join.found_all for join in joins] == [True]
     assert [path for path in scratch_base.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize(
     ("sizes", "asked"),
     [
-        ((1, MOST_BYTES), (warm_up.ROWS, False)),
-        ((MOST_BYTES + 1, 1), (warm_up.ROWS, True)),
-        ((1 << 30, 1), (warm_up.MERGED_ROWS, True)),
-        ((), (warm_up.ROWS, False)),
+        ((1, 256 << 20), warm_up.ROWS),
+        ((1 << 30, 1), warm_up.MERGED_ROWS),
+        ((), warm_up.ROWS),
     ],
 )
 def test_it_commits_as_to_the_largest_table(spark, monkeypatch, sizes, asked):
-    calls: Queue[tuple[int, bool]] = Queue()
-    monkeypatch.setattr(warm_up, "warm_up", lambda _session, rows, *, large: calls.put((rows, large)))
+    calls: Queue[int] = Queue()
+    monkeypatch.setattr(warm_up, "warm_up", lambda _session, rows: calls.put(rows))
     warm_up.WarmUp(spark).begin(sizes)
     assert calls.get(timeout=10) == asked
 
@@ -55,7 +51,7 @@ def test_it_commits_as_to_the_largest_table(spark, monkeypatch, sizes, asked):
 def test_it_is_begun_once_and_its_errors_do_not_matter(spark, monkeypatch):
     begun = []
 
-    def fail(_session, *_, **__):
+    def fail(*_):
         begun.append(threading.current_thread())
         raise OSError("no space left")
 
