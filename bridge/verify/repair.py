@@ -8,7 +8,8 @@ stream goes on from there.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,13 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.location import place_of
+from bridge.apply.delta.location import place_of, read_table
+from bridge.apply.delta.looked_up import have_changed, unless_changed
 from bridge.apply.delta.merge import merge_into
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.target.location import quoted, sql_name
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import VerifyError
+from bridge.spark_outcome import SPARK_ERRORS
 from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_reader import copy_rows, copy_spec
 from bridge.verify.source_table import SourceTable
@@ -66,7 +69,8 @@ def repair(
         lsn: The LSN that Delta is at.
 
     Raises:
-        VerifyError: The table has no key: which of equal rows is meant is not known.
+        VerifyError: The table has no key, so which of equal rows is meant is not known; or another writer has changed
+            these rows since.
         PublisherError: The source cannot be read.
         PySparkException, Py4JError: The commit failed.
         TargetBusy: Another writer's commits made every attempt fail.
@@ -97,12 +101,26 @@ def repair(
     if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
         raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
     changes = _changes(rows, gone, table.key)
+    compared = as_frame(spark, target.rows_of([one.key for one in found]).select(*map(quoted, names)).toArrow())
     stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
+
+    def commit() -> None:
+        latest = read_table(spark, table.path).alias("t")
+        same = reduce(and_, (F.col(f"t.{quoted(name)}").eqNullSafe(F.col(f"s.{quoted(name)}")) for name in table.key))
+        now = latest.join(changes.alias("s"), same, "left_semi").select(*map(quoted, names))
+        source = unless_changed(changes, compared, now)
+        try:
+            merge_into(source, table.path, lambda view: _statement(table.path, view, names, table.key))
+        except SPARK_ERRORS as error:
+            if not have_changed(error):
+                raise
+            raise VerifyError(
+                f'another writer changed rows of table "{table.relation}" while they were compared',
+                hint="verify it again",
+            ) from error
+
     with stamped(spark, stamp):
-        retry_commit(
-            lambda: merge_into(changes, table.path, lambda view: _statement(table.path, view, names, table.key)),
-            table.path,
-        )
+        retry_commit(commit, table.path)
     LocalTables(partial(place_of, spark)).flush([table.path])
 
 

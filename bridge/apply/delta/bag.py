@@ -135,10 +135,25 @@ class BagTable:
             for j, name in self.own.items()
         ]
 
-    def replicated(self) -> list[Column]:
-        """The target's replicated columns, as `v_<i>`."""
+    def either(self, there: str, deletes: Column) -> list[Column]:
+        """The values of a MERGE's source: of the target's rows, or of new rows `v_<i>`, or of those to delete.
+
+        Args:
+            there: The column that says whether it is a row of the target, with `c_<j>`.
+            deletes: Whether the row is to be deleted.
+        """
         place = {name: j for j, name in enumerate(self.names)}
-        return [F.col(f"c_{place[name]}").alias(f"v_{i}") for i, name in enumerate(self.bag.names)]
+        ours, theirs = self.bag.stored_values(), [f"c_{place[name]}" for name in self.bag.names]
+        values = [
+            F.when(F.col(there), F.col(column)).otherwise(new).alias(f"v_{i}")
+            for i, (column, new) in enumerate(zip(theirs, ours, strict=True))
+        ]
+        own = zip(self.own_columns(), self._fills(), strict=True)
+        return values + [F.when(F.col(there), F.col(name)).when(~deletes, fill).alias(name) for name, fill in own]
+
+    def among(self, wanted: DataFrame) -> DataFrame:
+        """The target's rows that equal one of these, `k_<i>`."""
+        return self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"), "left_semi")
 
     def own_columns(self) -> list[str]:
         """The names `c_<j>` of the columns that are not replicated."""
@@ -157,9 +172,8 @@ class BagTable:
         values = [stored_column(f"v_{i}", column) for i, column in enumerate(self.bag.columns)]
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
 
-    def merge_parts(self, parts: Sequence[DataFrame]) -> merge.MergeCounts | None:
+    def merge(self, source: DataFrame) -> merge.MergeCounts | None:
         """Commit deletes and puts; None if the table has the batch already."""
-        source = reduce(lambda one, other: one.unionByName(other), parts)
         return merge.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
 
 

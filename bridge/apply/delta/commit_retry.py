@@ -3,6 +3,8 @@
 Delta refuses a commit if another one, made since it read the table, could have changed what it read: mostly an OPTIMIZE
 that rewrote the files of a MERGE. Nothing is committed then, and nothing is wrong with the changes. The other commit
 may also be of the same batch, by the Spark of a killed daemon: then Delta leaves out the retry by its stamp.
+
+So does a commit that relies on rows which were looked up before it, and have changed since (see `looked_up`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from bridge import log as logs
+from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.target.location import sql_name
 from bridge.errors import TargetBusy
 from bridge.spark_outcome import is_concurrent
@@ -64,7 +67,7 @@ def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger |
         ) from error
 
     return Retrying(
-        retry=retry_if_exception(is_concurrent),
+        retry=retry_if_exception(lambda error: is_concurrent(error) or have_changed(error)),
         wait=wait_random_exponential(_PAUSE_S, _LONGEST_PAUSE_S),
         stop=stop_after_attempt(_ATTEMPTS),
         before_sleep=warn,

@@ -38,9 +38,9 @@ _SHARED: Final = {
     # megabytes one of two tasks would get seven, and so would one of the table's files.
     "spark.sql.files.openCostInBytes": str(64 << 10),
 }
-TINY_ROWS: Final = 2_500
+_TINY_ROWS: Final = 2_500
 """More rows than this, of the source or the target, are not tiny."""
-TINY_BYTES: Final = 256 << 10
+_TINY_BYTES: Final = 256 << 10
 """A target whose files are larger is not tiny."""
 _ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
 
@@ -72,9 +72,14 @@ def commit_session(spark: SparkSession, work: Work) -> SparkSession:
     return session
 
 
+def is_tiny(rows: int, table_bytes: int) -> bool:
+    """Whether so many effects on a table of this size are tiny."""
+    return rows <= _TINY_ROWS and table_bytes <= _TINY_BYTES
+
+
 def work_of_append(rows: int) -> Work:
     """How much it is to append so many rows."""
-    return "tiny" if rows <= TINY_ROWS else "small" if rows <= PLAN_ROWS else "large"
+    return "tiny" if rows <= _TINY_ROWS else "small" if rows <= PLAN_ROWS else "large"
 
 
 def work_of_copy(table_bytes: int) -> Work:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.layout import partition_columns
-from bridge.apply.delta.local_log import checksum_of, entry_of, identity_of, latest_version, log_of
+from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
 from bridge.apply.delta.location import find_schema
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.delta.store_errors import catalog_hint, store_hint
@@ -142,9 +142,6 @@ class TableSize:
         plain: pgbridge created the table, and nothing tells a MERGE from rewriting it: no change data feed, no
             partitions, no row tracking, no deletion vectors.
         vectors: The same but for deletion vectors, which it has, and clustering columns, which it may have.
-        version: The version that has this size, and
-        entry: what identifies its file in the log; None if that is not known.
-        rows: How many rows its files have; None if that is not known.
     """
 
     files: int
@@ -152,9 +149,6 @@ class TableSize:
     vectors_undecided: bool = False
     plain: bool = False
     vectors: bool = False
-    version: int | None = None
-    entry: tuple[int, int] | None = None
-    rows: int | None = None
 
 
 _SIZES: Final[dict[str, tuple[TableSize, int]]] = {}
@@ -164,7 +158,7 @@ _LOOK_AGAIN_AFTER: Final = 20
 def table_size(spark: SparkSession, path: str) -> TableSize:
     """The size of the table, now or some calls ago, for asking may take two jobs.
 
-    It helps to choose a way. Who writes a table anew must see that nobody has altered it since.
+    It helps to choose a way to commit. What a commit relies on is looked at in its own transaction.
     """
     size, calls = _SIZES.get(path, (None, 0))
     if size is None or calls >= _LOOK_AGAIN_AFTER:
@@ -177,7 +171,7 @@ def _described_size(spark: SparkSession, path: str) -> TableSize:
     wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
     detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
     size = TableSize(detail.numFiles, detail.sizeInBytes)
-    return _size_with(detail.properties, size, detail.partitionColumns, clustered=bool(detail.clusteringColumns))
+    return size_with(detail.properties, size, detail.partitionColumns, clustered=bool(detail.clusteringColumns))
 
 
 def _size_in_log(path: str) -> TableSize | None:
@@ -191,30 +185,21 @@ def _size_in_log(path: str) -> TableSize | None:
         return None
     try:
         metadata, domains = found["metadata"], found["domainMetadata"]
-        entry = identity_of(entry_of(log, version))
-        size = TableSize(found["numFiles"], found["tableSizeBytes"], version=version, entry=entry, rows=_rows(found))
+        size = TableSize(found["numFiles"], found["tableSizeBytes"])
         columns = [
             json.loads(domain["configuration"])["clusteringColumns"]
             for domain in domains
             if domain["domain"] == _CLUSTERING and not domain["removed"]
         ]
-        return _size_with(metadata["configuration"], size, metadata["partitionColumns"], clustered=any(columns))
-    except (KeyError, TypeError, ValueError, FileNotFoundError):  # of another writer, or removed meanwhile
+        return size_with(metadata["configuration"], size, metadata["partitionColumns"], clustered=any(columns))
+    except (KeyError, TypeError, ValueError):  # of another writer
         return None
 
 
-def _rows(checksum: Mapping[str, Any]) -> int | None:
-    """The number of rows, if the checksum has the files' statistics."""
-    files = checksum.get("allFiles")
-    if files is None or len(files) != checksum["numFiles"]:
-        return None
-    counts = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
-    return None if None in counts else sum(counts)
-
-
-def _size_with(
+def size_with(
     properties: Mapping[str, str], size: TableSize, partitions: Sequence[str], *, clustered: bool
 ) -> TableSize:
+    """A size, and what a table's properties, partition columns and clustering say of it."""
     created, others = properties.get(CREATED) == "true", _others(properties)
     flat = created and not partitions
     return replace(
@@ -242,8 +227,3 @@ def _only_vectors(properties: Mapping[str, str]) -> bool:
 def forget_size(path: str) -> None:
     """Make `table_size` ask again."""
     _SIZES.pop(path, None)
-
-
-def is_of(size: TableSize, version: int, entry: tuple[int, int]) -> bool:
-    """Whether a size is of this version, of this table at the path."""
-    return (size.version, size.entry) == (version, entry)

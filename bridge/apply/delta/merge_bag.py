@@ -7,14 +7,16 @@ takes the first row that it finds: of such rows it may take another one than the
 
 Copies of each distinct row are counted. A change of a row that the target does not have does nothing, and the row that
 it would have made does not exist for later changes. If no row's count ever falls below zero, there is no such change,
-and the sums suffice; otherwise the changes are made one by one. So are UPDATEs if the target has columns of its own
-(say, one that was dropped on the server), because the changed row keeps its values in them.
+and the sums suffice: the MERGE's own query counts the copies. Otherwise the copies are counted beforehand, and the
+changes are made one by one. So are UPDATEs if the target has columns of its own (say, one that was dropped on the
+server), because the changed row keeps its values in them.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import Window
@@ -22,16 +24,22 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.bag import Bag, BagTable
 from bridge.apply.delta.delta_table import table_version
+from bridge.apply.delta.looked_up import unless_changed
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.raise_error import error_object
+from bridge.apply.delta.stage import as_frame, checkpointed
 from bridge.apply.effects.bag_moves import bag_moves
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_MISSING: Final = "pgbridge_missing"
+"""Marks the error that a change does not find its row."""
 
 
 def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: bool) -> Tally:
@@ -46,27 +54,51 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
     Returns:
         The conflicts; none if the table has the batch already.
     """
-    tally = Tally()
     halves = halves_of(changes, bag)
-    counted = counted_of(spark, halves, bag, truncated=truncated).persist()
+    target = BagTable.read(spark, bag)
+    if truncated:
+        return _overwrite(spark, halves, target)
+    moves_own = bool(target.own) and not halves.filter(f"op = {UPDATE}").isEmpty()
+    if not moves_own and _merge_sums(halves, target):
+        return Tally()
+    tally = Tally()
+    counted = checkpointed(counted_of(halves, target))
+    if moves_own:
+        source = _traced(spark, halves, counted, target, tally)
+    else:
+        source = _settled(_one_by_one(spark, halves, counted, bag, tally), target)
+    keys = [f"k_{i}" for i in bag.places]
+    looked_up = counted.filter("copies > 0").select(*keys, "copies")
+    merged = target.merge(unless_changed(source, looked_up, _copies(counted.select(*keys), target)))
+    return tally if merged is not None else Tally()
+
+
+def _merge_sums(halves: DataFrame, target: BagTable) -> bool:
+    """Commit changes by their sums; returns False, with nothing committed, if a change does not find its row."""
+    none_missing = F.col("low") + F.col("copies") >= 0
+    missing = F.raise_error(F.lit(json.dumps({_MISSING: True}))).cast("boolean")
+    try:
+        target.merge(_settled(_sums(halves, target.bag), target, F.when(none_missing, none_missing).otherwise(missing)))
+    except SPARK_ERRORS as error:
+        if error_object(error, _MISSING) is None:
+            raise
+        return False
+    return True
+
+
+def _overwrite(spark: SparkSession, halves: DataFrame, target: BagTable) -> Tally:
+    """Commit changes to a table that was truncated before them: it has no copies of any row."""
+    bag, tally = target.bag, Tally()
+    counted = _sums(halves, bag).withColumn("copies", F.lit(0).cast("bigint")).persist()
     try:
         settled = counted
-        target = BagTable.read(spark, bag)
-        if not truncated and target.own and not halves.filter(f"op = {UPDATE}").isEmpty():
-            parts = _traced(spark, halves, counted, target, tally)
-            return tally if target.merge_parts(parts) is not None else Tally()
-        if not counted.filter("low + copies < 0").isEmpty():
+        if not counted.filter("low < 0").isEmpty():
             settled = _one_by_one(spark, halves, counted, bag, tally)
-        settled = settled.filter("net != 0")
-        if truncated:
-            before = table_version(spark, bag.path) if tally.counts else 0
-            overwrite_rows(target.named(_born(settled)), bag.path)
-            done = not tally.counts or table_version(spark, bag.path) > before
-        else:
-            done = target.merge_parts(_settled(settled, target)) is not None
+        before = table_version(spark, bag.path) if tally.counts else 0
+        overwrite_rows(target.named(_born(settled)), bag.path)
     finally:
         counted.unpersist()
-    return tally if done else Tally()
+    return tally if tally.counts and table_version(spark, bag.path) > before else Tally()
 
 
 def halves_of(changes: DataFrame, bag: Bag) -> DataFrame:
@@ -101,16 +133,16 @@ def halves_of(changes: DataFrame, bag: Bag) -> DataFrame:
     return taken.unionByName(added).select("*", *bag.identities([f"v_{i}" for i in bag.places]))
 
 
-def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: bool) -> DataFrame:
-    """Count copies of each distinct row of the changes.
+def _sums(halves: DataFrame, bag: Bag) -> DataFrame:
+    """Add up the changes of each distinct row.
 
     Returns:
         `v_<i>`, `k_<i>`, `net` (copies added by the batch, or removed if negative), `low` (the least running sum of its
-        changes), `copies` (in the target now).
+        changes).
     """
     keys = [f"k_{i}" for i in bag.places]
     level = F.sum("delta").over(Window.partitionBy(*keys).orderBy("ord"))
-    folded = (
+    return (
         halves.withColumn("level", level)
         .groupBy(*keys)
         .agg(
@@ -119,16 +151,23 @@ def counted_of(spark: SparkSession, halves: DataFrame, bag: Bag, *, truncated: b
             F.min("level").alias("low"),
         )
     )
-    if truncated:
-        return folded.withColumn("copies", F.lit(0).cast("bigint"))
-    wanted = bag.small(halves.select(*keys).distinct())
-    found = BagTable.read(spark, bag).rows.alias("t").join(wanted.alias("s"), bag.same("t", "s"), "left_semi")
-    copies = found.groupBy(*keys).agg(F.count("*").alias("found"))
+
+
+def counted_of(halves: DataFrame, target: BagTable) -> DataFrame:
+    """The sums of the changes of each distinct row, and its `copies` in the target."""
+    bag = target.bag
+    copies = _copies(halves.select(*(f"k_{i}" for i in bag.places)).distinct(), target)
     return (
-        folded.alias("s")
+        _sums(halves, bag)
+        .alias("s")
         .join(copies.alias("t"), bag.same("s", "t"), "left")
-        .select("s.*", F.coalesce("t.found", F.lit(0)).alias("copies"))
+        .select("s.*", F.coalesce("t.copies", F.lit(0)).alias("copies"))
     )
+
+
+def _copies(wanted: DataFrame, target: BagTable) -> DataFrame:
+    """Those of these distinct rows, `k_<i>`, that the target has, and their `copies`."""
+    return target.among(wanted).groupBy(*wanted.columns).agg(F.count("*").alias("copies"))
 
 
 def _one_by_one(spark: SparkSession, halves: DataFrame, counted: DataFrame, bag: Bag, tally: Tally) -> DataFrame:
@@ -195,24 +234,42 @@ def _born(settled: DataFrame) -> DataFrame:
     return settled.filter("net > 0").withColumn("copy", F.explode(F.expr("sequence(1, net)")))
 
 
-def _settled(settled: DataFrame, target: BagTable) -> list[DataFrame]:
-    """Make the parts of the MERGE: delete all copies of rows that lose some, put the rest back, add new copies.
+def _settled(nets: DataFrame, target: BagTable, condition: Column | None = None) -> DataFrame:
+    """Make the source of the MERGE: delete all copies of rows that lose some, put the rest back, add new copies.
 
-    The rest is read from the target, so that it keeps its columns that are not replicated.
+    The rest is read from the target, so that it keeps its columns that are not replicated; and so are the numbers of
+    copies, by the query that is part of the commit.
+
+    Args:
+        nets: `v_<i>`, `k_<i>` and `net` of each distinct row of the changes.
+        target: The target.
+        condition: Over the columns of `nets` and `copies`, the copies in the target: raises if they are too few.
     """
-    gone = settled.filter("net < 0 AND copies > 0")
-    parts = [target.deletes(gone), target.puts(_born(settled))]
-    fewer = gone.filter("copies + net > 0")
-    if not fewer.isEmpty():
-        keys = [f"k_{i}" for i in target.bag.places]
-        kept = target.copies(fewer.select(*keys, (F.col("copies") + F.col("net")).alias("keep"))).filter("copy <= keep")
-        parts.append(kept.select(F.lit("put").alias("action"), *target.replicated(), *target.own_columns()))
-    return parts
+    bag = target.bag
+    keys = [f"k_{i}" for i in bag.places]
+    there = target.among(nets.select(*keys)).withColumn("there", F.lit(True))
+    both = nets.drop("copies").withColumn("there", F.lit(False)).unionByName(there, allowMissingColumns=True)
+    equal = Window.partitionBy(*keys)
+    numbers: dict[str, Column] = {name: F.max(name).over(equal) for name in ("net", "low") if name in nets.columns}
+    numbers["copies"] = F.count_if("there").over(equal)
+    numbers["copy"] = F.row_number().over(equal.orderBy("there")) - 1  # 0 is the one of the changes
+    numbered = both.withColumns(numbers)
+    if condition is not None:
+        numbered = numbered.filter(condition)
+    loses, rest = F.col("net") < 0, F.col("copies") + F.col("net")
+    taken = numbered.filter(
+        F.when(F.col("there"), loses & (F.col("copy") <= rest)).otherwise(
+            (F.col("net") > 0) | (loses & (F.col("copies") > 0))
+        )
+    )
+    deletes = ~F.col("there") & loses
+    times = F.when(~F.col("there") & ~loses, F.col("net")).otherwise(1)
+    return taken.withColumn("time", F.explode(F.sequence(F.lit(1), times))).select(
+        F.when(deletes, "delete").otherwise("put").alias("action"), *target.either("there", deletes)
+    )
 
 
-def _traced(
-    spark: SparkSession, halves: DataFrame, counted: DataFrame, target: BagTable, tally: Tally
-) -> list[DataFrame]:
+def _traced(spark: SparkSession, halves: DataFrame, counted: DataFrame, target: BagTable, tally: Tally) -> DataFrame:
     """As `_settled`, but a row that an UPDATE changes keeps its values in the target's own columns."""
     bag = target.bag
     numbered, before, turns = _turns(halves, counted, bag)
@@ -230,11 +287,9 @@ def _traced(
     copies = target.copies(gone.select(*keys, "id", "stay")).join(moved, ["id", "copy"], "left")
     kept = copies.withColumn("row", F.when(F.col("copy") <= F.col("stay"), F.col("id")).otherwise(F.col("now")))
     became = kept.select("row", *target.own_columns()).join(numbered.select(F.col("id").alias("row"), *values), "row")
-    return [
-        target.deletes(gone),
-        target.puts(_born(numbered.drop("net").join(born, "id"))),
-        became.select(F.lit("put").alias("action"), *bag.stored_values(), *target.own_columns()),
-    ]
+    puts = target.puts(_born(numbered.drop("net").join(born, "id")))
+    stayed = became.select(F.lit("put").alias("action"), *bag.stored_values(), *target.own_columns())
+    return target.deletes(gone).unionByName(puts).unionByName(stayed)
 
 
 def _numbers(spark: SparkSession, **columns: Sequence[int | None]) -> DataFrame:

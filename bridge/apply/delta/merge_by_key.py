@@ -1,7 +1,8 @@
 """Commits changes of all kinds to a table with a key: a MERGE of their net effect.
 
 Conflicts are found by the commit itself, not before it. An existing row with the key of a new one makes the commit
-fail, unless Delta leaves it out because it has the batch already; missing rows show in the MERGE's row counts.
+fail, unless Delta leaves it out because it has the batch already; missing rows show in the MERGE's row counts. So does
+a missing row that moves to another key, because the result then depends on each change in turn.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta import merge
 from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.location import read_table
+from bridge.apply.delta.looked_up import unless_changed
+from bridge.apply.delta.merge_statement import leaving_clause, left_none
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
 from bridge.apply.delta.overwrite import overwrite_rows
-from bridge.apply.delta.raise_error import literal
+from bridge.apply.delta.raise_error import conflict_of, literal
 from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stored import is_variant, stored_column
 from bridge.apply.effects import fold
@@ -30,6 +33,7 @@ from bridge.apply.effects.conflicts import (
 )
 from bridge.apply.effects.net_effect import Shape
 from bridge.apply.target.location import quoted, sql_name
+from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,12 +92,18 @@ def _commit(
     spark: SparkSession, effects: DataFrame, shape: Shape, keyed: KeyedTarget, *, truncated: bool
 ) -> Tally | None:
     """Commit effects; returns None, and commits nothing, if they do not determine the result."""
-    if shape.unclear or (shape.leaves and (truncated or any_missing(spark, effects.filter("leaves"), keyed))):
+    if shape.unclear or (shape.leaves and truncated):
         return None
     if truncated:
         missing = _none_found(effects, keyed) if shape.puts or shape.deletes else Tally()
         return _overwrite(spark, effects, keyed, missing)
-    merged = _merge(effects, keyed)
+    try:
+        merged = _merge(effects, keyed, leaves=bool(shape.leaves))
+    except SPARK_ERRORS as error:
+        # perhaps no conflict: a row that is missing does not come to the key that is taken
+        if shape.leaves and (left_none(error) or conflict_of(error) is not None):
+            return None
+        raise
     if merged is None or fits(shape, merged, overwrite=keyed.overwrite):
         return Tally()
     return conflicts(effects, keyed.keys_of(merge.before_merge(spark, keyed.path)), keyed)
@@ -123,12 +133,13 @@ def fits(shape: Shape, merged: merge.MergeCounts, *, overwrite: bool) -> bool:
     return not overwrite or not ((shape.reborn and shape.new) or (shape.deletes and shape.brief))
 
 
-def _merge(effects: DataFrame, keyed: KeyedTarget) -> merge.MergeCounts | None:
+def _merge(effects: DataFrame, keyed: KeyedTarget, *, leaves: bool = False) -> merge.MergeCounts | None:
     toast = [i for i in range(len(keyed.columns)) if f"unchanged_{i}" in effects.columns]
     name = f"CASE s.first WHEN '{INSERTED}' THEN '{INSERT_EXISTS}' ELSE '{UPDATE_EXISTS}' END"
     raising = None if keyed.overwrite else keyed.raising(name, "s.match")
     variants = [i for i, column in enumerate(keyed.columns) if is_variant(column)]
-    return merge_effects(effects, keyed.path, keyed.names, keyed.key, toast, raising, variants)
+    leaving = keyed.key_type if leaves else None
+    return merge_effects(effects, keyed.path, keyed.names, keyed.key, toast, raising, variants, leaving)
 
 
 def _overwrite(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget, tally: Tally) -> Tally:
@@ -178,12 +189,10 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
     """Fold the changes in Python (see `bridge.apply.effects.fold`), and commit the effects."""
     tally = Tally()
     types = [column.type.arrow for column in keyed.columns]
-    present: set[fold.Key] = set()
-    if not truncated:
-        touched = events(changes, keyed.key).select(*(f"match_{k}" for k in keyed.key)).distinct()
-        target = keyed.keys_of(read_table(spark, keyed.path))
-        found = target.join(touched, keyed.found("match"), "left_semi").toArrow()
-        present = {fold.key_of_values(row.values()) for row in found.to_pylist()}
+    touched = events(changes, keyed.key).select(*(f"match_{k}" for k in keyed.key)).distinct()
+    keys = keyed.keys_of(read_table(spark, keyed.path)).join(touched, keyed.found("match"), "left_semi")
+    looked_up = (keys.limit(0) if truncated else keys).toArrow()
+    present = {fold.key_of_values(row.values()) for row in looked_up.to_pylist()}
     rows = changes.orderBy("seq").toArrow()
     try:
         effects = as_frame(spark, fold.fold(rows, keyed.key, types, present, tally, overwrite=keyed.overwrite))
@@ -191,6 +200,7 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
         effects = _failing(spark, keyed, error)
     if truncated:
         return _overwrite(spark, effects, keyed, tally)
+    effects = unless_changed(effects, as_frame(spark, looked_up), keys)
     return tally if _merge(effects, keyed) is not None else Tally()
 
 
@@ -219,6 +229,7 @@ def merge_effects(
     toast: Sequence[int],
     raising: str | None = None,
     variants: Sequence[int] = (),
+    leaving: str | None = None,
 ) -> merge.MergeCounts | None:
     """Apply effects (see `bridge.apply.delta.net_effect`) in one commit.
 
@@ -231,12 +242,14 @@ def merge_effects(
         raising: An expression over `s`, of the type of the key's first column, that raises; evaluated if an effect
             that begins with a new row finds an existing one. None to overwrite the existing one.
         variants: Positions of the columns of VARIANT.
+        leaving: The type of the key's first column, if the commit is to fail where a row is missing that effects move
+            to another key; `left_none` knows the error.
 
     Returns:
         The row counts; None if the table has the batch already.
     """
     return merge.merge_into(
-        effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising, variants)
+        effects, path, lambda view: merge_statement(view, path, columns, key, toast, raising, variants, leaving)
     )
 
 
@@ -248,6 +261,7 @@ def merge_statement(
     toast: Sequence[int],
     raising: str | None = None,
     variants: Sequence[int] = (),
+    leaving: str | None = None,
 ) -> str:
     """The statement of `merge_effects`. Rows have no NULL in the key, so `=` finds them, and a NULL matches none."""
     condition = " AND ".join(f"t.{quoted(columns[k])} = s.match_{k}" for k in key)
@@ -270,5 +284,6 @@ def merge_statement(
         f"MERGE INTO {sql_name(path)} AS t USING {view} AS s ON {condition} {exists}"
         "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"{leaving_clause(first, leaving) if leaving else ''}"
         f"WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT ({names}) VALUES ({values})"
     )

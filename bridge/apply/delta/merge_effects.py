@@ -17,12 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
 from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source
-from bridge.apply.delta.commit_sessions import TINY_BYTES, TINY_ROWS, commit_session, work_of_append
+from bridge.apply.delta.commit_sessions import commit_session, is_tiny, work_of_append
 from bridge.apply.delta.deletion_vectors import enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
-from bridge.apply.delta.merge_statement import Clauses
+from bridge.apply.delta.merge_statement import Clauses, left_none
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of
@@ -71,8 +71,6 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         return None
     if truncated:
         return _overwrite(commit_session(spark, "large"), effect, keyed)
-    if shape.leaves and keyed.overwrite and leaves_missing(commit_session(spark, "large"), effect, keyed):
-        return None
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on
@@ -90,7 +88,7 @@ def _change(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, clauses:
     joined = rewrite_joined(spark, effect, keyed, size)
     if joined is None:
         return _merge(spark, effect, keyed, clauses, size)
-    if joined.found_all:
+    if joined.as_expected:
         return Tally()
     return _conflicts(spark, effect, keyed, read_table(spark, keyed.path, version=joined.read_version))
 
@@ -123,6 +121,8 @@ def _merge(
                 frame, keyed.path, lambda view: clauses.statement(view, table, keyed, ranges=ranges)
             )
     except SPARK_ERRORS as error:
+        if left_none(error):
+            return None
         if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
             return None  # perhaps no conflict: a row that is missing does not come to the key that is taken
         raise
@@ -140,7 +140,7 @@ def _conflicts(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, bef
 
 def _work(effect: NetEffect, clauses: Clauses, size: TableSize) -> Work:
     """How much the commit computes: with an INSERT clause, also the target's touched files are shuffled."""
-    if len(effect.table) <= TINY_ROWS and size.size_bytes <= TINY_BYTES:
+    if is_tiny(len(effect.table), size.size_bytes):
         return "tiny"
     small = len(effect.table) <= PLAN_ROWS and not (clauses.inserts and size.size_bytes > _SMALL_BYTES)
     return "small" if small else "large"

@@ -6,13 +6,15 @@ touched files with the source, which cannot be a broadcast join; a clause less i
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.delta.key_ranges import key_ranges
+from bridge.apply.delta.raise_error import error_object
 from bridge.apply.delta.stored import stored
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.events import ARRIVED, BEGINS, INSERTED
@@ -21,6 +23,9 @@ from bridge.apply.target.location import quoted, sql_name
 if TYPE_CHECKING:
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.effects.net_effect import NetEffect
+
+_LEFT_NONE: Final = "pgbridge_left_none"
+"""Marks the error that a row is missing that would move to another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Clauses:
         updates: Rows are updated.
         inserts: Rows are inserted where the target does not have them.
         moves: The values that are put have other keys than the effects.
+        leaves: A missing row that would move to another key makes the commit fail: then that one need not be free.
     """
 
     raises: bool
@@ -40,6 +46,7 @@ class Clauses:
     updates: bool
     inserts: bool
     moves: bool
+    leaves: bool
 
     @classmethod
     def of(cls, effect: NetEffect, *, overwrite: bool) -> Self:
@@ -52,6 +59,7 @@ class Clauses:
             updates=bool(shape.puts or (shape.new and overwrite)),
             inserts=bool(shape.new or shape.reborn),
             moves=bool(shape.moved),
+            leaves=bool(shape.leaves) and overwrite,
         )
 
     def source(self, effects: pa.Table, key: tuple[int, ...]) -> pa.Table:
@@ -67,6 +75,8 @@ class Clauses:
             columns["first"] = effects["first"].cast(pa.int16())
         if self.deletes and self.updates:
             columns["ended"] = effects["ended"]
+        if self.leaves:
+            columns["leaves"] = effects["leaves"]
         if self.inserts:
             columns["inserted"] = pc.and_not(effects["born"], effects["ended"])
         return pa.table(columns)
@@ -104,11 +114,29 @@ class Clauses:
         if self.updates:
             sets = ", ".join(f"t.{name} = {updated(i)}" for i, name in enumerate(names))
             clauses.append(f"WHEN MATCHED THEN UPDATE SET {sets}")
+        if self.leaves:
+            clauses.append(leaving_clause(names[keyed.key[0]], keyed.key_type).rstrip())
         if self.inserts:
             values = ", ".join(map(new, range(len(names))))
             clauses.append(f"WHEN NOT MATCHED AND s.inserted THEN INSERT ({', '.join(names)}) VALUES ({values})")
         target = sql_name(keyed.path)
         return f"MERGE INTO {target} AS t USING {view} AS s ON {' AND '.join(conditions)} {' '.join(clauses)}"
+
+
+def leaving_clause(column: str, type_: str) -> str:
+    """The clause that makes a MERGE fail if it does not find a row that effects move to another key.
+
+    Args:
+        column: The key's first column, quoted.
+        type_: Its type.
+    """
+    raising = f"CAST(raise_error('{json.dumps({_LEFT_NONE: True})}') AS {type_})"
+    return f"WHEN NOT MATCHED AND s.leaves THEN INSERT ({column}) VALUES ({raising}) "
+
+
+def left_none(error: BaseException) -> bool:
+    """Whether a MERGE failed by that clause."""
+    return error_object(error, _LEFT_NONE) is not None
 
 
 def _conflict_name(source: pa.Table) -> str:

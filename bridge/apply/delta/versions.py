@@ -23,7 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.bag import stored_identity
 from bridge.apply.delta.location import read_table
+from bridge.apply.delta.looked_up import unless_changed
 from bridge.apply.delta.merge import merge_into
 from bridge.apply.delta.published_changes import published_changes
 from bridge.apply.delta.stage import checkpointed
@@ -72,9 +74,12 @@ def apply_versions(
     table = _History(spark, changes.target.path, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))
-    if changes.needs_fold and table.toast:
+    moves = changes.needs_fold and bool(table.toast)
+    if moves:
         events = table.with_moved_values(events)
     versions = table.versions(table.resolved(events))
+    if moves:
+        versions = table.unless_changed(versions, events)
     if not key and not truncates:
         append_rows(versions.filter("NOT close").select(*table.inserted()), table.path)
         return
@@ -241,6 +246,14 @@ class _History:
             if left == before:
                 break  # the target does not have the row
         return events
+
+    def unless_changed(self, versions: DataFrame, events: DataFrame) -> DataFrame:
+        """Versions that are not committed if the valid ones which the target had among these events have changed."""
+        there = F.col("kind") == _THERE
+        values = [F.expr(stored_identity(f"new_{i}", self._columns[i])).alias(f"new_{i}") for i in self.toast]
+        keys = events.filter(~there).select(*self._keys).distinct()
+        looked_up = events.filter(there).select(*self._keys, *values)
+        return unless_changed(versions, looked_up, self._there(keys).select(*self._keys, *values))
 
     # --- versions -----------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bridge.apply.delta import merge
 from bridge.config import Config
 from bridge.errors import VerifyError
 from bridge.track.lock import locked
-from bridge.verify import command, table_comparison, verification
+from bridge.verify import command, repair, table_comparison, verification
 from bridge.verify.source import Source
 from bridge.verify.target import TargetVersion
 from tests.bridge.subscribed import end, running
@@ -320,3 +321,29 @@ def test_a_partition_column_and_documents(publisher, pipeline):
         False,
         'column "doc" of table "public.t" is not compared, so not repaired',
     )
+
+
+def test_rows_that_another_writer_changes_meanwhile_are_not_repaired(publisher, pipeline, monkeypatch):
+    publisher.execute("""
+        CREATE TABLE t (id int PRIMARY KEY, note text);
+        INSERT INTO t SELECT n, 'note' FROM generate_series(1, 5) n; CREATE PUBLICATION pub FOR TABLE t""")
+    bridge = pipeline()
+    bridge.catch_up()
+    table = f"delta.`{bridge.path('t')}`"
+    bridge.spark.sql(f"UPDATE {table} SET note = 'wrong' WHERE id < 3").collect()
+    waiting = [f"UPDATE {table} SET note = 'theirs' WHERE id = 1"]
+
+    def merge_into(*args):
+        if waiting:
+            bridge.spark.sql(waiting.pop()).collect()
+        return merge.merge_into(*args)
+
+    monkeypatch.setattr(repair, "merge_into", merge_into)
+    refused = tables_of(verified(bridge, repaired=True))["public.t"]
+    assert (refused["repaired"], refused["unrepaired"]) == (
+        False,
+        'another writer changed rows of table "public.t" while they were compared',
+    )
+    assert sorted(row["note"] for row in bridge.rows("t")) == ["note"] * 3 + ["theirs", "wrong"]
+    assert tables_of(verified(bridge, repaired=True))["public.t"]["repaired"]
+    assert {row["note"] for row in bridge.rows("t")} == {"note"}

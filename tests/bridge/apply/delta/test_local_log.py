@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bridge.apply.delta.delta_table import table_version
-from bridge.apply.delta.local_log import checksum_of, entry_of, info_of, latest_version, log_of
+from bridge.apply.delta.local_log import checksum_of, entry_of, latest_version, log_of
 
 
 def touch(folder, *names):
@@ -19,7 +19,7 @@ def test_tables_of_other_file_systems_have_no_log_here():
 def test_the_latest_version_is_that_of_the_log(tmp_path):
     assert latest_version(tmp_path) == -1
     touch(tmp_path, *(entry_of(tmp_path, version).name for version in (8, 9, 10)), "00000000000000000011.crc", "x.json")
-    assert [latest_version(tmp_path, since) for since in (None, 8, 10, 7, 99)] == [10] * 5
+    assert latest_version(tmp_path) == 10
 
 
 def test_the_log_is_not_listed_if_it_has_a_checkpoint(spark, tmp_path, monkeypatch):
@@ -43,11 +43,3 @@ def test_what_is_written_of_a_version_may_be_missing_or_broken(tmp_path):
         assert checksum_of(tmp_path, 3) is None
     (tmp_path / "00000000000000000003.crc").write_text('{"numFiles": 1}')
     assert checksum_of(tmp_path, 3) == {"numFiles": 1}
-
-
-def test_a_version_without_commit_info(tmp_path):
-    entry = entry_of(tmp_path, 0)
-    entry.write_text('{"protocol": {}}\n')
-    assert info_of(entry) == {}
-    entry.write_text('{"protocol": {}}\n{"commitInfo": {"operation": "WRITE"}}\n')
-    assert info_of(entry) == {"operation": "WRITE"}

@@ -12,11 +12,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from bridge.apply.batch.table_changes import Staged, TableChanges
+from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.create import create_table
+from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.delta.merge_bag import settle
 from bridge.apply.delta.schema import spark_schema, target_schema_of
 from bridge.apply.delta.stage import SparkStage, as_frame
@@ -258,3 +263,49 @@ def test_settle_makes_changes_in_their_turn(before, changes):
     after, missing = settle(before, pa.table(turns))
     assert {repr((row,)): copies for row, copies in after.items() if copies} == +model.rows
     assert {name: found.total() for name, found in missing.items()} == model.conflicts
+
+
+@pytest.fixture
+def meanwhile(spark, monkeypatch):
+    """Has another writer add rows once, just before the next MERGE begins."""
+
+    def run(target, rows, own=None):
+        def merge_into(source, path, statement):
+            if rows:
+                fill(spark, target, rows, own)
+                rows.clear()
+            return original(source, path, statement)
+
+        original = merge.merge_into
+        monkeypatch.setattr(merge, "merge_into", merge_into)
+
+    return run
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_copy_that_comes_meanwhile_stays(spark, target, meanwhile, missing):
+    """Whether the sums suffice, or changes are made one by one: then the copies are looked up, and once more."""
+    row, other, absent = ((1, n, 0.0, "a", None, None, None) for n in (1, 2, 3))
+    fill(spark, target, [row, row])
+    meanwhile(target, [row])
+    found: list[Any] = []
+    steps = [(DELETE, row, None), (INSERT, None, other), (DELETE, absent, None)][: 2 + missing]
+    batch = TableChanges(target, COLUMNS, (), table_of(steps, random.Random(0)))
+    retry_commit(lambda: apply_table(spark, batch, conflicts=found.append), target.path)
+    assert content(spark, target) == {repr(row): 2, repr(other): 1}
+    assert [dict(conflicts.counts) for conflicts in found] == [{DELETE_MISSING: 1}] * missing
+
+
+def test_a_copy_that_comes_meanwhile_keeps_its_own_columns(spark, target, meanwhile):
+    row, other = ((1, n, 0.0, "a", None, None, None) for n in (1, 2))
+    fill(spark, target, [row], own="mine")
+    meanwhile(target, [row], own="theirs")
+    batch = TableChanges(target, COLUMNS, (), table_of([(UPDATE, row, other)], random.Random(0)))
+    with pytest.raises((PySparkException, Py4JError)) as error:
+        apply_table(spark, batch)
+    assert have_changed(error.value)
+    assert content(spark, target) == {repr(row): 2}
+    apply_table(spark, batch)
+    assert content(spark, target) == {repr(row): 1, repr(other): 1}
+    left = spark.read.format("delta").load(target.path).select("`own ``col`").collect()
+    assert sorted(value for (value,) in left) == ["mine", "theirs"]

@@ -14,9 +14,11 @@ from pyspark.errors import PySparkException
 
 from bridge.apply.batch.growing_table import GrowingTable
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
+from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
+from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.delta.merge_by_key import merge_statement
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of
@@ -282,3 +284,42 @@ def test_merge_statement_has_each_clause_once():
         "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "
         "WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT (`id`, `note`) VALUES (s.new_0, s.new_1)"
     )
+
+
+@pytest.fixture
+def meanwhile(spark, monkeypatch):
+    """Has another writer run a statement once, just before the next MERGE begins."""
+
+    def run(statement):
+        waiting = [statement]
+
+        def merge_into(source, path, made):
+            if waiting:
+                spark.sql(waiting.pop().format(f"delta.`{path}`")).collect()
+            return original(source, path, made)
+
+        original = merge.merge_into
+        monkeypatch.setattr(merge, "merge_into", merge_into)
+
+    return run
+
+
+def test_a_row_that_another_writer_deletes_before_it_moves_does_not_take_the_other_key(spark, made, meanwhile):
+    """PostgreSQL, too, finds no row to update then, and leaves the one with the other key alone."""
+    target = made({(0, 1): (1, "one"), (0, 2): (2, "two")})
+    meanwhile("DELETE FROM {} WHERE `the key` = 1")
+    assert apply(fork(spark), target, one(change("U", 2, old=1)), conflict="apply_remote") == {"update_missing": 1}
+    assert content(spark, target) == {(0, 2): (2, "two")}
+
+
+def test_what_another_writer_changes_before_changes_are_made_one_by_one_is_looked_up_again(spark, made, meanwhile):
+    """The key change that keeps its large value finds no row any more, so it does not make one."""
+    target, session = made({(0, 1): (1, "one"), (0, 3): (3, "three")}), fork(spark)
+    meanwhile("DELETE FROM {} WHERE `the key` = 1")
+    table = staged(session, one(change("U", 2, old=1, large=None), change("U", 3)))
+    with pytest.raises((PySparkException, Py4JError)) as error:
+        apply(session, target, table, conflict="apply_remote")
+    assert have_changed(error.value)
+    assert content(spark, target) == {(0, 3): (3, "three")}
+    assert apply(session, target, table, conflict="apply_remote") == {"update_missing": 1}
+    assert content(spark, target) == {(0, 3): (None, "x")}

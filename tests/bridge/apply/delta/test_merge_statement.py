@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.delta.keyed_target import KeyedTarget
-from bridge.apply.delta.merge_statement import Clauses
+from bridge.apply.delta.merge_statement import Clauses, leaving_clause, left_none
 from bridge.apply.effects.net_effect import NetEffect, net_effect
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import TargetColumn
@@ -76,6 +76,17 @@ def test_a_new_row_raises_where_there_is_one(brief):
     assert rest == f"{UPDATE_ALL} {INSERT_NEW}"
     assert columns == ["match_0", "new_1", "first", "inserted"]
     assert "CASE s.first WHEN 0 THEN 'insert_exists' ELSE 'update_exists' END" in written("M12")[0]
+
+
+def test_a_row_that_moves_must_be_there_if_it_overwrites():
+    """Without it the other key's row stays. Where nothing is overwritten, a row in the way makes the commit fail."""
+    clause = leaving_clause("`id`", "bigint")
+    statement, columns = written("M12", overwrite=True)
+    assert f" {clause.rstrip()}" in statement
+    assert "leaves" in columns
+    assert "leaves" not in "".join((written("M12")[0], *written("M12")[1]))
+    assert left_none(ValueError(clause))
+    assert not left_none(ValueError("pgbridge_left_none"))
 
 
 def test_an_unchanged_value_is_the_targets():

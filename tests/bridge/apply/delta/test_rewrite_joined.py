@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import merge_effects, overwrite, rewrite_joined
+from bridge.apply.delta import merge_effects, rewrite_joined, transaction
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import forget_size, table_size, table_version
@@ -19,8 +19,8 @@ from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflicts
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import TargetError
 from bridge.session import fork
+from bridge.spark_outcome import SPARK_ERRORS, is_concurrent
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
 from tests.bridge.apply.made_targets import changes_of, content
@@ -87,7 +87,7 @@ def test_a_commit_changes_deletes_and_adds_rows(spark, tmp_path, joins):
     apply_table(spark, changes(made, update("c", "new")))
     apply_table(spark, changes(made, delete("c"), delete("a"), delete("d")))
     assert content(spark, made) == []
-    assert [join.found_all for join in joins] == [True] * 3
+    assert [join.as_expected for join in joins] == [True] * 3
     row = spark.sql(f"DESCRIBE HISTORY delta.`{made.path}` LIMIT 1").collect()[0]
     assert (row.operation, row.operationParameters["mode"]) == ("WRITE", "Overwrite")
 
@@ -175,7 +175,7 @@ def test_missing_rows_are_conflicts_as_by_merge(spark, tmp_path, joins):
     )
     assert content(spark, made) == [("a", "x", 0), *KEPT[1:]]
     assert [conflicts.counts for conflicts in found] == [{"update_missing": 2, "delete_missing": 1}]
-    assert [join.found_all for join in joins] == [False]
+    assert [join.as_expected for join in joins] == [False]
 
 
 def test_a_row_in_the_way_is_a_conflict_even_if_it_ends(spark, tmp_path, joins):
@@ -204,7 +204,7 @@ def test_a_key_that_is_there_twice(spark, tmp_path, joins):
     apply_table(spark, changes(made, update("a", "new")), conflicts=found.append)
     assert content(spark, made) == [("a", "new", 0), ("a", "new", 0), ("b", "old", 3)]
     assert not found
-    assert [join.found_all for join in joins] == [False]
+    assert [join.as_expected for join in joins] == [False]
 
 
 def test_a_row_that_is_there_twice_does_not_make_up_for_a_missing_one(spark, tmp_path, joins):
@@ -213,7 +213,7 @@ def test_a_row_that_is_there_twice_does_not_make_up_for_a_missing_one(spark, tmp
     apply_table(spark, changes(made, update("a", "new"), delete("missing")), conflicts=found.append)
     assert content(spark, made) == [("a", "new", 0), ("a", "new", 0), ("b", "old", 3)]
     assert [conflicts.counts for conflicts in found] == [{"delete_missing": 1}]
-    assert [join.found_all for join in joins] == [False]
+    assert [join.as_expected for join in joins] == [False]
 
 
 def test_a_table_with_a_column_of_its_own_is_merged_into(spark, tmp_path, joins):
@@ -250,17 +250,6 @@ def test_a_change_data_feed_switched_on_meanwhile_is_noticed(spark, tmp_path, jo
     assert sorted(row[0] for row in feed) == ["update_postimage", "update_preimage"]
 
 
-def test_the_size_is_not_asked_for_again_after_our_own_commits(spark, tmp_path, monkeypatch, joins):
-    made = filled(spark, tmp_path)
-    apply_table(spark, changes(made, update("a", "x")))
-    monkeypatch.setattr(rewrite_joined, "forget_size", lambda _: pytest.fail("asked again"))
-    apply_table(spark, changes(made, update("a", "y")))
-    apply_table(spark, changes(made, update("missing", "y"), update("a", "z")))
-    apply_table(spark, changes(made, update("a", "last")))
-    assert content(spark, made)[0] == ("a", "last", 0)
-    assert all(joins)
-
-
 def test_the_batch_is_committed_once(spark, tmp_path, joins):
     """Delta leaves it out the second time, and the query that would count rows is never run."""
     made = filled(spark, tmp_path)
@@ -270,53 +259,67 @@ def test_the_batch_is_committed_once(spark, tmp_path, joins):
             apply_table(session, changes(made, update("a", "new"), update("b", "new", 1), delete("c")))
     assert content(spark, made) == [("a", "new", 0), ("b", "new", 1)]
     assert table_version(spark, made.path) == 2
-    assert [join.found_all for join in joins] == [True, True]
+    assert [join.as_expected for join in joins] == [True, True]
 
 
-def test_a_commit_by_a_killed_daemon_meanwhile_is_counted_by_its_rows(spark, tmp_path, monkeypatch, joins):
-    """Its Spark makes the batch's commit just before ours, which Delta leaves out: nothing is observed here."""
+@pytest.fixture
+def between(spark, monkeypatch):
+    """Has another writer run a statement once: just before the next transaction begins, or just before it writes."""
+
+    def run(target, statement, *, begun, session=None):
+        waiting = [statement.format(f"delta.`{target.path}`")]
+
+        def theirs():
+            if waiting:
+                writer = threading.Thread(
+                    target=lambda text: (session or spark).sql(text).collect(), args=[waiting.pop()]
+                )
+                writer.start()
+                writer.join()
+
+        def overwrite(self, rows):
+            theirs()
+            return original(self, rows)
+
+        def begin(*args):
+            theirs()
+            return transaction.transaction(*args)
+
+        if begun:
+            original = transaction.Transaction.overwrite
+            monkeypatch.setattr(transaction.Transaction, "overwrite", overwrite)
+        else:
+            monkeypatch.setattr(rewrite_joined, "transaction", begin)
+
+    return run
+
+
+def test_a_commit_by_a_killed_daemon_meanwhile_is_left_out(spark, tmp_path, joins, between):
+    """Its Spark makes the batch's commit just before ours."""
     made = filled(spark, tmp_path)
-    session = fork(spark)
-    other = fork(spark)
+    session, other = fork(spark), fork(spark)
     stamp = CommitStamp("app", Lsn(1), Lsn(2))
-    changed = changes(made, update("a", "new"), update("missing", "x"))
-    original = overwrite.overwrite_rows
-
-    def theirs(rows, path, **options):
-        with stamped(other, stamp):
-            other.sql(f"UPDATE delta.`{path}` SET `{NAMES[1]}` = 'new', n = 0 WHERE `{NAMES[0]}` = 'a'").collect()
-        original(rows, path, **options)
-
-    monkeypatch.setattr(rewrite_joined, "overwrite_rows", theirs)
-    monkeypatch.setattr(rewrite_joined, "_OBSERVED_S", 0.1)
+    between(made, f"UPDATE {{}} SET `{NAMES[1]}` = 'new', n = 0 WHERE `{NAMES[0]}` = 'a'", begun=False, session=other)
     found = list[Conflicts]()
-    with stamped(session, stamp):
-        apply_table(session, changed, conflicts=found.append)
+    with stamped(session, stamp), stamped(other, stamp):
+        apply_table(session, changes(made, update("a", "new"), update("missing", "x")), conflicts=found.append)
     assert table_version(spark, made.path) == 2
     assert content(spark, made) == [("a", "new", 0), *KEPT[1:]]
-    assert [conflicts.counts for conflicts in found] == [{"update_missing": 1}]
-    assert [join.found_all for join in joins] == [False]
+    assert joins == [rewrite_joined.Joined(as_expected=True, read_version=2)]
+    assert not found
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {} WHERE n = 1", "INSERT INTO {} VALUES ('d', 'theirs', 3)"])
-def test_rows_that_another_writer_changes_before_the_commit_begins_are_seen(
-    spark, tmp_path, monkeypatch, joins, statement
-):
+def test_rows_that_another_writer_changes_before_the_commit_begins_are_seen(spark, tmp_path, joins, between, statement):
     made = filled(spark, tmp_path)
-    original = overwrite.overwrite_rows
-
-    def theirs(*args, **options):
-        spark.sql(statement.format(f"delta.`{made.path}`")).collect()
-        original(*args, **options)
-
-    monkeypatch.setattr(rewrite_joined, "overwrite_rows", theirs)
     changed = changes(made, update("a", "new"), insert("d", "ours"))
     found = list[Conflicts]()
+    between(made, statement, begun=False)
     if statement.startswith("DELETE"):
         apply_table(spark, changed, conflicts=found.append)
         assert content(spark, made) == [*KEPT[1:], ("d", "ours", 0)]
         assert [conflicts.counts for conflicts in found] == [{"update_missing": 1}]
-        assert [join.found_all for join in joins] == [False]
+        assert [join.as_expected for join in joins] == [False]
     else:
         with pytest.raises(Exception, match="insert_exists"):
             apply_table(spark, changed)
@@ -324,49 +327,51 @@ def test_rows_that_another_writer_changes_before_the_commit_begins_are_seen(
         assert joins == [None]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ADD COLUMN theirs long",
-        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
-    ],
+ALTERATIONS = (
+    "ALTER TABLE {} ADD COLUMN theirs long",
+    "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+    "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+    "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    f"ALTER TABLE {{}} CLUSTER BY ({NAMES[0]})",
 )
-def test_a_table_that_is_altered_before_the_commit_begins_is_an_error(spark, tmp_path, monkeypatch, statement):
-    """The batch is undone, and applied as the table is now."""
+
+
+@pytest.mark.parametrize("statement", ALTERATIONS)
+def test_a_table_that_is_altered_before_the_commit_begins_is_merged_into(spark, tmp_path, joins, between, statement):
     made = filled(spark, tmp_path)
-    original = overwrite.overwrite_rows
-
-    def theirs(*args, **options):
-        spark.sql(f"ALTER TABLE delta.`{made.path}` {statement}").collect()
-        original(*args, **options)
-
-    with monkeypatch.context() as beside:
-        beside.setattr(rewrite_joined, "overwrite_rows", theirs)
-        with pytest.raises(TargetError, match=r"another writer altered the table by version 2 while"):
-            apply_table(spark, changes(made, update("a", "new")))
-    spark.sql(f"RESTORE TABLE delta.`{made.path}` TO VERSION AS OF 2").collect()
+    between(made, statement, begun=False)
     apply_table(spark, changes(made, update("a", "new")))
-    row = spark.sql(f"DESCRIBE HISTORY delta.`{made.path}` LIMIT 1").collect()[0]
-    assert row.operation == "MERGE"
+    assert joins == [None]
+    assert [row[:3] for row in content(spark, made)] == [("a", "new", 0), *KEPT[1:]]
 
 
-def test_rows_that_another_writer_changes_during_the_commit_make_it_fail(spark, tmp_path, monkeypatch):
-    """The other writer commits when Delta's transaction has begun: in the worker that computes the rows to write."""
+@pytest.mark.parametrize(
+    "statement", [*ALTERATIONS[:2], "DELETE FROM {} WHERE n = 1", "INSERT INTO {} VALUES ('d', 'theirs', 3)"]
+)
+def test_what_another_writer_commits_once_the_transaction_has_begun_makes_it_fail(
+    spark, tmp_path, joins, between, statement
+):
+    """Nothing is committed, and the next attempt finds the table as it is then."""
     made = filled(spark, tmp_path, files=1)
-    log = tmp_path / "t" / "_delta_log"
-    added = [json.loads(line) for line in (log / f"{1:020}.json").read_text(encoding="utf-8").splitlines()]
-    path = next(action["add"]["path"] for action in added if "add" in action)
-    remove = {"remove": {"path": path, "deletionTimestamp": 1_700_000_000_000, "dataChange": True}}
-
-    def theirs(batches):
-        (log / f"{2:020}.json").write_text(json.dumps(remove) + "\n", encoding="utf-8")
-        yield from batches
-
-    def beside(rows, *args, **options):
-        original(rows.coalesce(1).mapInArrow(theirs, rows.schema), *args, **options)
-
-    original = overwrite.overwrite_rows
-    monkeypatch.setattr(rewrite_joined, "overwrite_rows", beside)
-    with pytest.raises(Exception, match="DELTA_CONCURRENT"):
-        apply_table(spark, changes(made, update("a", "new")))
+    changed = changes(made, update("b", "new"))
+    between(made, statement, begun=True)
+    with pytest.raises(SPARK_ERRORS) as refused:
+        apply_table(spark, changed)
+    assert is_concurrent(refused.value)
     assert table_version(spark, made.path) == 2
+    apply_table(spark, changed)
+    assert [join is None for join in joins] == [statement in ALTERATIONS]
+    theirs = {"DELETE": KEPT[2:], "INSERT": [*KEPT[::2], ("d", "theirs", 3)]}.get(statement[:6], KEPT[::2])
+    assert [row[:3] for row in content(spark, made)] == sorted([*theirs, ("b", "new", 0)], key=str)
+
+
+@pytest.mark.parametrize("statement", ALTERATIONS[2:])
+def test_features_that_another_writer_switches_on_once_it_has_begun_stay_on(spark, tmp_path, joins, between, statement):
+    """Delta lets files that were written without them come after them; the next commit is a MERGE."""
+    made = filled(spark, tmp_path, files=1)
+    between(made, statement, begun=True)
+    for note in ("x", "y"):
+        forget_size(made.path)
+        apply_table(spark, changes(made, update("a", note)))
+    assert [join is None for join in joins] == [False, True]
+    assert content(spark, made) == [("a", "y", 0), *KEPT[1:]]

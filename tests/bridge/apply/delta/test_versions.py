@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from bridge.apply.delta import merge, versions
 from bridge.apply.delta.create import create_table
+from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.delta.table_forms import delta_schema
 from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
@@ -46,3 +52,34 @@ def test_versions(spark, tmp_path):
     ]
     apply()
     assert len(list((tmp_path / "t/_delta_log").glob("*.json"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("statement", "made"),
+    [
+        ("DELETE FROM {} WHERE id = 1", []),
+        ("UPDATE {} SET note = 'theirs' WHERE id = 1", [(1, "theirs", 10, 20), (4, "theirs", 20, None)]),
+    ],
+)
+def test_a_value_that_moves_is_looked_up_again_if_another_writer_changes_it(
+    spark, tmp_path, monkeypatch, statement, made
+):
+    path = str(tmp_path / "t")
+    create_table(spark, path, delta_schema("history", FIELDS, "public.t"))
+    apply_versions(spark, changes(path, (INSERT, NO_OLD, {"new_0": 1, "new_1": "a", "commit_lsn": 10}), mode="history"))
+    waiting = [statement.format(f"delta.`{path}`")]
+
+    def merge_into(*args):
+        if waiting:
+            spark.sql(waiting.pop()).collect()
+        return merge.merge_into(*args)
+
+    monkeypatch.setattr(versions, "merge_into", merge_into)
+    moved = {"old_0": 1, "new_0": 4, "unchanged_1": True, "commit_lsn": 20}
+    batch = changes(path, (UPDATE, KEY_TUPLE, moved), mode="history")
+    with pytest.raises((PySparkException, Py4JError)) as error:
+        apply_versions(spark, batch)
+    assert have_changed(error.value)
+    if made:
+        apply_versions(spark, batch)
+        assert found(spark, path) == made

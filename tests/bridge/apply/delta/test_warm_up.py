@@ -29,7 +29,7 @@ def test_it_commits_an_append_and_an_update(spark, scratch_base, monkeypatch):
     monkeypatch.setattr(merge_effects, "rewrite_joined", noted)
     warm_up.warm_up(fork(spark))
     assert operations == [("WRITE", "Append"), ("WRITE", "Overwrite")]
-    assert [join is not None and join.found_all for join in joins] == [True]
+    assert [join is not None and join.as_expected for join in joins] == [True]
     assert [path for path in scratch_base.rglob("*") if path.is_file()] == []
 
 
