@@ -12,6 +12,7 @@ from rich.console import Console
 from bridge.apply.delta import merge
 from bridge.config import Config
 from bridge.errors import VerifyError
+from bridge.session import fork
 from bridge.track.lock import locked
 from bridge.verify import command, repair, table_comparison, verification
 from bridge.verify.source import Source
@@ -333,9 +334,11 @@ def test_rows_that_another_writer_changes_meanwhile_are_not_repaired(publisher, 
     bridge.spark.sql(f"UPDATE {table} SET note = 'wrong' WHERE id < 3").collect()
     waiting = [f"UPDATE {table} SET note = 'theirs' WHERE id = 1"]
 
+    other = fork(bridge.spark)  # without the repair's stamp
+
     def merge_into(*args):
         if waiting:
-            bridge.spark.sql(waiting.pop()).collect()
+            other.sql(waiting.pop()).collect()
         return merge.merge_into(*args)
 
     monkeypatch.setattr(repair, "merge_into", merge_into)
