@@ -175,7 +175,7 @@ class LibpqCopyBoth:
 
 
 class SocketCopyBoth:
-    """Reads and writes the socket of a connection without encryption; afterwards libpq can only close it.
+    """Reads and writes the socket of a connection without encryption; after `start` libpq can only close it.
 
     Args:
         opened: The socket; `close` closes it.

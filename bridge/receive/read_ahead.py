@@ -60,7 +60,11 @@ class ReadAhead(Closing):
         self._poll.register(opened.fileno(), select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
         self._thread = threading.Thread(target=self._run, name="read ahead", daemon=True)
-        self._thread.start()
+
+    def _begin(self) -> None:
+        """Read from the first `take` or `wait` on: what arrives before is libpq's."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     @property
     def ended_by(self) -> str | None:
@@ -69,6 +73,7 @@ class ReadAhead(Closing):
 
     def take(self) -> list[Bytes]:
         """What has arrived since the last `take`, in order; nothing is copied."""
+        self._begin()
         if self._failure is not None:
             raise self._failure
         with self._changed:
@@ -82,6 +87,7 @@ class ReadAhead(Closing):
         Returns:
             Whether that is so; False after the timeout (None for no timeout) and after `wake`.
         """
+        self._begin()
         with self._changed:
             self._changed.wait_for(lambda: self._has_come() or self._waker_came, timeout_s)
             self._waker_came = False
@@ -104,7 +110,8 @@ class ReadAhead(Closing):
             self._stopping = True
             self._changed.notify_all()
         os.close(self._wake)
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         os.close(self._woken)
 
     def _run(self) -> None:

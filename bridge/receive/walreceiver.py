@@ -20,8 +20,9 @@ import psycopg
 from bridge import faults, remedies
 from bridge.background import RECEIVING, yield_to_others
 from bridge.errors import BridgeError, PublisherError, StreamError
-from bridge.receive.connection import connect, translated
+from bridge.receive.connection import translated
 from bridge.receive.copy_both import StreamEnded, copy_both
+from bridge.receive.slot import ReplicationConnection
 from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
 from bridge.track.refresh import owner_of
 from protocol.assembler import State, TransactionAssembler
@@ -97,6 +98,9 @@ class WalReceiver:
         after_receive: Called with each whole transaction, or run of them, before it is handed over.
         notice: Called with each notice or warning, as psql would show it. From PostgreSQL 18 on there is a warning if
             a publication is missing in the WAL.
+
+    Attributes:
+        replication: The connection that streams. Until `start` it may be asked who the server is.
     """
 
     def __init__(
@@ -121,9 +125,9 @@ class WalReceiver:
         self._reply_wanted = threading.Event()
         self._confirm = threading.Event()
         self._status_due_s = 0.0
-        self._connection = connect(conninfo, application_name=application_name, replication=True)
+        self.replication = ReplicationConnection(conninfo, application_name=application_name)
         self._application_name = application_name
-        self._copy_both = copy_both(self._connection, notice)
+        self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
 
     def start(self) -> None:
@@ -146,7 +150,7 @@ class WalReceiver:
         if self._thread.ident is not None:
             self._thread.join()
         self._copy_both.close()
-        self._connection.close()
+        self.replication.close()
 
     def request_keepalive(self) -> None:
         """Ask the server for a keepalive, which it sends after all changes it has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -17,14 +17,17 @@ from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.receive.queue import BatchLimits
+from bridge.receive.slot import ReplicationConnection
 from bridge.source.change_rows import ChangeDecoder
-from bridge.source.offset import Offset
-from bridge.source.slot_stream import SlotStream, check_start
+from bridge.source.slot_stream import SlotStream, check_server, check_slot_of
 from protocol.lsn import Lsn
 from protocol.transactions import Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bridge.source.change_schema import ChangeSchema
+    from bridge.source.offset import Offset, Server
     from bridge.source.options import SourceOptions
     from protocol.transactions import Item
 
@@ -38,6 +41,8 @@ _TRY_AGAIN_S: Final = 1.0
 
 _NO_LIMIT: Final = 1 << 62
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -47,8 +52,8 @@ class Held:
         batches: Its rows, as an Arrow stream; empty if it has none.
     """
 
-    start: Lsn
-    end: Lsn
+    start: Offset
+    end: Offset
     batches: bytes
 
 
@@ -64,7 +69,7 @@ class LookAhead(Closing):
             Spark has not said so yet.
 
     Raises:
-        BridgeError: From the constructor and every method, if the server cannot be asked, or `check_start` refuses.
+        BridgeError: From the constructor and every method, if the server cannot be asked, or `check_server` refuses.
     """
 
     def __init__(self, options: SourceOptions, schema: ChangeSchema) -> None:
@@ -73,8 +78,7 @@ class LookAhead(Closing):
         self._connected: Publisher | None = None
         self._stream: SlotStream | None = None
         self._decoder: ChangeDecoder | None = None
-        self._position: Lsn | None = None  # where the next batch starts that the stream can serve
-        self._checked: Offset | None = None
+        self._position: tuple[Offset, Server] | None = None  # where the next batch starts, and who is known to have it
         self.committed_lsn: Lsn | None = None
         self._held: Held | None = None
         self._last_batch_s = time.monotonic()
@@ -92,6 +96,7 @@ class LookAhead(Closing):
 
     def _disconnect(self) -> None:
         self._release()
+        self._position = None
         connected, self._connected = self._connected, None
         if connected is not None:
             connected.close()
@@ -112,10 +117,14 @@ class LookAhead(Closing):
         Raises:
             BridgeError: As the class says; if the server is only not there, after `slot_timeout_s`.
         """
+        return self._patiently(lambda: self._latest(start, target=target, limited=limited))
+
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        """Ask a server that may just be away, or a standby that may lag, for up to `slot_timeout_s`."""
         end_s = time.monotonic() + self._options.slot_timeout_s
         while True:
             try:
-                return self._latest(start, target=target, limited=limited)
+                return ask()
             except PublisherError as error:
                 self._disconnect()
                 if not error.retry or time.monotonic() >= end_s:
@@ -124,7 +133,7 @@ class LookAhead(Closing):
 
     def _latest(self, start: Offset, *, target: Lsn | None, limited: bool) -> Offset:
         self._pause()
-        offset = self._check(start)
+        server = self._checked(start)
         flushed = self.flush_lsn()
         last = flushed if target is None else min(flushed, target)
         if last <= start.lsn:
@@ -134,18 +143,20 @@ class LookAhead(Closing):
         end = Lsn(min(last, start.lsn + max_bytes))
         if max_rows is None and end - start.lsn > HELD_BYTES:
             self._release()
-            return self._planned(offset, end)
-        found, items = self._look(offset, end, last, max_bytes, max_rows)
+            return self._planned(server, end)
+        stream = self._opened(start)
+        server = stream.server
+        found, items = self._look(stream, end, last, max_bytes, max_rows)
         if found is None:  # more than is held here
             whole = items[-1].end_lsn if items else Lsn(min(last, max(end, start.lsn + HELD_BYTES)))
             self._release()
-            return self._planned(offset, whole)
+            return self._planned(server, whole)
         if not items:
             idle_s = time.monotonic() - self._last_batch_s
             if target is None and found >= flushed and idle_s < self._options.idle_interval_s:
                 return self._nothing(start)
-        self._held = Held(start.lsn, found, self._decoded(items))
-        return self._planned(offset, found)
+        self._held = Held(start, server.offset(found), self._decoded(items))
+        return self._planned(server, found)
 
     def _nothing(self, start: Offset) -> Offset:
         self._quiet_until_s = time.monotonic() + _QUIET_S
@@ -155,11 +166,10 @@ class LookAhead(Closing):
         """Wait, if there was nothing just now: without a trigger interval, Spark asks a hundred times a second."""
         time.sleep(max(0.0, self._quiet_until_s - time.monotonic()))
 
-    def held(self, start: Lsn, end: Lsn) -> Held | None:
-        """Return a batch's rows, if they are here. Otherwise the slot is free when this returns."""
+    def held(self, start: Offset, end: Offset) -> Held | None:
+        """Return a batch's rows, if they are here: then they came from the server whose timeline `end` has."""
         if self._held is not None and (self._held.start, self._held.end) == (start, end):
             return self._held
-        self._release()
         return None
 
     def commit(self, lsn: Lsn) -> None:
@@ -168,31 +178,43 @@ class LookAhead(Closing):
         if self._stream is not None:
             self._stream.confirm(lsn)
 
-    def check(self, start: Offset) -> None:
-        """Check that the server still has what comes after an offset of the checkpoint."""
-        self._check(start)
+    def check(self, start: Offset, end: Offset) -> None:
+        """Check that the server has a batch as it was planned. The slot is free when this returns.
 
-    def _check(self, start: Offset) -> Offset:
-        """The start with the timeline of today; the server is asked at first, and with each stream that is opened."""
-        if self._checked is None:
-            self._checked = check_start(self._options, self._publisher, start)
-        return Offset(start.lsn, self._checked.system_identifier, self._checked.timeline)
+        Raises:
+            BridgeError: As `latest`.
+        """
+        self._patiently(lambda: self._check(start, end))
 
-    def _planned(self, offset: Offset, end: Lsn) -> Offset:
+    def _check(self, *offsets: Offset) -> Server:
+        self._release()
+        options = self._options
+        with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
+            server = check_server(options, self._publisher, replication, *offsets)
+        check_slot_of(options, self._publisher, offsets[0].lsn)
+        self._position = offsets[-1], server
+        return server
+
+    def _checked(self, start: Offset) -> Server:
+        """The server, which has the start: it is asked unless the batch before ended there, on these connections."""
+        if self._position is not None and self._position[0] == start:
+            return self._position[1]
+        return self._check(start)
+
+    def _planned(self, server: Server, end: Lsn) -> Offset:
         self._last_batch_s = time.monotonic()
-        self._position = end
-        return Offset(end, offset.system_identifier, offset.timeline)
+        self._position = server.offset(end), server
+        return self._position[0]
 
     def _look(
-        self, start: Offset, end: Lsn, last: Lsn, max_bytes: int, max_rows: int | None
+        self, stream: SlotStream, end: Lsn, last: Lsn, max_bytes: int, max_rows: int | None
     ) -> tuple[Lsn | None, list[Item]]:
-        """Read ahead from `start` to `end`, and on to the first transaction if there is none.
+        """Read ahead to `end`, and on to the first transaction if there is none.
 
         Returns:
             Where the batch ends, and its transactions. None instead of the end if it is more than is held here; then
             the transactions are those that the batch has to have, if it is limited to these.
         """
-        stream = self._opened(start)
         limits = BatchLimits(max_rows or _NO_LIMIT, HELD_BYTES, 0)
         items: list[Item] = []
         while True:
@@ -214,8 +236,8 @@ class LookAhead(Closing):
             end = Lsn(min(last, end + max_bytes))
 
     def _opened(self, start: Offset) -> SlotStream:
-        """The stream, from `start` on."""
-        if self._stream is not None and self._position == start.lsn and not self._stream.overflowed:
+        """The stream, from `start` on, where the batch before ended."""
+        if self._stream is not None and not self._stream.overflowed:
             return self._stream
         self._release()
         self._stream = SlotStream(
@@ -226,8 +248,7 @@ class LookAhead(Closing):
             memory_bytes=HELD_BYTES,
             leave_when_full=True,
         )
-        self._checked = self._stream.start
-        self._position = start.lsn
+        self._position = start, self._stream.server
         self._decoder = ChangeDecoder.of(self._options, self._schema, self._publisher)
         return self._stream
 
@@ -246,4 +267,4 @@ class LookAhead(Closing):
         """Close the stream."""
         if self._stream is not None:
             self._stream.close()
-        self._stream = self._decoder = self._position = self._held = None
+        self._stream = self._decoder = self._held = None

@@ -10,18 +10,20 @@ import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.closing import Closing
 from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.receive.connection import read_rows
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.server_types import ServerTypes
-from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.slot import check_slot
 from bridge.receive.timeline_history import check_history, check_same_server
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
-from bridge.source.offset import Offset
+from bridge.source.offset import Server
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
+    from bridge.receive.slot import ReplicationConnection
+    from bridge.source.offset import Offset
     from bridge.source.options import SourceOptions
     from protocol.transactions import Item
 
@@ -38,8 +42,11 @@ _TRY_AGAIN_S = 0.25
 _LOOK_S = 0.2
 _OBJECT_IN_USE = "55006"
 
-AFRESH = "begin again with a new snapshot, a new slot and a new checkpointLocation (docs/spark-source.md)"
-"""What to do where changes are lost."""
+AFRESH = (
+    "drop the slot, then begin again with a new slot and snapshot, a new checkpointLocation, and the target table made "
+    "anew (docs/spark-source.md#beginning-again)"
+)
+"""What to do where changes are lost, or where the target has changes that the server lost."""
 
 _NOT_ON = f"the query cannot go on from its checkpoint: {AFRESH}"
 
@@ -69,33 +76,46 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     return found
 
 
-def check_start(options: SourceOptions, publisher: Publisher, start: Offset) -> Offset:
-    """Check that a server has all changes after an offset of the checkpoint.
+def check_server(
+    options: SourceOptions, publisher: Publisher, replication: ReplicationConnection, *offsets: Offset
+) -> Server:
+    """Check that a server's WAL has offsets of the checkpoint, each on the timeline that it was received on.
+
+    Args:
+        options: The source's.
+        publisher: A connection for catalog queries, the slot's included.
+        replication: The connection that streams, or one that looks before it.
+        offsets: A batch's start; also its end if the checkpoint has it: the sink may have committed the batch already.
 
     Returns:
-        The offset with the server's timeline as it is now.
+        The server that `replication` leads to.
 
     Raises:
-        SlotAdvanced: The slot has confirmed more than the checkpoint has.
         PublisherWentBack: The server has lost WAL that was read, or has other WAL in its place.
-        PublisherError: It is another server, or the slot does not exist or is of no use.
+        PublisherError: It is another server, or a standby that does not have the offsets yet; or the two connections
+            lead to two servers.
     """
+    facts = read_rows(replication.connection, "server")[0]  # first: a server that is no standby keeps its timeline
+    if facts["started_us"] != publisher.rows("server")[0]["started_us"]:
+        raise PublisherError("the connection string has just led to two servers", retry=True)
+    server, standby = replication.identify_system(), bool(facts["in_recovery"])
+    if standby:  # it may still drop what it has received, but not what it has replayed
+        server = replace(server, flush_lsn=Lsn.parse(facts["flush_lsn"]))
     try:
-        with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
-            server = replication.identify_system()
-            check_same_server(server, start.system_identifier)
-            timeline = check_history(
-                server,
-                subscription=options.slot,
-                standby=publisher.in_recovery(),
-                remote_lsn=start.lsn,
-                timeline=start.timeline,
-                history=replication.timeline_history,
-            )
-        check_slot_of(options, publisher, start.lsn)
+        for offset in offsets:
+            check_same_server(server, offset.system_identifier)
+            for lsn, timeline in ((offset.timeline_lsn or offset.lsn, offset.timeline), (offset.lsn, None)):
+                check_history(
+                    server,
+                    subscription=options.slot,
+                    standby=standby,
+                    remote_lsn=lsn,
+                    timeline=timeline,
+                    history=replication.timeline_history,
+                )
     except PublisherError as error:
         raise _for_the_source(error) from error
-    return Offset(start.lsn, start.system_identifier, timeline)
+    return Server(server.system_identifier, server.timeline, server.flush_lsn if standby else None)
 
 
 def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | None) -> Lsn:
@@ -137,12 +157,16 @@ class SlotStream(Closing):
         options: The source's.
         publisher: A connection for catalog queries.
         start: Where to begin.
+        ends: Where the batch ends, if it is planned.
         confirm_lsn: What Spark has committed and the server may not know yet; None for nothing new.
         memory_bytes: Limits what waits in memory, and each transaction in progress; more of a transaction is spooled.
         leave_when_full: Release the slot if as much waits: `overflowed` says so.
 
+    Attributes:
+        server: The server that streams.
+
     Raises:
-        PublisherError: As `check_start`; or the slot is still in use after `slot_timeout_s`.
+        PublisherError: As `check_server` and `check_slot_of`; or the slot is still in use after `slot_timeout_s`.
     """
 
     def __init__(
@@ -150,12 +174,11 @@ class SlotStream(Closing):
         options: SourceOptions,
         publisher: Publisher,
         start: Offset,
-        *,
+        *ends: Offset,
         confirm_lsn: Lsn | None,
         memory_bytes: int,
         leave_when_full: bool = False,
     ) -> None:
-        self.start = check_start(options, publisher, start)
         self._progress = _Unconfirmed(INVALID)
         if confirm_lsn is not None:
             self._progress.confirm(confirm_lsn)
@@ -164,7 +187,7 @@ class SlotStream(Closing):
         self._closed = threading.Lock()
         columns = [column for table in publisher.tables(options.publications) for column in table.columns]
         readable = all(type_.binary for type_ in ServerTypes(publisher)([(c.type_oid, c.typmod) for c in columns]))
-        self._receiver: WalReceiver | None = WalReceiver(
+        receiver = WalReceiver(
             options.connection,
             StreamOptions(
                 options.slot,
@@ -177,8 +200,11 @@ class SlotStream(Closing):
             SpoolFolder(Path(self._folder.name), []),
             application_name=options.application_name,
         )
+        self._receiver: WalReceiver | None = receiver
         try:
-            waited(self._receiver.start, options.slot_timeout_s)
+            self.server = check_server(options, publisher, receiver.replication, start, *ends)
+            check_slot_of(options, publisher, start.lsn)
+            waited(receiver.start, options.slot_timeout_s)
             # nobody else can move the slot any more, as somebody could between the check and the start
             check_slot_of(options, publisher, start.lsn)
         except BaseException:

@@ -23,7 +23,7 @@ from bridge.source.change_rows import ChangeDecoder
 from bridge.source.change_schema import ChangeSchema
 from bridge.source.look_ahead import LookAhead
 from bridge.source.offset import Offset
-from bridge.source.slot_stream import AFRESH, SlotStream, check_slot_of
+from bridge.source.slot_stream import AFRESH, SlotStream, check_server, check_slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ class FromSlot(InputPartition):
     """A batch to be read from the slot."""
 
     start: Offset
-    end: Lsn
+    end: Offset
     confirm_lsn: Lsn | None
 
 
@@ -81,10 +81,8 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ):
             if options.create_slot and publisher.slot(options.slot) is None:
                 replication.create_slot(options.slot, export_snapshot=False)
-            server = replication.identify_system()
-            confirmed = check_slot_of(options, publisher, None)
-            timeline = None if publisher.in_recovery() else server.timeline
-            return Offset(confirmed, server.system_identifier, timeline).to_json()
+            server = check_server(options, publisher, replication)
+            return server.offset(check_slot_of(options, publisher, None)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return a limit, which stands for both options: Spark carries only one."""
@@ -107,7 +105,11 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._ahead is None else {"lsn": str(self._ahead.flush_lsn())}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return one partition, or none for a batch without rows."""
+        """Return one partition, or none for a batch without rows.
+
+        A batch that is not in memory may be one that the sink has committed, and Spark's checkpoint not: the server
+        must still have all of it.
+        """
         begin, last = Offset.of(start), Offset.of(end)
         if last.lsn == begin.lsn:
             return []
@@ -118,11 +120,11 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 hint=AFRESH,
             )
         ahead = self._looking()
-        held = ahead.held(begin.lsn, last.lsn)
+        held = ahead.held(begin, last)
         if held is not None:
             return [Decoded(held.batches)] if held.batches else []
-        ahead.check(begin)
-        return [FromSlot(begin, last.lsn, ahead.committed_lsn)]
+        ahead.check(begin, last)
+        return [FromSlot(begin, last, ahead.committed_lsn)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Have the slot confirmed up to an offset: Spark's checkpoint has its batch as committed."""
@@ -162,6 +164,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options,
                 publisher,
                 partition.start,
+                partition.end,
                 confirm_lsn=partition.confirm_lsn,
                 memory_bytes=_MEMORY_BYTES,
             ) as stream,
@@ -169,5 +172,5 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             decoder = ChangeDecoder.of(options, ChangeSchema(self._schema, options.table), publisher)
             complete = False
             while not complete:
-                items, complete = stream.take(partition.end, _LIMITS)
+                items, complete = stream.take(partition.end.lsn, _LIMITS)
                 yield from decoder.decode(items)

@@ -24,7 +24,19 @@ def reading(buffer_bytes: int) -> Iterator[tuple[socket.socket, ReadAhead]]:
     server, client = socket.socketpair()
     client.setblocking(False)
     with server, client, ReadAhead(client, buffer_bytes) as ahead:
+        ahead.wait(0)  # from here on it reads
         yield server, ahead
+
+
+def test_what_comes_before_the_first_wait_is_left_to_others():
+    """Before the stream begins, libpq asks the server who it is, on the same socket."""
+    server, client = socket.socketpair()
+    client.setblocking(False)
+    with server, client, ReadAhead(client, 4096) as ahead:
+        server.sendall(b"an answer")
+        assert client.recv(100) == b"an answer"
+        server.sendall(b"a message")
+        assert take(ahead, 9) == b"a message"
 
 
 def take(ahead: ReadAhead, size: int) -> bytes:

@@ -158,7 +158,7 @@ def test_any_other_error_reaches_the_queue(stream, publisher):
 def test_stop_before_the_start_and_twice(stream):
     stream.receiver.stop()
     stream.receiver.stop()
-    assert stream.receiver._connection.closed
+    assert stream.receiver.replication.connection.closed
 
 
 def test_stop_frees_the_slot(stream, publisher):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bridge.errors import PublisherError
-from bridge.source.slot_stream import _LeavingQueue, _Unconfirmed, waited
+from bridge.errors import PublisherError, PublisherWentBack
+from bridge.receive.timeline_history import ServerIdentity
+from bridge.source import slot_stream
+from bridge.source.offset import Offset, Server
+from bridge.source.slot_stream import _LeavingQueue, _Unconfirmed, check_server, waited
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction
@@ -56,3 +61,79 @@ def test_only_a_slot_in_use_is_waited_for():
 
     with pytest.raises(PublisherError, match="no"):
         waited(refuse, 10)
+
+
+HISTORY = "1\t0/300\tno recovery target specified\n2\t0/500\tno recovery target specified\n"
+
+
+@pytest.fixture
+def check(monkeypatch):
+    """`check_server` on a server of timeline 3, which left timeline 1 at 0/300, and timeline 2 at 0/500."""
+
+    def checked(*offsets, replayed=None, another=False):
+        facts = {"in_recovery": replayed is not None, "flush_lsn": replayed or "0/900", "started_us": 5}
+        monkeypatch.setattr(slot_stream, "read_rows", lambda *_: [facts])
+        replication: Any = SimpleNamespace(
+            connection=None,
+            identify_system=lambda: ServerIdentity("7", 3, Lsn(0x900)),
+            timeline_history=lambda _: HISTORY,
+        )
+        publisher: Any = SimpleNamespace(rows=lambda _: [{**facts, "started_us": 6 if another else 5}])
+        options: Any = SimpleNamespace(slot="slot")
+        return check_server(options, publisher, replication, *offsets)
+
+    return checked
+
+
+def at(lsn, timeline=None, timeline_lsn=None):
+    return Offset(Lsn(lsn), "7", timeline, None if timeline_lsn is None else Lsn(timeline_lsn))
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        (at(0x300, 1), at(0x500, 2)),
+        (at(0x300, 1), at(0x900, 3)),
+        (at(0x400), at(0x900)),  # of an earlier version, on a standby
+        (at(0x400, 1, 0x300), at(0x800, 2, 0x500)),  # of a standby, which went over with the primary
+        (at(0x400, 2), at(0x300, 1)),  # batch 0: its start is what the slot says today
+    ],
+)
+def test_a_server_that_has_start_and_end(check, offsets):
+    assert check(*offsets) == Server("7", 3, None)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ((at(0x300, 1), at(0x301, 1)), "changes up to 0/301 of timeline 1"),
+        ((at(0x301, 1), at(0x500, 2)), "changes up to 0/301 of timeline 1"),
+        ((at(0x500, 3), at(0x300, 1), at(0x501, 2)), "its timeline 3 left it at 0/500"),
+        ((at(0x300, 1), at(0x400, 1, 0x301)), "changes up to 0/301 of timeline 1"),
+        ((at(0x300, 1), at(0x901, 3)), "it has WAL up to 0/900"),
+        ((at(0x300, 1), at(0x901, 2, 0x400)), "it has WAL up to 0/900"),
+        ((at(0x300, 1), at(0x901)), "it has WAL up to 0/900"),
+        ((at(0x300, 1), at(0x400, 4)), "is on timeline 3"),
+    ],
+)
+def test_a_server_that_lost_start_or_end(check, offsets, words):
+    with pytest.raises(PublisherWentBack) as caught:
+        check(*offsets)
+    assert words in caught.value.message
+    assert "docs/spark-source.md#beginning-again" in caught.value.hint
+
+
+def test_what_a_standby_has_is_what_it_has_replayed(check):
+    """WAL that it has only received may yet be replaced by that of another timeline."""
+    assert check(at(0x300, 1), at(0x800, 3), replayed="0/800") == Server("7", 3, Lsn(0x800))
+    with pytest.raises(PublisherError, match="the standby lags: it has WAL up to 0/800") as caught:
+        check(at(0x300, 1), at(0x801, 3), replayed="0/800")
+    assert caught.value.retry
+    assert not isinstance(caught.value, PublisherWentBack)
+
+
+def test_two_servers_are_not_taken_for_one(check):
+    """The slot is looked at on one connection, and streamed from on another."""
+    with pytest.raises(PublisherError, match="two servers") as caught:
+        check(at(0x300, 1), another=True)
+    assert caught.value.retry
