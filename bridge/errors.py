@@ -7,6 +7,7 @@
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotAdvanced        the slot has confirmed changes that are not durable here
         PublisherWentBack   the server has lost WAL that is durable here
+        AnotherServer       the connection leads to another server than the one that the subscription began with
         StreamError         the server ended the stream with an error
       SkipError             an LSN for `skip` or `origin --advance` is not possible
       PublicationError      publications contradict each other or the tables
@@ -16,6 +17,7 @@
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
         TableAltered        the table was altered or rewritten just before
+        TableAhead          a table has what the server lost; it is copied afresh
       ApplyError            a batch or transaction could not be applied; none of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened
 
@@ -101,6 +103,10 @@ class PublisherWentBack(PublisherError):
     """The server has lost WAL that was received from it, so what it sends does not continue what is durable here."""
 
 
+class AnotherServer(PublisherError):
+    """The server has another system identifier than the one that the subscription began with."""
+
+
 class StreamError(PublisherError):
     """The walsender ended the stream with an error, which it may repeat at the same position."""
 
@@ -143,6 +149,12 @@ class SyncError(BridgeError):
 
 class TableAltered(SyncError):
     """A table was altered or rewritten before its copy had a lock on it; another copy has a new snapshot."""
+
+    own = False
+
+
+class TableAhead(SyncError):
+    """A Delta table has transactions that the server lost. It is recorded that the table is to be copied afresh."""
 
     own = False
 

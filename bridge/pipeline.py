@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.delta import messages
-from bridge.apply.delta.delta_table import read_target_schema
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.location import place_of
 from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.handler import HandlerApplier
 from bridge.apply.next_batch import Growth
+from bridge.apply.undo import BatchUndo
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.heartbeat import Heartbeat
@@ -29,7 +31,7 @@ from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.stream_events import StreamEvents
 from bridge.track import refresh
-from bridge.track.fence import fence_lsn
+from bridge.track.fence import fence_lsn, give_up_batch
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from bridge.apply.worker import Control, Maintenance, Sink
     from bridge.config import Subscription
     from bridge.published import Published
+    from bridge.receive.slot import ReplicationConnection
     from bridge.track.catalog import Catalog
     from protocol.transactions import Item
 
@@ -89,12 +92,29 @@ class Handling:
     other: Callable[[str, str], Subscribed]
 
 
-def stream(
+class Admission(Protocol):
+    """Checks the server on the connection that streams (`bridge.sync.server_check`)."""
+
+    def admit(self, replication: ReplicationConnection) -> None:
+        """Check the server just before it streams; raises an error if it must not."""
+
+    def admitted(self) -> None:
+        """Check the slot when it streams; the same."""
+
+    def certify(self) -> None:
+        """Record on which timeline all is that was received, before it is recorded as durable."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+def stream(  # noqa: PLR0913 - the parts of a subscription
     published: Published,
     subscribed: Mapping[tuple[str, str], Subscribed],
     spark: SparkSession,
     catalog: Catalog,
     *,
+    check: Admission,
     control: Control,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
@@ -109,6 +129,7 @@ def stream(
         subscribed: The tables that follow the stream.
         spark: The subscription's Spark session.
         catalog: The process's catalog.
+        check: Checks the server on the connection that streams.
         control: Says when to stop.
         log: The worker's logger.
         ignored: Called with each published table that has changes and does not follow the stream.
@@ -131,6 +152,7 @@ def stream(
             subscribed,
             spark,
             catalog,
+            check=check,
             control=once,
             log=log,
             ignored=ignored,
@@ -142,6 +164,45 @@ def stream(
     if once.over:
         log.info("streaming is on again: the WAL that the publisher could not stream is applied")
     return once.over or again
+
+
+def recover(
+    subscription: Subscription,
+    spark: SparkSession,
+    catalog: Catalog,
+    log: FilteringBoundLogger,
+    *,
+    history: StreamHistory,
+) -> None:
+    """Settle the batch that an earlier process or attempt left, before the tables' positions are read.
+
+    Afterwards the catalog has no batch. Its transactions are received again; tables that have them leave them out.
+    """
+    name = subscription.name
+    intent = catalog.batch(name)
+    if history.handler is not None:
+        give_up_batch(catalog, name)
+        return
+    undo = BatchUndo(
+        spark,
+        catalog,
+        subscription=name,
+        messages_path=messages.path_in(subscription.warehouse) if subscription.messages == "table" else None,
+        local=LocalTables(partial(place_of, spark)),
+        log=log,
+    )
+    # a transaction is skipped as a whole: none of its tables may have it
+    if intent is not None and (intent.must_be_undone or catalog.skip_lsn(name) is not None):
+        log.info("undoing a batch", start_lsn=str(intent.start_lsn), end_lsn=str(intent.end_lsn))
+        undo.undo()
+        history.growth.apart(intent.end_lsn)  # perhaps it was undone because it could not be applied
+    elif intent is not None:
+        log.info(
+            "a batch was cut short: its tables keep what they have of it",
+            start_lsn=str(intent.start_lsn),
+            end_lsn=str(intent.end_lsn),
+        )
+    undo.keep()
 
 
 class _FallbackControl:
@@ -167,12 +228,13 @@ class _FallbackControl:
         return not self.over
 
 
-def _stream(
+def _stream(  # noqa: PLR0913 - as `stream`
     published: Published,
     subscribed: Mapping[tuple[str, str], Subscribed],
     spark: SparkSession,
     catalog: Catalog,
     *,
+    check: Admission,
     control: _FallbackControl,
     log: FilteringBoundLogger,
     ignored: Callable[[str], None],
@@ -195,7 +257,7 @@ def _stream(
         ignored=ignored,
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
-        tracker=_tracker(published, subscribed, spark, catalog, events) if handling is None else None,
+        tracker=_tracker(published, catalog, events) if handling is None else None,
     )
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -242,12 +304,21 @@ def _stream(
                 messages_path=_messages_path(subscription, spark, catalog),
             )
         history.observer.stream_begins(remote_lsn)
-        receiver.start()
+        receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
         return ApplyWorker(
             name,
-            Stream(receiver, queue, progress, history.growth, history.maintenance, history.heartbeat, history.observer),
+            Stream(
+                receiver,
+                queue,
+                progress,
+                history.growth,
+                history.maintenance,
+                history.heartbeat,
+                history.observer,
+                check.certify,
+            ),
             batcher,
             applier,
             catalog,
@@ -258,6 +329,7 @@ def _stream(
     finally:
         history.observer.stream_ended()
         receiver.stop()
+        check.close()
 
 
 def _received(observer: Observer, item: Item) -> None:
@@ -271,24 +343,16 @@ def spool_folder(catalog: Catalog, name: str) -> Path:
     return catalog.state_dir / "spool" / name
 
 
-def _tracker(
-    published: Published,
-    subscribed: Mapping[tuple[str, str], Subscribed],
-    spark: SparkSession,
-    catalog: Catalog,
-    events: StreamEvents,
-) -> DefinitionTracker | None:
+def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:
     """Return what makes the Delta tables' columns follow the stream's; None with schema_evolution = "strict"."""
     subscription = published.subscription
     if subscription.schema_evolution == "strict":
         return None
-    modes = {found.target.path: found.target.mode for found in subscribed.values()}
     return DefinitionTracker(
         refresh.owner_of(subscription.name),
-        known=lambda: catalog.columns(subscription.name),
+        known=catalog.columns(subscription.name),
         attributes=published.publisher.attributes,
         types=published.types,
-        schema_of=lambda path: read_target_schema(spark, path, modes.get(path, "mirror")),
         warn=events.schema_differs,
         variant=subscription.jsonb == "variant",
     )

@@ -18,6 +18,7 @@ from bridge.command_session import command_session
 from bridge.errors import SkipError, StateError
 from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.fsync import fsync
+from bridge.track.held import ahead_of_origin
 from bridge.track.lock import locked
 from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
@@ -74,7 +75,7 @@ def replay(
         row = catalog.subscription(subscription.name)
         if row is None or row.incarnation is None:
             raise SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
-        if catalog.batch(subscription.name) is not None:
+        if catalog.batch(subscription.name) is not None or ahead_of_origin(catalog, subscription.name):
             raise StateError(
                 f'subscription "{subscription.name}" has a batch that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",

@@ -26,7 +26,7 @@ from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import ApplyError, BridgeError, ConfigError, SparkLost, StateError, SyncError, is_own, may_retry
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
-from bridge.pipeline import Handling, StreamHistory, stream
+from bridge.pipeline import Handling, StreamHistory, recover, stream
 from bridge.publication import delta_columns
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -34,6 +34,7 @@ from bridge.receive.publisher import Publisher
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.handled_tables import HandledTables
 from bridge.sync.refresh import Refresh
+from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
+    from bridge.track.position import ServerHistory
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 
@@ -261,6 +263,15 @@ class SubscriptionWorker:
         ):
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
+            check = ServerCheck(
+                self.subscription,
+                self._catalog,
+                publisher,
+                self._log,
+                stopping=self.heartbeat.beating(self._stop.is_set),
+            )
+            server = check.look()
+            recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
             published = Published.read(self.subscription, publisher, self._log, filter_server)
             sync = TableSync(
@@ -278,7 +289,7 @@ class SubscriptionWorker:
                 refreshing.take_up(requests, published.tables, publisher)
             tables: TableSync | HandledTables = self._handled or sync
             left_out = self._leave_out(published) if self._handled is None else []
-            self._added.take_over(self._stop)
+            self._added.take_over(self._stop, server)
             self._copying = True
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
@@ -291,17 +302,19 @@ class SubscriptionWorker:
                 publisher,
                 tables,
                 published.tables,
+                check,
                 self._log,
                 stopping=self.heartbeat.beating(self._stop.is_set),
             )
             errors = start.run()
-            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)])
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], server)
             self._copying = False
             again = stream(
                 published,
-                tables.follow(published.tables, publisher),
+                tables.follow(published.tables, publisher, server),
                 self._spark,
                 self._catalog,
+                check=check,
                 control=self,
                 log=self._log,
                 ignored=self._ignoring(left_out),
@@ -325,7 +338,9 @@ class SubscriptionWorker:
             )
         return [".".join(name) for name in found]
 
-    def _set_apart(self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow]) -> None:
+    def _set_apart(
+        self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow], server: ServerHistory
+    ) -> None:
         """Leave tables that could not be copied to a tablesync worker, so that the others' stream begins.
 
         Raises:
@@ -340,7 +355,7 @@ class SubscriptionWorker:
         worst = max(why.values(), key=is_own)
         if not others or (self.subscription.disable_on_error and is_own(worst)) or self._stop.is_set():
             raise worst
-        self._added.set_apart(why, self._stop)
+        self._added.set_apart(why, self._stop, server)
 
     # --- control of the stream --------------------------------------------------------------------------------------
 

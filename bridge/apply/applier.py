@@ -2,16 +2,17 @@
 
 Exactly-once rests on the order of the steps:
 
-    1. the catalog records the batch's intent;
-    2. each table is committed to, with the batch's stamp; ALTER TABLE comes first. If the columns that identify rows
-       change within the batch, a table has a commit for each part of its changes;
+    1. the catalog records the batch's intent, with the tables that it commits to;
+    2. each table is committed to, with the batch's stamp, which is the table's position from then on; ALTER TABLE comes
+       first. If the columns that identify rows change within the batch, a table has a commit for each part of its
+       changes;
     3. local tables are flushed;
     4. the catalog advances the origin and drops the intent. The server is told afterwards, by the loop.
 
-A batch that a crash cut short is formed again with the same boundaries, and Delta leaves out the commits it has. A
-batch that failed is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes
-columns (see `bridge.apply.delta.alter`), and one whose flush was begun: if that failed, another flush would not tell
-(see `BatchIntent.flushing`).
+After a crash the transactions are received again, and tables whose logs have them leave them out. A batch that failed
+is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes columns (see
+`bridge.apply.delta.alter`), and one whose flush was begun: if that failed, another flush would not tell (see
+`BatchIntent.flushing`).
 """
 
 from __future__ import annotations
@@ -35,16 +36,19 @@ from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.location import place_of
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
+from bridge.apply.delta.table_position import check_committed
 from bridge.apply.delta.unrepresentable import unheld_of
 from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
-from bridge.apply.record import finish_batch, skip_batch
+from bridge.apply.record import finish_batch, hold_batch, skip_batch
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.track import stats
 from bridge.track.catalog_rows import BatchIntent
+from bridge.track.held import ahead_of_origin
+from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -108,6 +112,9 @@ class Applier:
         self._conflicts = conflicts
         self._local = LocalTables(partial(place_of, spark))
         self._log = log.get(subscription)
+        self._held: list[Batch] = []
+        self._kept = ahead_of_origin(catalog, subscription)
+        self._kept_until = max((rel.position for rel in self._kept), default=INVALID)
         self._undo = BatchUndo(
             spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log
         )
@@ -115,9 +122,9 @@ class Applier:
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
         """Make the batch durable in its targets and in the catalog.
 
-        After it returns, the origin's LSN is the batch's `end_lsn`. After an error, either the catalog has no intent
-        and the targets have nothing of the batch; or the intent stands, and the caller must apply the same batch again
-        or call `undo`, as `BatchIntent.must_be_undone` says.
+        After it returns, the origin's LSN is the batch's `end_lsn`, unless it is held (see `holds`). After an error,
+        either the catalog has no intent and the targets have nothing of the batch; or the intent stands, and must be
+        settled (see `BatchUndo`) before the tables' positions are read again.
 
         Args:
             batch: The batch.
@@ -136,12 +143,15 @@ class Applier:
         *earlier, last = batch.commit_rounds()
         self._check_room(batch, len(earlier))
         messages_path = self._messages_path if batch.with_messages else None
-        intent = BatchIntent(batch.start_lsn, batch.end_lsn, alters=batch.alters, messages_path=messages_path)
-        again = self._catalog.batch(self._subscription) is not None
+        paths = tuple(dict.fromkeys(changes.target.path for changes in batch.tables))
+        intent = BatchIntent(
+            batch.start_lsn, batch.end_lsn, alters=batch.alters, messages_path=messages_path, tables=paths
+        )
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
         found: list[Conflicts] = []
-        parts = {changes.target.path: partial(self._table, batch, changes, found) for changes in last}
+        stamp = self._stamp(batch)
+        parts = {changes.target.path: partial(self._table, batch, changes, stamp, found) for changes in last}
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
@@ -149,25 +159,61 @@ class Applier:
             append = partial(messages.append, self._spark, self._subscription, batch.messages, messages_path)
             parts[messages_path] = partial(self._messages, batch, append)
         if parts:
-            stamp = CommitStamp(self._app_id(), batch.start_lsn, batch.end_lsn, commit_time_us=batch.commit_time_us)
             if alterations:
-                self._commit(batch, replace(stamp, alters=True), alterations, parts, fence=again)
+                self._commit(batch, replace(stamp, alters=True), alterations, parts)
             for number, some in enumerate(earlier):
-                commits = {changes.target.path: partial(self._table, batch, changes, found) for changes in some}
-                self._commit(batch, replace(stamp, part=number), commits, parts, fence=again)
-            self._commit(batch, stamp, parts, parts, fence=again)
+                of_part = replace(stamp, part=number)
+                commits = {
+                    changes.target.path: partial(self._table, batch, changes, of_part, found) for changes in some
+                }
+                self._commit(batch, of_part, commits, parts)
+            self._commit(batch, stamp, parts, parts)
         times_s.append(time.monotonic())
         self._local.flush(parts, lambda: self._catalog.begin_flush(self._subscription))
         times_s.append(time.monotonic())
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
-        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn, planned=True)
+        if batch.end_lsn < self._kept_until:
+            self._held.append(hold_batch(self._catalog, self._subscription, batch, clear_skip_lsn))
+        else:
+            self._finish([*self._held, batch], clear_skip_lsn)
         for conflicts in found:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
         times_s.append(time.monotonic())
         return {phase: to - since for phase, (since, to) in zip(_PHASES, pairwise(times_s), strict=True)}
+
+    @property
+    def holds(self) -> bool:
+        """Whether batches are held: a table has what comes after them, from an attempt that was cut short.
+
+        The origin stays before them. So whatever such a table has can be taken back (see `bring_back`), and the server
+        sends it again.
+        """
+        return bool(self._held)
+
+    def release(self, passed_lsn: Lsn, handed_over_lsn: Lsn) -> Lsn | None:
+        """Finish held batches if there will be none that ends where the furthest table is.
+
+        Mostly there is one. But the server sends other transactions if the publications are others by now.
+
+        Args:
+            passed_lsn: The server has sent all transactions that end at or before it.
+            handed_over_lsn: The end of the last of these.
+
+        Returns:
+            The origin's LSN now; None if it has not moved.
+        """
+        if not self._held or passed_lsn < self._kept_until or handed_over_lsn > self._held[-1].end_lsn:
+            return None
+        end_lsn = self._held[-1].end_lsn
+        self._finish(self._held, None)
+        return end_lsn
+
+    def _finish(self, batches: list[Batch], clear_skip_lsn: Lsn | None) -> None:
+        finish_batch(self._catalog, self._subscription, batches, clear_skip_lsn, planned=True, kept=self._kept)
+        self._held, self._kept, self._kept_until = [], [], INVALID
 
     def _count(self, conflicts: Mapping[str, int]) -> None:
         """Count conflicts by name; without a catalog they are not counted: the batch's own outcome matters more."""
@@ -193,8 +239,6 @@ class Applier:
         stamp: CommitStamp,
         parts: Mapping[str, Callable[[], None]],
         paths: Collection[str],
-        *,
-        fence: bool,
     ) -> None:
         """Commit to tables in parallel; if one fails, undo what the batch has committed.
 
@@ -205,7 +249,6 @@ class Applier:
             stamp: The stamp of these commits.
             parts: The commits, by the Delta tables' paths.
             paths: All tables of the batch, which an undo restores.
-            fence: An earlier attempt at the batch may still commit (see `restore.UndoneBatch`).
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
@@ -222,7 +265,7 @@ class Applier:
             for future in futures:
                 future.result()
         except ApplyError as error:
-            self._undo.undo_after(error, paths, fence=fence)
+            self._undo.undo_after(error, paths)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
@@ -250,9 +293,9 @@ class Applier:
             keep=lambda path: replayable.write(batch, path, self._spark, self._skipper()),
         )
 
-    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
-        """Take back what the batch under way has committed (see `BatchUndo.undo`)."""
-        self._undo.undo(paths, fence=fence)
+    def bring_back(self) -> bool:
+        """Take back what tables have beyond the origin, before a transaction is skipped (see `BatchUndo`)."""
+        return self._undo.bring_back()
 
     def _skipper(self) -> replayable.Skipper:
         row = self._catalog.subscription(self._subscription)
@@ -261,17 +304,23 @@ class Applier:
             row.txn_app_id if row is not None else "", {(rel.namespace, rel.name): rel.relid for rel in rels}
         )
 
-    def _app_id(self) -> str:
-        row = self._catalog.subscription(self._subscription)
+    def _stamp(self, batch: Batch) -> CommitStamp:
+        row, intent = self._catalog.subscription(self._subscription), self._catalog.batch(self._subscription)
         assert row is not None  # noqa: S101 - the worker has registered it
-        return row.batch_app_id
+        return CommitStamp(
+            row.batch_app_id,
+            batch.start_lsn,
+            batch.end_lsn,
+            commit_time_us=batch.commit_time_us,
+            timeline=intent.timeline if intent is not None else None,
+        )
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with error_context(context):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
-    def _table(self, batch: Batch, changes: TableChanges, found: list[Conflicts]) -> None:
+    def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, found: list[Conflicts]) -> None:
         context = context_of(self._origin_name, batch, changes)
         with error_context(context):
             faults.reach("table_begun")
@@ -312,6 +361,8 @@ class Applier:
                     self._count({conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 raise ApplyError(str(conflict), replace(context, command=command)) from error
+            if changes.commits:
+                check_committed(self._spark, changes.target.path, stamp)
             faults.reach("table_committed")
 
     def _messages(self, batch: Batch, append: Callable[[], None]) -> None:

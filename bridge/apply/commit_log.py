@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bridge.track import commits
 from bridge.track.catalog_rows import FOLLOWS_STREAM
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,10 +227,26 @@ def derived(
                 },
             )
             batch["tables"].setdefault(table, commit.version)
-    found = [batches[position] for position in sorted(batches)][:-1]
+    found = _whole(batches)[:-1]
     joins: dict[tuple[str, str, str], int] = {}
     for batch in found:
         for table in batch["tables"]:
             joins.setdefault(table, batch["position"])
     last = found[-1]["position"] if found else 0
     return found, joins | {table: position for table, position in copies.items() if position <= last}
+
+
+def _whole(batches: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Batches in order, without those that end within another one, which was cut short and received again in parts.
+
+    There, some tables have all of that one and others a part; the next batch has what the parts have committed.
+    """
+    ranges = [(int(Lsn.parse(batch["start_lsn"])), position) for position, batch in batches.items()]
+    whole: list[dict[str, Any]] = []
+    parts: dict[Any, int] = {}
+    for position in sorted(batches):
+        parts |= batches[position]["tables"]
+        if not any(start < position < end for start, end in ranges):
+            whole.append(batches[position] | {"tables": parts})
+            parts = {}
+    return whole

@@ -7,8 +7,9 @@ batch's application id and version, which the function gives its commits to Delt
     2. the function gets the batch. Delta leaves out a commit whose version, or a higher one, the table has already;
     3. the catalog advances the origin and drops the intent.
 
-After a crash the batch is formed again with the same boundaries. If the function raises an error, the batch is divided
-as for the mirror; its end becomes a fence, which no later batch goes over (see `bridge.track.fence`).
+If the function raises an error, the batch is divided as for the mirror; its end becomes a fence, which no later batch
+goes over (see `bridge.track.fence`). So does the end of a batch that a crash cut short, whose transactions are received
+again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from protocol.epoch import utc
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -142,13 +143,15 @@ class HandlerApplier:
         except OutcomeUnknown:
             raise
         except ApplyError:
-            self.undo()
+            # its transactions can be handed over in other batches, up to its end
+            if (end_lsn := give_up_batch(self._catalog, self._subscription)) is not None:
+                self._fence(end_lsn)
             raise
         handed_s = time.monotonic()
         faults.reach("batch_committed")
         if batch.with_messages:
             self._deliver(batch.messages())
-        finish_batch(self._catalog, self._subscription, batch, clear_skip_lsn)
+        finish_batch(self._catalog, self._subscription, [batch], clear_skip_lsn)
         return {"commit": handed_s - begun_s, "flush": 0.0, "record": time.monotonic() - handed_s}
 
     def _hand_over(self, batch: Batch) -> None:
@@ -186,9 +189,13 @@ class HandlerApplier:
         """Skip a transaction, as `Applier.skip` does."""
         return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
 
-    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
-        """Give up the batch under way, so that its transactions can be handed over in other batches, up to its end."""
-        del paths, fence
-        end_lsn = give_up_batch(self._catalog, self._subscription)
-        if end_lsn is not None:
-            self._fence(end_lsn)
+    holds = False
+
+    def release(self, passed_lsn: Lsn, handed_over_lsn: Lsn) -> Lsn | None:
+        """Do nothing: no batch is held."""
+        del passed_lsn, handed_over_lsn
+        return None
+
+    def bring_back(self) -> bool:
+        """Do nothing: what the handler has written is not known here."""
+        return False

@@ -137,7 +137,7 @@ class NextBatch:
         return bool(self._again)
 
     def starts_at(self, lsn: Lsn) -> None:
-        """Everything before `lsn` is durable, or recorded as a part of the batch."""
+        """Everything before `lsn` is durable."""
         self._start_lsn = lsn
 
     def complete(self, *, waited_for: bool) -> bool:
@@ -214,33 +214,6 @@ class NextBatch:
             if not (self._may_join() and self._growing.join(batch)):
                 self._after = batch
 
-    def form_recorded(self, end_lsn: Lsn, timeout_s: float) -> bool | None:
-        """Take and form the next transactions of a batch whose boundaries are recorded (see `starts_at`).
-
-        Args:
-            end_lsn: The batch's end.
-            timeout_s: How long to wait for transactions.
-
-        Returns:
-            Whether all of the batch is formed; None if these transactions cannot join those before them, or if the
-            batch exceeds the limits, which may have been lowered since.
-
-        Raises:
-            BridgeError: The stream was lost.
-            ProtocolError: The stream violates the protocol.
-        """
-        items, last = self.queue.take_until(end_lsn, lambda: self.progress.passed_lsn, self._run_limits, timeout_s)
-        if items or last:
-            batch = self._attempt(items, end_lsn if last else None)
-            if self._growing is None:
-                self._grow(batch)
-            else:
-                with self._apart_after_error():
-                    if self._exceeds(self._growing) or not self._growing.join(batch):
-                        return None
-        self._closed = last
-        return last
-
     def pop(self) -> Batch:
         """Take the batch; the one after it, if there is one, grows from now on."""
         assert self._growing is not None  # noqa: S101 - the caller has looked
@@ -283,18 +256,13 @@ class NextBatch:
             self.batcher.rewind(following[0])
         return True
 
-    def _attempt(self, items: Sequence[Item], end_lsn: Lsn | None = None) -> Batch:
-        batch = self.batcher.attempt(items, self._start_lsn, end_lsn)
+    def _attempt(self, items: Sequence[Item]) -> Batch:
+        batch = self.batcher.attempt(items, self._start_lsn)
         self._start_lsn = batch.end_lsn
         return batch
 
     def _grow(self, batch: Batch) -> None:
         self._growing, self._grows_since_s = GrowingBatch(batch), time.monotonic()
-
-    def _exceeds(self, growing: GrowingBatch) -> bool:
-        if self._fill(growing) > 1.0:
-            growing.compact()
-        return self._fill(growing) > 1.0
 
     def _is_far_behind(self) -> bool:
         assert self._growing is not None  # noqa: S101 - the caller has looked

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from bridge import faults
 from bridge.apply import skipped_transactions
@@ -10,57 +13,91 @@ from bridge.track.catalog_rows import AppliedBatch, PreparedRow
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from bridge.apply.batch.batch import Batch
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import RelRow
     from protocol.lsn import Lsn
 
 
 def finish_batch(
-    catalog: Catalog, subscription: str, batch: Batch, clear_skip_lsn: Lsn | None, *, planned: bool = False
+    catalog: Catalog,
+    subscription: str,
+    batches: Sequence[Batch],
+    clear_skip_lsn: Lsn | None,
+    *,
+    planned: bool = False,
+    kept: Iterable[RelRow] = (),
 ) -> None:
-    """Move the origin to the batch's end, drop its intent, and remove the spool files that it has used.
+    """Move the origin to the end of batches, drop the intent, and remove the spool files that they have used.
 
     Args:
         catalog: The catalog.
         subscription: The subscription's name.
-        batch: The batch.
+        batches: The batch, after those that were held until now.
         clear_skip_lsn: The skip LSN to clear.
         planned: The targets follow what the batch has planned of columns and names, so that it counts.
+        kept: Tables that had what they have of the batches from an earlier attempt.
     """
+    last = batches[-1]
     prepared = [
         PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
+        for batch in batches
         for t in batch.prepared
         if isinstance(t.spooled, SpoolFile) and t.gid is not None
     ]
-    ended = [t.spooled.path.name for t in batch.ended if isinstance(t.spooled, SpoolFile)]
+    ended = [t.spooled.path.name for batch in batches for t in batch.ended if isinstance(t.spooled, SpoolFile)]
     catalog.finish_batch(
         subscription,
-        batch.end_lsn,
+        last.end_lsn,
         prepared,
         ended,
         clear_skip_lsn=clear_skip_lsn,
-        columns=batch.columns if planned else {},
-        relids=batch.relids if planned else {},
-        applied=_applied(catalog, subscription, batch) if planned else None,
+        columns=last.columns if planned else {},
+        relids=last.relids if planned else {},
+        applied=_applied(catalog, subscription, batches, kept) if planned else None,
     )
-    for spool in batch.spools:
-        spool.discard()
+    for batch in batches:
+        for spool in batch.spools:
+            spool.discard()
 
 
-def _applied(catalog: Catalog, subscription: str, batch: Batch) -> AppliedBatch:
+def hold_batch(catalog: Catalog, subscription: str, batch: Batch, clear_skip_lsn: Lsn | None) -> Batch:
+    """Record that a batch is in its tables, and drop the intent; the origin stays, and spool files are kept.
+
+    Returns:
+        The batch without its changes, for `finish_batch`.
+    """
+    committed = [changes.target.path for changes in batch.tables if changes.commits]
+    catalog.hold_batch(
+        subscription,
+        batch.end_lsn,
+        committed,
+        clear_skip_lsn=clear_skip_lsn,
+        columns=batch.columns,
+        relids=batch.relids,
+    )
+    tables = [replace(changes, changes=pa.table({}), effect=None) for changes in batch.tables]
+    return replace(batch, tables=tables, items=[])
+
+
+def _applied(catalog: Catalog, subscription: str, batches: Sequence[Batch], kept: Iterable[RelRow]) -> AppliedBatch:
     row = catalog.subscription(subscription)
     assert row is not None  # noqa: S101 - the worker has registered it
-    tables = {(t.target.namespace, t.target.name, t.target.path): None for t in batch.tables}
+    named = [(rel.namespace, rel.name, rel.path) for rel in kept]
+    targets = [changes.target for batch in batches for changes in batch.tables]
+    named += [(target.namespace, target.name, target.path) for target in targets]
+    times_us = [batch.first_commit_time_us for batch in batches if batch.first_commit_time_us]
     return AppliedBatch(
         row.batch_app_id,
-        batch.start_lsn,
-        batch.first_commit_time_us,
-        batch.commit_time_us,
-        batch.transactions,
-        tuple(tables),
+        batches[0].start_lsn,
+        min(times_us, default=0),
+        batches[-1].commit_time_us,
+        sum(batch.transactions for batch in batches),
+        tuple(dict.fromkeys(named)),
+        tuple(changes.target.path for changes in batches[-1].tables if changes.commits),
     )
 
 
@@ -92,5 +129,5 @@ def skip_batch(
     path = skipped_transactions.write(batch, folder, subscription)
     keep(path)
     faults.reach("skipped_written")
-    finish_batch(catalog, subscription, batch, skip_lsn)
+    finish_batch(catalog, subscription, [batch], skip_lsn)
     return path

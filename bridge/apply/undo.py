@@ -1,18 +1,25 @@
-"""Undoes the batch under way: its tables are restored, its messages are deleted, and the catalog has no batch.
+"""Settles the batch under way, so that the catalog has none: its tables keep what they have of it, or are restored.
 
-The catalog records the undo before the first RESTORE. A process that ends in between undoes the rest at its next start;
-until then nothing else is applied. `bridge.apply.delta.restore` finds and reverts the commits. If a flush fails, of the
-batch's commits or of the undo's, they are reverted so that none of their log entries matters.
+A batch that was cut short is kept. One that cannot be applied, or whose flush failed, is undone: its tables are
+restored, its messages are deleted. The catalog records the undo before the first RESTORE. A process that ends in
+between undoes the rest at its next start; until then nothing else is applied. `bridge.apply.delta.restore` finds and
+reverts the commits. If a flush fails, of the batch's commits or of the undo's, they are reverted so that none of their
+log entries matters.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.apply.delta import messages, restore
+from bridge.apply.delta.log_commits import history_of
 from bridge.apply.delta.spark_errors import summary
 from bridge.errors import ApplyError
+from bridge.track.catalog_rows import BatchIntent
+from bridge.track.held import ahead_of_origin
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,6 +29,10 @@ if TYPE_CHECKING:
 
     from bridge.apply.delta.durable import LocalTables
     from bridge.track.catalog import Catalog
+
+
+_ANY_LSN = Lsn((1 << 63) - 1)
+"""Beyond every LSN that Spark's integers hold."""
 
 
 class BatchUndo:
@@ -54,13 +65,12 @@ class BatchUndo:
         self._local = local
         self._log = log
 
-    def undo(self, paths: Collection[str] | None = None, *, fence: bool = False) -> None:
+    def undo(self, paths: Collection[str] | None = None) -> None:
         """Take back what the batch under way has committed; does nothing if there is no such batch.
 
         Args:
-            paths: The tables it may have committed to; None for all of the subscription.
-            fence: An earlier attempt may have committed to any table of the subscription, because the configuration or
-                the publications were others, and it may still commit (see `restore.UndoneBatch`).
+            paths: The tables that this process may have committed to. None for all of the batch, by whichever process:
+                it may still commit.
 
         Raises:
             TargetBusy: Another writer's commits kept a table from being restored.
@@ -73,37 +83,116 @@ class BatchUndo:
         intent = self._catalog.batch(self._subscription)
         if intent is None:
             return
-        of_messages = {path for path in (self._messages_path, intent.messages_path) if path is not None}
-        if paths is None or fence:
-            paths = {*(paths or ()), *(rel.path for rel in self._catalog.rels(self._subscription)), *of_messages}
-        own_messages = [
-            messages.BatchRows(path, self._subscription, intent.start_lsn, intent.end_lsn)
-            for path in of_messages.intersection(paths)
-        ]
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
-        row = self._catalog.subscription(self._subscription)
-        assert row is not None  # noqa: S101 - a batch has a subscription
+        batch = self._batch(intent)
+        tables, own_messages = self._places(intent, paths)
         restore.restore_tables(
             self._spark,
-            [path for path in paths if path not in of_messages],
-            restore.UndoneBatch(row.batch_app_id, intent.end_lsn, fence, intent.flushing),
+            tables,
+            batch,
+            fence=paths is None,
             on_restored=lambda: faults.reach("table_restored"),
             own_messages=own_messages,
             log=self._log,
         )
+        self._end([*tables, *(own.path for own in own_messages)])
+
+    def keep(self) -> None:
+        """Have tables keep what they have beyond the origin; the catalog has no batch under way afterwards.
+
+        The batch was cut short. Tables that lack it get its transactions again, perhaps in other batches: so a commit
+        that comes late, of a Spark that lives on, is kept out of them. Messages have no position in their table: what
+        is beyond the origin is deleted, and comes again.
+
+        Raises:
+            TargetBusy: Another writer's commits were in the way.
+            StateError: A table cannot be flushed; the batch is to be undone then.
+            PySparkException: Spark cannot commit.
+        """
+        intent, remote_lsn = self._catalog.batch(self._subscription), self._catalog.remote_lsn(self._subscription)
+        if remote_lsn is None or (intent is None and not ahead_of_origin(self._catalog, self._subscription)):
+            return
+        batch = self._batch(intent or BatchIntent(remote_lsn, _ANY_LSN))
+        tables: Collection[str] = ()
+        if intent is not None:
+            tables = self._places(intent, None)[0]
+            for path in tables:
+                latest = history_of(self._spark, path, 4).latest_of(batch.app_id)
+                if latest is None or latest.end_lsn != str(intent.end_lsn):
+                    restore.fence_table(self._spark, path, batch, self._log)
+        own_messages = [
+            messages.BatchRows(path, self._subscription, remote_lsn, _ANY_LSN) for path in self._of_messages(intent)
+        ]
+        restore.restore_tables(
+            self._spark,
+            {},
+            batch,
+            fence=intent is not None,
+            on_restored=lambda: None,
+            own_messages=own_messages,
+            log=self._log,
+        )
+        if intent is not None:
+            self._end([*tables, *(own.path for own in own_messages)])
+
+    def bring_back(self) -> bool:
+        """Take back what tables have of batches beyond the origin, because a transaction there is to be skipped.
+
+        Returns:
+            Whether a table had any. Then the stream has to begin again, at the origin.
+        """
+        ahead = ahead_of_origin(self._catalog, self._subscription)
+        remote_lsn = self._catalog.remote_lsn(self._subscription)
+        if not ahead or remote_lsn is None:
+            return False
+        for rel in ahead:  # read from its log again at the next start, which is also after a crash here
+            self._catalog.put_rel(self._subscription, replace(rel, position=INVALID))
+        end_lsn = max(rel.position for rel in ahead)
+        intent = BatchIntent(remote_lsn, end_lsn, tables=tuple(rel.path for rel in ahead))
+        self._catalog.begin_batch(self._subscription, intent)
+        self.undo()
+        return True
+
+    def _batch(self, intent: BatchIntent) -> restore.UndoneBatch:
+        row = self._catalog.subscription(self._subscription)
+        assert row is not None  # noqa: S101 - a batch has a subscription
+        return restore.UndoneBatch(row.batch_app_id, intent.start_lsn, intent.end_lsn, intent.flushing)
+
+    def _places(
+        self, intent: BatchIntent, paths: Collection[str] | None
+    ) -> tuple[dict[str, Lsn], list[messages.BatchRows]]:
+        """The tables of a batch, or those at these paths, with their positions before it; and its messages."""
+        of_messages = self._of_messages(intent)
+        # a copy, or an earlier attempt, may have brought a table beyond the batch's start
+        positions = {rel.path: max(rel.since_lsn, intent.start_lsn) for rel in self._catalog.rels(self._subscription)}
+        if paths is None:
+            # an earlier version did not record them
+            paths = {*(positions if intent.tables is None else intent.tables), *of_messages}
+        own_messages = [
+            messages.BatchRows(path, self._subscription, intent.start_lsn, intent.end_lsn)
+            for path in of_messages.intersection(paths)
+        ]
+        return {path: positions.get(path, intent.start_lsn) for path in paths if path not in of_messages}, own_messages
+
+    def _of_messages(self, intent: BatchIntent | None) -> set[str]:
+        paths = (self._messages_path, intent.messages_path if intent is not None else None)
+        return {path for path in paths if path is not None}
+
+    def _end(self, paths: Collection[str]) -> None:
+        """Flush the tables, and drop the batch."""
         self._local.flush(paths, lambda: self._catalog.begin_flush(self._subscription))
-        self._catalog.finish_undo(self._subscription)
+        self._catalog.drop_batch(self._subscription)
         faults.reach("batch_undone")
 
-    def undo_after(self, error: ApplyError, paths: Collection[str], *, fence: bool) -> None:
+    def undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
         """Undo a batch that failed.
 
         Raises:
             ApplyError: The undo failed too: the batch's error, with that one as its DETAIL.
         """
         try:
-            self.undo(paths, fence=fence)
+            self.undo(paths)
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise ApplyError(
                 f"{error.message}\nDETAIL:  the batch's other commits are not undone yet: {summary(failed)}",

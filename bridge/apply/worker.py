@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import BatchIntent
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
     from protocol.transactions import Item
@@ -94,8 +93,15 @@ class Sink(Protocol):
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction; see `Applier.skip`."""
 
-    def undo(self, *, fence: bool = False) -> None:
-        """Make the batch under way one that has not begun; see `Applier.undo`."""
+    @property
+    def holds(self) -> bool:
+        """Whether batches are applied that the origin has not passed; see `Applier.holds`."""
+
+    def release(self, passed_lsn: Lsn, handed_over_lsn: Lsn) -> Lsn | None:
+        """Have the origin pass them; see `Applier.release`."""
+
+    def bring_back(self) -> bool:
+        """Take back what targets have beyond the origin; see `Applier.bring_back`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class Stream:
         maintenance: What is done to the tables between batches; None for nothing.
         heartbeat: Beats while nothing is under way, and when something has ended.
         observer: Is told what is durable.
+        certify: Called before anything that was received is recorded as durable (see `ServerCheck.certify`).
     """
 
     receiver: WalReceiver
@@ -119,6 +126,7 @@ class Stream:
     maintenance: Maintenance | None = None
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
+    certify: Callable[[], None] = lambda: None
 
 
 class _UnderWay(NamedTuple):
@@ -170,6 +178,7 @@ class ApplyWorker:
         self._catalog = catalog
         self._control = control
         self._maintenance, self._heartbeat, self._observer = stream.maintenance, stream.heartbeat, stream.observer
+        self._certify = stream.certify
         self._formed_s = 0.0
         self._log = log
         self._next = NextBatch(
@@ -188,15 +197,14 @@ class ApplyWorker:
 
         Raises:
             ApplyError: A transaction could not be applied; the context names it. Those before it are applied, and
-                nothing of it is in the targets, unless the catalog has an intent: then `undo` is due at the next start.
+                nothing of it is in the targets, unless the catalog has an intent, which the next start settles.
             OutcomeUnknown: Spark is gone; the batch's intent stands.
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
         with ThreadPoolExecutor(1, f"batch {self._name}") as pool, Background(f"form {self._name}") as forming:
             try:
-                if self._recover():
-                    self._loop(pool, forming)
+                self._loop(pool, forming)
             except _ReceiveAgain:
                 return True
         return False
@@ -265,8 +273,8 @@ class ApplyWorker:
             self._divide(batch, 1 if skip_lsn is not None else _transactions_before_error(batch))
             return
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
-            self._applier.undo(fence=True)  # what an earlier process has committed of it
-            if not self._next.form_again_after(batch):
+            # a transaction is skipped as a whole: tables that have it already must not
+            if self._applier.bring_back() or not self._next.form_again_after(batch):
                 self._receive_again(batch)
             self._batcher.forget_plan(batch)
             self._submit(pool, batch, partial(self._skip, batch, skip_lsn))
@@ -274,13 +282,17 @@ class ApplyWorker:
         if batch.error is not None:
             raise batch.error
         if batch.unclear:
-            self._applier.undo(fence=True)  # what an earlier process has committed of it
             self._receive_again(batch)
-        if batch.alters:
-            # an earlier process may have begun it with other transactions: undo that before its columns are changed
-            self._applier.undo(fence=True)
         formed_s, self._formed_s = self._formed_s, 0.0
-        self._submit(pool, batch, partial(self._apply, batch, skip_lsn if batch.tables else None, formed_s))
+        mismatched = skip_lsn if batch.tables and not self._leads_to(skip_lsn, batch) else None
+        self._submit(pool, batch, partial(self._apply, batch, mismatched, formed_s))
+
+    def _leads_to(self, skip_lsn: Lsn | None, batch: Batch) -> bool:
+        """Whether a batch comes again that preceded the transaction to skip, because tables were brought back."""
+        if skip_lsn is None or batch.finish_lsn >= skip_lsn:
+            return False
+        error = self._catalog.last_error(self._name)
+        return error is not None and error.finish_lsn == skip_lsn
 
     def _submit(self, pool: ThreadPoolExecutor, batch: Batch | None, work: Callable[[], None]) -> None:
         self._under_way = _UnderWay(batch, pool.submit(work))
@@ -290,8 +302,6 @@ class ApplyWorker:
         """Start to maintain a table, if one needs it more than the next batch is needed; return whether one does."""
         if self._maintenance is None or not self._maintenance.due(behind_s):
             return False
-        if self._catalog.batch(self._name) is not None:
-            return False  # the next batch is the one of an earlier life
         self._submit(pool, None, partial(self._maintenance.run_one, behind_s))
         return True
 
@@ -317,8 +327,6 @@ class ApplyWorker:
     def _divide(self, batch: Batch, first: int) -> None:
         """Have a batch formed again as two. It was formed only, or its applying failed and was undone.
 
-        An intent that still stands is of an earlier process.
-
         Args:
             batch: The batch.
             first: How many transactions the first of the two has.
@@ -326,11 +334,10 @@ class ApplyWorker:
         Raises:
             _ReceiveAgain: It, or one that was formed after it, cannot be divided.
         """
-        self._applier.undo(fence=True)
         if not self._next.divide(batch, first):
             self._receive_again(batch)
 
-    def _receive_again(self, batch: Batch | BatchIntent) -> NoReturn:
+    def _receive_again(self, batch: Batch) -> NoReturn:
         self._log.info("receiving transactions again, to apply them in parts", start_lsn=str(batch.start_lsn))
         self._next.growth.failed(batch.start_lsn, batch.end_lsn)
         raise _ReceiveAgain
@@ -343,46 +350,9 @@ class ApplyWorker:
         self._report_due_s = time.monotonic() + _REPORT_INTERVAL_S
         return self._control.report(self._progress)
 
-    def _recover(self) -> bool:
-        """Finish or undo the batch whose intent an earlier process left.
-
-        It is formed again with the same boundaries, so that Delta leaves out what it has. It is undone instead
-        - if its undo was begun;
-        - if it changes columns, or commits to a table several times: that was planned by the publisher's catalog, which
-          may have changed since;
-        - if the machine was rebooted, or a flush was cut short or failed: Delta would leave out what its log has, even
-          if the data did not reach the disk.
-
-        Returns:
-            False if the control stops the loop before all of the batch was received. The intent stands; another batch
-            must not be applied, because it would lie on top of what this one has committed.
-        """
-        intent = self._catalog.batch(self._name)
-        if intent is None:
-            return True
-        boundaries = {"start_lsn": str(intent.start_lsn), "end_lsn": str(intent.end_lsn)}
-        if intent.must_be_undone:
-            self._log.info("undoing a batch", **boundaries)
-            self._applier.undo(fence=True)
-            self._batcher.reload()
-            self._next.growth.apart(intent.end_lsn)  # perhaps it was undone because it could not be applied
-            return True
-        self._log.info("finishing a batch", **boundaries)
-        self._next.starts_at(intent.start_lsn)
-        while self._should_continue():
-            self._heartbeat.beat()
-            formed = self._next.form_recorded(intent.end_lsn, _POLL_S)
-            if formed is None:
-                self._log.info("undoing a batch", **boundaries)
-                self._applier.undo(fence=True)
-                self._receive_again(intent)
-            if formed:
-                return True
-            self._receiver.request_keepalive()
-        return False
-
     def _apply(self, batch: Batch, skip_lsn: Lsn | None, formed_s: float) -> None:
         started_s = time.monotonic()
+        self._certify()
         seconds = {"form": formed_s, **self._applier.apply(batch, clear_skip_lsn=skip_lsn)}
         if skip_lsn is not None:
             self._log.warning(
@@ -390,7 +360,8 @@ class ApplyWorker:
                 detail=f"Remote transaction's finish WAL location (LSN) {batch.finish_lsn} "
                 f"did not match skip-LSN {skip_lsn}.",
             )
-        self._durable(batch)
+        if not self._applier.holds:
+            self._durable(batch.end_lsn, batch)
         self._observer.applied(
             BatchReport(batch.end_lsn, batch.commit_time_us, batch.transactions, batch.rows, len(batch.tables), seconds)
         )
@@ -404,9 +375,10 @@ class ApplyWorker:
         )
 
     def _skip(self, batch: Batch, skip_lsn: Lsn) -> None:
+        self._certify()
         self._log.info(f"logical replication starts skipping transaction at LSN {skip_lsn}", xid=batch.xid)
         path = self._applier.skip(batch, skip_lsn, self._catalog.state_dir / "skipped")
-        self._durable(batch)
+        self._durable(batch.end_lsn, batch)
         self._log.warning(
             f"logical replication completed skipping transaction at LSN {skip_lsn}",
             xid=batch.xid,
@@ -414,13 +386,13 @@ class ApplyWorker:
             kept_in=str(path),
         )
 
-    def _durable(self, batch: Batch) -> None:
-        self._progress.durable(batch.end_lsn)
-        self._observer.durable(batch.end_lsn)
+    def _durable(self, end_lsn: Lsn, batch: Batch | None = None) -> None:
+        self._progress.durable(end_lsn)
+        self._observer.durable(end_lsn)
         faults.reach("before_confirm")
         self._receiver.confirm()
         self._control.origin_advanced()
-        if self._maintenance is not None:
+        if self._maintenance is not None and batch is not None:
             self._maintenance.committed(changes.target.path for changes in batch.tables)
 
     def _idle(self) -> None:
@@ -433,9 +405,15 @@ class ApplyWorker:
 
     def _pass_quiet(self) -> bool:
         """Advance the origin past WAL that has no changes for us; returns whether it advanced."""
+        if self._applier.holds:
+            passed_lsn = self._progress.passed_lsn  # read first: all that was sent until then is handed over
+            released_lsn = self._applier.release(passed_lsn, self._progress.handed_over_lsn)
+            if released_lsn is not None:
+                self._durable(released_lsn)
         quiet_lsn = self._progress.quiet_lsn()
         if quiet_lsn is None:
             return False
+        self._certify()
         if not self._catalog.advance_origin(self._name, quiet_lsn):
             return False
         self._progress.durable(quiet_lsn)

@@ -22,8 +22,9 @@ from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
-from bridge.receive.timeline_history import check_same_server
 from bridge.sync.made_tables import new_columns
+from bridge.sync.server_check import refused_by
+from bridge.track.held import held
 from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
 
@@ -115,9 +116,9 @@ def _replication(subscription: Subscription, known: Known) -> Finding:
     """Open a WAL sender: only that tells whether role and pg_hba.conf allow it, on managed servers too."""
     try:
         server = identify(subscription.connection, application_name=f"{subscription.name}_check")
-        row = known.catalog.subscription(subscription.name) if known.catalog is not None else None
-        if row is not None and row.system_identifier is not None:
-            check_same_server(server, row.system_identifier)
+        positions = held(known.catalog, subscription.name) if known.catalog is not None else None
+        if positions is not None and (refused := refused_by(positions, server, subscription.name)) is not None:
+            raise refused
     except PublisherError as error:
         return failed("replication", error)
     return passed("replication", f"the role may stream; system identifier {server.system_identifier}")

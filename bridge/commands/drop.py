@@ -179,7 +179,7 @@ def _drop_slots(subscription: Subscription, state: State, *, forget: bool = Fals
                 conninfo, application_name=application_name, stopping=lambda: time.monotonic() > end_s
             ) as replication,
         ):
-            server = replication.identify_system()
+            server = replication.history()
             if row is not None and row.system_identifier not in {None, server.system_identifier}:
                 raise PublisherError(  # noqa: TRY301 - the hint below is for it, too
                     f"the connection leads to another server: it has system identifier {server.system_identifier}, "

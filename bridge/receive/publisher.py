@@ -107,6 +107,10 @@ class Publisher(Closing):
         """Whether the server is a standby or restores a backup."""
         return bool(self._one("server")["in_recovery"])
 
+    def started_us(self) -> int:
+        """When the server was started, in microseconds since 1970: no two servers share it."""
+        return int(self._one("server")["started_us"])
+
     def slot(self, slot_name: str) -> SlotStatus | None:
         """The slot's status; None if it does not exist."""
         rows = self.rows("slot_status", {"slot_name": slot_name})

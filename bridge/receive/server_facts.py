@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bridge.receive.timeline_history import ServerIdentity
+    from bridge.track.position import ServerHistory
 
 SETTINGS = (
     "hot_standby_feedback",
@@ -123,14 +123,14 @@ def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
         )
 
 
-def identify(conninfo: str, *, application_name: str) -> ServerIdentity:
+def identify(conninfo: str, *, application_name: str) -> ServerHistory:
     """Open a WAL sender, as the stream does, and identify the server.
 
     Raises:
         PublisherError: There is no room, or the role may not replicate.
     """
     with ReplicationConnection(conninfo, application_name=application_name) as replication:
-        return replication.identify_system()
+        return replication.history()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import psycopg
 
 from bridge import remedies
 from bridge.closing import Closing
-from bridge.errors import PublisherError, SlotAdvanced, SyncError
-from bridge.receive.connection import connect, translated
-from bridge.receive.timeline_history import ServerIdentity
+from bridge.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced, SyncError
+from bridge.receive.connection import connect, read_rows, translated
+from bridge.track.position import ServerHistory, switch_points
 from protocol.lsn import Lsn
 from protocol.walsender import quote_identifier
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bridge.receive.publisher import SlotStatus
+    from bridge.track.position import Missing, Position
 
 
 _LOOK_INTERVAL_S = 0.25
@@ -39,10 +40,12 @@ class Snapshot:
     Attributes:
         name: For SET TRANSACTION SNAPSHOT; None if none was exported.
         consistent_point: Transactions that commit before it are in the snapshot; all others come in the stream.
+        timeline: The timeline that it is on; None if that is not known.
     """
 
     name: str | None
     consistent_point: Lsn
+    timeline: int | None = None
 
 
 class ReplicationConnection(Closing):
@@ -79,15 +82,25 @@ class ReplicationConnection(Closing):
                 raise SyncError(f"{doing}: stopped while waiting") from error
             raise translated(error, doing) from error
 
-    def identify_system(self) -> ServerIdentity:
-        """IDENTIFY_SYSTEM: which server it is, its timeline and its WAL's end."""
+    def history(self) -> ServerHistory:
+        """Which server it is, and which WAL it has: IDENTIFY_SYSTEM, and the history of its timeline."""
+        # asked first: a standby that is promoted in between may send WAL of a later timeline than it has told
+        facts = read_rows(self.connection, "server")[0]
         system_identifier, timeline, flush_lsn, *_ = self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0]
-        return ServerIdentity(str(system_identifier), int(timeline), Lsn.parse(flush_lsn))
-
-    def timeline_history(self, timeline: int) -> str:
-        """The history file of a timeline; timeline 1 has none."""
-        content = self._run(f"TIMELINE_HISTORY {timeline}", "cannot read the publisher's timeline history")[0][1]
-        return content.decode() if isinstance(content, bytes) else str(content)
+        left = {}
+        if int(timeline) > 1:  # timeline 1 has no history
+            content = self._run(f"TIMELINE_HISTORY {timeline}", "cannot read the publisher's timeline history")[0][1]
+            left = switch_points(content.decode() if isinstance(content, bytes) else str(content))
+        in_recovery = bool(facts["in_recovery"])
+        return ServerHistory(
+            str(system_identifier),
+            int(timeline),
+            # a standby may still drop what it has received, but not what it has replayed
+            Lsn.parse(facts["flush_lsn"] if in_recovery else flush_lsn),
+            in_recovery,
+            left,
+            int(facts["started_us"]),
+        )
 
     def create_slot(
         self,
@@ -166,6 +179,28 @@ _INVALID = {
     "wal_level_insufficient": "the primary's wal_level was too low",
 }
 """pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18)."""
+
+
+def refusal(missing: Missing, position: Position, *, anew: str) -> PublisherError:
+    """Return the error for a server that does not have a position.
+
+    Args:
+        missing: Why it does not.
+        position: The position, up to which changes are durable here.
+        anew: What to do if the server is right: a sentence that begins in lower case.
+    """
+    durable = f"but changes up to {position} are durable here"
+    if missing.another_server:
+        return AnotherServer(
+            f"the publisher is another server: {missing.reason}",
+            hint="check the connection string; another server needs another state_dir and warehouse",
+        )
+    if missing.later:
+        return PublisherError(f"the standby lags: {missing.reason}, {durable}", retry=True)
+    return PublisherWentBack(
+        f"the publisher went back: {missing.reason}, {durable}",
+        hint=f"check the connection string; if the server is right, the targets have what it lost; {anew}",
+    )
 
 
 def check_slot(

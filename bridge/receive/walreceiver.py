@@ -130,17 +130,27 @@ class WalReceiver:
         self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
 
-    def start(self) -> None:
+    def start(
+        self,
+        admit: Callable[[ReplicationConnection], object] = lambda _: None,
+        admitted: Callable[[], object] = lambda: None,
+    ) -> None:
         """Start streaming.
+
+        Args:
+            admit: Called with the connection just before it streams; raises an error if it must not.
+            admitted: Called when it streams, before anything is received or confirmed; the same.
 
         Raises:
             PublisherError: The server refuses START_REPLICATION.
         """
+        admit(self.replication)
         command = start_replication(self._stream.slot_name, self._stream.start_lsn, self._stream.options)
         try:
             self._copy_both.start(command)
         except psycopg.Error as error:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
+        admitted()
         self._thread.start()
 
     def stop(self) -> None:

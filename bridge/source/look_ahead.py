@@ -190,7 +190,7 @@ class LookAhead(Closing):
         self._release()
         options = self._options
         with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
-            server = check_server(options, self._publisher, replication, *offsets)
+            server = check_server(self._publisher, replication, *offsets)
         check_slot_of(options, self._publisher, offsets[0].lsn)
         self._position = offsets[-1], server
         return server

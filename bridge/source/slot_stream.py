@@ -10,20 +10,18 @@ import tempfile
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.closing import Closing
 from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.receive.connection import read_rows
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.server_types import ServerTypes
-from bridge.receive.slot import check_slot
-from bridge.receive.timeline_history import check_history, check_same_server
+from bridge.receive.slot import check_slot, refusal
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.source.offset import Server
+from bridge.track.position import Position
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
@@ -76,13 +74,10 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     return found
 
 
-def check_server(
-    options: SourceOptions, publisher: Publisher, replication: ReplicationConnection, *offsets: Offset
-) -> Server:
+def check_server(publisher: Publisher, replication: ReplicationConnection, *offsets: Offset) -> Server:
     """Check that a server's WAL has offsets of the checkpoint, each on the timeline that it was received on.
 
     Args:
-        options: The source's.
         publisher: A connection for catalog queries, the slot's included.
         replication: The connection that streams, or one that looks before it.
         offsets: A batch's start; also its end if the checkpoint has it: the sink may have committed the batch already.
@@ -95,27 +90,16 @@ def check_server(
         PublisherError: It is another server, or a standby that does not have the offsets yet; or the two connections
             lead to two servers.
     """
-    facts = read_rows(replication.connection, "server")[0]  # first: a server that is no standby keeps its timeline
-    if facts["started_us"] != publisher.rows("server")[0]["started_us"]:
+    server = replication.history()
+    if server.started_us != publisher.started_us():
         raise PublisherError("the connection string has just led to two servers", retry=True)
-    server, standby = replication.identify_system(), bool(facts["in_recovery"])
-    if standby:  # it may still drop what it has received, but not what it has replayed
-        server = replace(server, flush_lsn=Lsn.parse(facts["flush_lsn"]))
-    try:
-        for offset in offsets:
-            check_same_server(server, offset.system_identifier)
-            for lsn, timeline in ((offset.timeline_lsn or offset.lsn, offset.timeline), (offset.lsn, None)):
-                check_history(
-                    server,
-                    subscription=options.slot,
-                    standby=standby,
-                    remote_lsn=lsn,
-                    timeline=timeline,
-                    history=replication.timeline_history,
-                )
-    except PublisherError as error:
-        raise _for_the_source(error) from error
-    return Server(server.system_identifier, server.timeline, server.flush_lsn if standby else None)
+    for offset in offsets:
+        system = offset.system_identifier
+        certain = Position(system, offset.timeline, offset.timeline_lsn or offset.lsn)
+        for position in (certain, Position(system, None, offset.lsn)):
+            if (missing := server.missing(position)) is not None:
+                raise _for_the_source(refusal(missing, position, anew=_NOT_ON))
+    return Server(server.system_identifier, server.timeline, server.flush_lsn if server.in_recovery else None)
 
 
 def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | None) -> Lsn:
@@ -202,7 +186,7 @@ class SlotStream(Closing):
         )
         self._receiver: WalReceiver | None = receiver
         try:
-            self.server = check_server(options, publisher, receiver.replication, start, *ends)
+            self.server = check_server(publisher, receiver.replication, start, *ends)
             check_slot_of(options, publisher, start.lsn)
             waited(receiver.start, options.slot_timeout_s)
             # nobody else can move the slot any more, as somebody could between the check and the start

@@ -81,7 +81,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ):
             if options.create_slot and publisher.slot(options.slot) is None:
                 replication.create_slot(options.slot, export_snapshot=False)
-            server = check_server(options, publisher, replication)
+            server = check_server(publisher, replication)
             return server.offset(check_slot_of(options, publisher, None)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name

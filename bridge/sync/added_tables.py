@@ -12,6 +12,8 @@ from bridge import faults, session
 from bridge.errors import is_own
 from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track import refresh
+from bridge.track.held import held
+from bridge.track.recovery import compare
 
 if TYPE_CHECKING:
     import threading
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from bridge.sync.copy_limit import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
+    from bridge.track.position import ServerHistory
     from bridge.track.refresh import RefreshRow
 
 _LOOK_INTERVAL_S = 1.0
@@ -89,18 +92,21 @@ class AddedTables:
         """Forget a worker that has ended, before requests are carried out: `take_over` starts another one."""
         self._worker = None
 
-    def take_over(self, stopping: threading.Event) -> None:
+    def take_over(self, stopping: threading.Event, server: ServerHistory) -> None:
         """Take over tables that are up to the origin, and start a worker for others. No stream may run meanwhile.
 
         Args:
             stopping: Ends the wait for a worker's last batch.
+            server: The server. Tables that have more than it are left to the worker, which copies them afresh.
         """
         worker, remote_lsn = self._worker, self._catalog.remote_lsn(self._name)
         if worker is not None and remote_lsn is not None and worker.within_reach.is_set():
             worker.end_at(remote_lsn, stopping)
         if self._running or (worker is not None and worker.gave_up):
             return
-        joined = refresh.hand_over(self._catalog, self._name)
+        positions = held(self._catalog, refresh.sync_name(self._name))
+        known = positions is not None and compare(positions, server).has_all
+        joined = refresh.hand_over(self._catalog, self._name) if known else []
         for rel in joined:
             self._log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
         if joined:
@@ -116,12 +122,13 @@ class AddedTables:
             )
             self._worker.thread.start()
 
-    def set_apart(self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event) -> None:
+    def set_apart(self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event, server: ServerHistory) -> None:
         """Leave tables that could not be copied to a tablesync worker, which tries again beside the stream of others.
 
         Args:
             errors: Why each of them could not be copied.
             stopping: As for `take_over`.
+            server: As for `take_over`.
         """
         refresh.take_up(self._catalog, self._name, 0, bring_in=list(errors), follow=(), remove=())
         for rel, error in errors.items():
@@ -129,7 +136,7 @@ class AddedTables:
             self._catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
             if is_own(error):
                 refresh.count_sync_error(self._catalog, self._name)
-        self.take_over(stopping)
+        self.take_over(stopping, server)
 
     def stream_should_end(self) -> bool:
         """Whether the subscription's stream should end between two batches, to begin again with other tables."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
+    from bridge.track.position import ServerHistory
 
 
 class HandledTables:
@@ -58,12 +59,13 @@ class HandledTables:
         return {}
 
     def follow(
-        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
+        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, server: ServerHistory
     ) -> dict[tuple[str, str], Subscribed]:
         """Return the tables that follow the stream, by (namespace, name): all that are published now.
 
         Any other one follows as soon as the stream has it (`other`): the server only sends what is published.
         """
+        del server  # what the function has written is not known here
         name = self._subscription.name
         known = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name)}
         subscribed: dict[tuple[str, str], Subscribed] = {}

@@ -35,6 +35,7 @@ from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.store_errors import store_hint
 from bridge.apply.delta.stored import is_variant, stored_rows
 from bridge.apply.delta.table_forms import VALIDITY_NAMES, check_new_table, copied_rows_as
+from bridge.apply.delta.table_position import check_committed
 from bridge.apply.evolution.tracker import copied_columns
 from bridge.apply.target.layout_rules import kept_layout
 from bridge.apply.target.location import table_location
@@ -49,9 +50,11 @@ from bridge.sync.copy_order import copy_order
 from bridge.sync.copy_progress import CopyMonitor
 from bridge.sync.copy_reader import copy_spec, key_of
 from bridge.sync.made_tables import make_table, new_columns, replaced_columns
+from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock
 from bridge.table_layout import NO_LAYOUT
-from bridge.track.catalog_rows import FOLLOWS_STREAM, RelRow
+from bridge.track.catalog_rows import RelRow
+from bridge.track.refresh import owner_of
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.types import BUILTIN, resolve
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
+    from bridge.apply.delta.table_position import TablePosition
     from bridge.config import Subscription
     from bridge.errors import BridgeError
     from bridge.publication.published_table import PublishedTable
@@ -71,7 +75,7 @@ if TYPE_CHECKING:
     from bridge.table_layout import Layout
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import ColumnRow
-    from protocol.lsn import Lsn
+    from bridge.track.position import ServerHistory
     from protocol.values.types import TypeInfo
 
 _LOOKS_AT_ONCE = 8
@@ -120,6 +124,7 @@ class TableSync:
         self._stopping = stopping
         self._local = LocalTables(partial(place_of, spark))
         self._shared = SharedFolders(spark)
+        self._positions = OwnPositions(spark, catalog, subscription.name, log)
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
@@ -249,6 +254,7 @@ class TableSync:
             kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
             self._warn_of_lost_layout(rel, layout, kept)
             layout = kept
+        stamp = self._stamp(snapshot)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
         variants = {column.name for column in written if is_variant(column)}
         started_s = time.monotonic()
@@ -283,7 +289,7 @@ class TableSync:
                         overwrite_rows,
                         copied_rows_as(mode, stored_rows(rows, variants), snapshot.consistent_point),
                         rel.path,
-                        self._stamp(snapshot.consistent_point),
+                        stamp,
                         columns_too=columns is None,
                         rows_per_file=lock.rows_per_file,
                         layout=layout,
@@ -297,10 +303,20 @@ class TableSync:
                         hint=store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
+        check_committed(self._spark, rel.path, stamp)
         self._local.flush([rel.path])
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
-        self._catalog.put_rel(name, replace(rel, state="f", lsn=snapshot.consistent_point))
+        self._catalog.put_rel(
+            name,
+            replace(
+                rel,
+                state="f",
+                lsn=snapshot.consistent_point,
+                position=snapshot.consistent_point,
+                timeline=snapshot.timeline,
+            ),
+        )
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
@@ -321,10 +337,16 @@ class TableSync:
                 f"run: {remedies.resync(self._subscription.name, rel.qualified_name)}",
             )
 
-    def _stamp(self, lsn: Lsn) -> CommitStamp:
+    def _stamp(self, snapshot: Snapshot) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
-        row = self._catalog.subscription(self._subscription.name)
-        return CommitStamp(f"{row.txn_app_id}/copy" if row else "", lsn, lsn)
+        row, lsn = self._catalog.subscription(self._subscription.name), snapshot.consistent_point
+        return CommitStamp(
+            f"{row.txn_app_id}/copy" if row else "",
+            lsn,
+            lsn,
+            timeline=snapshot.timeline,
+            copy_number=time.time_ns() // 1000,
+        )
 
     def _target(
         self, rel: RelRow, table: PublishedTable, types: Mapping[int, TypeInfo], *, exists: bool = True
@@ -350,51 +372,58 @@ class TableSync:
         return target, target.check(columns)
 
     def follow(
-        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
+        self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, server: ServerHistory
     ) -> dict[tuple[str, str], Subscribed]:
         """Return the tables that follow the stream, by (namespace, name): all but those that need a copy.
 
-        Their Delta tables are created if they are new, and their states in the catalog become s or r.
+        Each follows from the position in its own log, which the catalog has afterwards. Their Delta tables are created
+        if they are new, and their states in the catalog become s or r.
 
         Raises:
-            TargetError: A Delta table does not exist any more, is not a Delta table, or lacks a column.
+            TargetError: A Delta table does not exist any more, is not a Delta table, lacks a column, or is behind what
+                the catalog knows of it.
+            TableAhead: A table has transactions that the server does not have. It is copied afresh at the next try.
         """
         subscribed: dict[tuple[str, str], Subscribed] = {}
-        remote_lsn = self._catalog.remote_lsn(self._subscription.name) or INVALID
+        name = self._subscription.name
+        remote_lsn = self._catalog.remote_lsn(name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
-        rels = [rel for rel in self._catalog.rels(self._subscription.name) if not self.needs_copy(rel)]
+        rels = [rel for rel in self._catalog.rels(name) if not self.needs_copy(rel)]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
             existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
-        for rel in rels:
+        for known in rels:
+            rel = known
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if rel.state != "i":
-                target = existing[rel].result()
+                target, position = existing[known].result()
+                rel = self._positions.believed(rel, position, server)
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
                 target, _ = self._target(rel, table, types)
             else:
                 continue
-            state = rel.state if rel.state in FOLLOWS_STREAM else "r" if rel.lsn <= remote_lsn else "s"
             relid = rel.relid or (table.relid if table is not None else None)
-            if (state, relid) != (rel.state, rel.relid):
-                self._catalog.put_rel(self._subscription.name, replace(rel, state=state, relid=relid))
+            state = "r" if rel.since_lsn <= remote_lsn else "s"
+            rel = replace(rel, state=state, relid=relid)
+            if rel != known:
+                self._catalog.put_rel(name, rel)
             key = table.primary_key if table is not None else ()
             cut = table.cut_identity if table is not None else frozenset()
-            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.lsn, key, cut_identity=cut, relid=relid)
+            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.since_lsn, key, cut_identity=cut, relid=relid)
         return subscribed
 
-    def _existing(self, rel: RelRow) -> Target:
+    def _existing(self, rel: RelRow) -> tuple[Target, TablePosition]:
         """Return the Delta table of a copied table. If it is gone, creating it again would lose its rows silently."""
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
             raise TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
-                hint=WAYS_BACK + remedies.resync(self._subscription.name, rel.qualified_name),
+                hint=WAYS_BACK + remedies.resync(owner_of(self._subscription.name), rel.qualified_name),
             )
         self._shared.check(rel.path)
-        return Target(rel.namespace, rel.name, rel.path, schema, mode)
+        return Target(rel.namespace, rel.name, rel.path, schema, mode), self._positions.read(rel)
 
 
 def _order(

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import BridgeError, ConfigError, PublisherError, StateError, is_own, may_retry
-from bridge.pipeline import StreamHistory, spool_folder, stream
+from bridge.errors import AnotherServer, BridgeError, ConfigError, PublisherError, StateError, is_own, may_retry
+from bridge.pipeline import StreamHistory, recover, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
@@ -219,7 +219,8 @@ class TableSyncWorker:
             Publisher(self._subscription.connection, application_name=self._name) as publisher,
             FilterServer(self._subscription) as filter_server,
         ):
-            self._clear(publisher)
+            check = ServerCheck(self._subscription, self._catalog, publisher, self._log, stopping=self._stop.is_set)
+            self._clear(publisher, check)
             wanted = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)}
             if not wanted:
                 return
@@ -233,14 +234,16 @@ class TableSyncWorker:
                 stopping=self._stop.is_set,
                 copy_limit=self._copy_limit,
             )
-            error = self._copy(sync, publisher, tables, missing=sorted(wanted - tables.keys()))
+            error = self._copy(sync, publisher, tables, check, missing=sorted(wanted - tables.keys()))
             if error is not None:
                 if not self._any_copied():
                     raise error
                 self._record(error)  # the worker after the hand-over tries these again
             again = True
             while again:
-                subscribed = sync.follow(tables, publisher)
+                server = check.look()
+                recover(self._subscription, self._spark, self._catalog, self._log, history=self._history)
+                subscribed = sync.follow(tables, publisher, server)
                 self._streams = True
                 if self._stop.is_set():
                     return
@@ -249,6 +252,7 @@ class TableSyncWorker:
                     subscribed,
                     self._spark,
                     self._catalog,
+                    check=check,
                     control=self,
                     log=self._log,
                     ignored=lambda _: None,
@@ -261,12 +265,14 @@ class TableSyncWorker:
         sync: TableSync,
         publisher: Publisher,
         tables: Mapping[tuple[str, str], PublishedTable],
+        check: ServerCheck,
+        *,
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
         """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
         if tables:
             start = Start(
-                self._subscription, self._catalog, publisher, sync, tables, self._log, stopping=self._stop.is_set
+                self._subscription, self._catalog, publisher, sync, tables, check, self._log, stopping=self._stop.is_set
             )
             if errors := start.run():
                 return max(errors.values(), key=is_own)
@@ -275,29 +281,25 @@ class TableSyncWorker:
     def _any_copied(self) -> bool:
         return any(rel.state in _COPIED for rel in self._catalog.rels(self._name))
 
-    def _clear(self, publisher: Publisher) -> None:
+    def _clear(self, publisher: Publisher, check: ServerCheck) -> None:
         """Drop a slot that is not needed any more, or whose stream cannot be continued."""
         slot = self._subscription.slot_name
         status = publisher.slot(slot)
         row = self._catalog.subscription(self._name)
-        remote_lsn = self._catalog.remote_lsn(self._name)
         if not self._catalog.rels(self._name):  # a later refresh removed the tables again
             if row is None or row.slot_state is None:  # there is no slot, or another one of the same name
                 refresh.slot_dropped(self._catalog, self._main.name)
                 return
             refresh.begin_anew(self._catalog, self._main.name)
-        elif remote_lsn is not None:
+        elif self._catalog.remote_lsn(self._name) is not None:
             anew = not self._any_copied()
             try:
-                check_slot(
-                    slot,
-                    status,
-                    subscription=self._main.name,
-                    database=publisher.database,
-                    durable_lsn=remote_lsn,
-                )
+                check.look()
             except PublisherError as error:
-                self._log.warning("the slot of added tables is lost: they are copied again", reason=error.message)
+                if error.retry or isinstance(error, AnotherServer):
+                    raise
+                relations = [rel.qualified_name for rel in self._catalog.rels(self._name)]
+                self._log.warning("added tables are copied again", relations=relations, reason=error.message)
                 anew = True
             if anew:
                 refresh.begin_anew(self._catalog, self._main.name)
@@ -305,9 +307,7 @@ class TableSyncWorker:
         if row is None or row.slot_state != refresh.DROPPING:
             return
         if status is not None:
-            with ReplicationConnection(
-                self._subscription.connection, application_name=self._name, stopping=self._stop.is_set
-            ) as replication:
+            with check.connection() as replication:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")
         shutil.rmtree(spool_folder(self._catalog, self._name), ignore_errors=True)

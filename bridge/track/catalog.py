@@ -3,11 +3,12 @@
 It is one SQLite file, `state_dir/catalog.sqlite`, in WAL mode with synchronous = FULL: when a call returns, its change
 survives a power cut (`set_state` excepted). The daemon and the command line open it at the same time. Other modules of
 this package keep further tables in it, with functions that take the catalog: `refresh`, `reload`, `stats`, `left_out`,
-`timeline`.
+`held`.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import contextmanager
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from bridge.track.catalog_rows import AppliedBatch
+
+_TIMELINE = "(SELECT timeline FROM origin WHERE subscription = ?1)"
+"""The timeline of what a subscription's stream has sent (see `held.note_timeline`)."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -137,9 +141,13 @@ class Catalog:
             )
 
     def set_skip_lsn(self, name: str, skip_lsn: Lsn | None) -> None:
-        """ALTER SUBSCRIPTION … SKIP."""
+        """ALTER SUBSCRIPTION … SKIP. The LSN is on the timeline that the origin is on now."""
         with self._transaction() as db:
-            db.execute("UPDATE subscription SET skip_lsn = ? WHERE name = ?", (skip_lsn, name))
+            db.execute(
+                "UPDATE subscription SET skip_lsn = ?1, "
+                "skip_timeline = (SELECT timeline FROM origin WHERE subscription = ?2) WHERE name = ?2",
+                (skip_lsn, name),
+            )
 
     def skip_lsn(self, name: str) -> Lsn | None:
         """The finish LSN of the transaction to skip."""
@@ -148,10 +156,14 @@ class Catalog:
 
     # --- origin and batches ----------------------------------------------------------------------------------
 
-    def create_origin(self, name: str, remote_lsn: Lsn, incarnation: str, tables: list[RelRow]) -> None:
+    def create_origin(
+        self, name: str, remote_lsn: Lsn, incarnation: str, tables: list[RelRow], timeline: int | None = None
+    ) -> None:
         """Record that the slot is ready, the LSN to start from, and the tables' states, in one transaction."""
         with self._transaction() as db:
-            db.execute("INSERT INTO origin (subscription, remote_lsn) VALUES (?, ?)", (name, remote_lsn))
+            db.execute(
+                "INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", (name, remote_lsn, timeline)
+            )
             db.execute(
                 "UPDATE subscription SET incarnation = ?, slot_state = 'ready' WHERE name = ?",
                 (incarnation, name),
@@ -196,39 +208,44 @@ class Catalog:
             self._ready_rels(db, name)
 
     def begin_batch(self, name: str, intent: BatchIntent) -> None:
-        """Record the batch's intent before its first commit to Delta, and once more when the batch is applied again.
+        """Record the batch's intent before its first commit to Delta.
 
         Raises:
-            StateError: Another batch was begun and not finished, or this one must be undone.
+            StateError: A batch was begun and not finished.
         """
         with self._transaction() as db:
             standing = self.batch(name)
-            if standing is not None and standing != intent:
+            if standing is not None:
                 raise StateError(
                     f"a batch from {standing.start_lsn} to {standing.end_lsn} was begun and not finished: "
                     f"one from {intent.start_lsn} to {intent.end_lsn} would be applied on top of it",
-                    hint="nothing of the new batch is in the tables; the next start finishes or undoes the first one",
+                    hint="nothing of the new batch is in the tables; the next start settles the first one",
                 )
             db.execute(
-                "INSERT OR IGNORE INTO batch "
-                "(subscription, start_lsn, end_lsn, undoing, alters, boot_id, messages_path) "
-                "VALUES (?, ?, ?, 0, ?, ?, ?)",
-                (name, intent.start_lsn, intent.end_lsn, int(intent.alters), boot_id(), intent.messages_path),
+                "INSERT INTO batch "
+                "(subscription, start_lsn, end_lsn, undoing, alters, boot_id, messages_path, tables, timeline) "
+                f"VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, {_TIMELINE})",
+                (
+                    *(name, intent.start_lsn, intent.end_lsn, int(intent.alters), boot_id(), intent.messages_path),
+                    None if intent.tables is None else json.dumps(intent.tables),
+                ),
             )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of the batch that was begun and not finished, if there is one."""
         rows = self.rows(
-            "SELECT start_lsn, end_lsn, undoing, alters, flushing, boot_id, messages_path FROM batch "
+            "SELECT start_lsn, end_lsn, undoing, alters, flushing, boot_id, messages_path, tables, timeline FROM batch "
             "WHERE subscription = ?",
             name,
         )
         if not rows:
             return None
-        start_lsn, end_lsn, undoing, alters, flushing, booted, messages_path = rows[0]
+        start_lsn, end_lsn, undoing, alters, flushing, booted, messages_path, paths, timeline = rows[0]
         rebooted = booted is not None and booted != boot_id()
-        lsns = Lsn(start_lsn), Lsn(end_lsn)
-        return BatchIntent(*lsns, bool(undoing), bool(alters), bool(flushing), rebooted, messages_path)
+        lsns, tables = (Lsn(start_lsn), Lsn(end_lsn)), None if paths is None else tuple(json.loads(paths))
+        return BatchIntent(
+            *lsns, bool(undoing), bool(alters), bool(flushing), rebooted, messages_path, tables, timeline
+        )
 
     def begin_flush(self, name: str) -> None:
         """Record that what the unfinished batch has committed is about to be flushed: until it ends, it may fail."""
@@ -240,11 +257,16 @@ class Catalog:
         with self._transaction() as db:
             db.execute("UPDATE batch SET undoing = 1 WHERE subscription = ?", (name,))
 
-    def finish_undo(self, name: str) -> None:
-        """All its commits are undone: drop the intent, and advance the epoch. One transaction."""
+    def drop_batch(self, name: str) -> None:
+        """What it has committed is undone, or kept: drop the intent, and advance the epoch. One transaction."""
         with self._transaction() as db:
             db.execute("UPDATE subscription SET epoch = epoch + 1 WHERE name = ?", (name,))
             db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
+
+    def raise_epoch(self, name: str, epoch: int) -> None:
+        """Have batches use this epoch at least: a table's log has commits that it was given up after."""
+        with self._transaction() as db:
+            db.execute("UPDATE subscription SET epoch = ?2 WHERE name = ?1 AND epoch < ?2", (name, epoch))
 
     def finish_batch(
         self,
@@ -258,7 +280,7 @@ class Catalog:
         relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
         applied: AppliedBatch | None = None,
     ) -> None:
-        """The whole batch is durable: move the origin, drop the intent, delete the last error. One transaction.
+        """The whole batch is durable: move the origin, drop the intent, delete an earlier error. One transaction.
 
         Args:
             name: The subscription.
@@ -268,30 +290,66 @@ class Catalog:
             clear_skip_lsn: The skip LSN to clear; another one that was set meanwhile stays.
             columns: The columns of published tables that changed in the batch, by relid.
             relids: The tables of the subscription whose relid changed, by their new relid.
-            applied: What is recorded of the batch (see `commits`); None for nothing.
+            applied: What it has committed, and what is recorded of it (see `commits`); None for nothing.
         """
         with self._transaction() as db:
+            self._commit(db, name, end_lsn, applied.committed if applied is not None else (), columns, relids)
             if applied is not None:
                 commits.put(db, name, applied, end_lsn)
-            db.executemany(
-                "UPDATE subscription_rel SET relid = ? WHERE subscription = ? AND namespace = ? AND name = ?",
-                [(relid, name, *table) for relid, table in relids.items()],
-            )
-            for relid, rows in columns.items():
-                self._put_columns(db, name, relid, rows)
             db.executemany(
                 "INSERT OR REPLACE INTO prepared (subscription, file, gid, xid, end_lsn) VALUES (?, ?, ?, ?, ?)",
                 [(name, row.file, row.gid, row.xid, row.end_lsn) for row in prepared],
             )
             db.executemany("DELETE FROM prepared WHERE subscription = ? AND file = ?", [(name, file) for file in ended])
             db.execute("UPDATE origin SET remote_lsn = max(remote_lsn, ?) WHERE subscription = ?", (end_lsn, name))
-            db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
-            db.execute("DELETE FROM error WHERE subscription = ?", (name,))
-            if clear_skip_lsn is not None:
-                db.execute(
-                    "UPDATE subscription SET skip_lsn = NULL WHERE name = ? AND skip_lsn = ?", (name, clear_skip_lsn)
-                )
+            db.execute("DELETE FROM error WHERE subscription = ?1 AND coalesce(finish_lsn < ?2, true)", (name, end_lsn))
+            self._end_batch(db, name, clear_skip_lsn)
             self._ready_rels(db, name)
+
+    def hold_batch(
+        self,
+        name: str,
+        end_lsn: Lsn,
+        committed: Iterable[str],
+        *,
+        clear_skip_lsn: Lsn | None = None,
+        columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
+        relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """The batch is durable in its tables, but the origin stays: a table is further. One transaction."""
+        with self._transaction() as db:
+            self._commit(db, name, end_lsn, committed, columns, relids)
+            self._end_batch(db, name, clear_skip_lsn)
+
+    @staticmethod
+    def _end_batch(db: sqlite3.Connection, name: str, clear_skip_lsn: Lsn | None) -> None:
+        db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
+        if clear_skip_lsn is not None:
+            db.execute(
+                "UPDATE subscription SET skip_lsn = NULL WHERE name = ? AND skip_lsn = ?", (name, clear_skip_lsn)
+            )
+
+    def _commit(
+        self,
+        db: sqlite3.Connection,
+        name: str,
+        end_lsn: Lsn,
+        committed: Iterable[str],
+        columns: Mapping[int, Iterable[ColumnRow]],
+        relids: Mapping[int, tuple[str, str]],
+    ) -> None:
+        """The logs of these tables have the batch's end as their position, and follow what it planned."""
+        db.executemany(
+            f"UPDATE subscription_rel SET position = ?2, timeline = {_TIMELINE} "
+            "WHERE subscription = ?1 AND path = ?3 AND position < ?2",
+            [(name, end_lsn, path) for path in committed],
+        )
+        db.executemany(
+            "UPDATE subscription_rel SET relid = ? WHERE subscription = ? AND namespace = ? AND name = ?",
+            [(relid, name, *table) for relid, table in relids.items()],
+        )
+        for relid, rows in columns.items():
+            self._put_columns(db, name, relid, rows)
 
     def prepared(self, name: str) -> list[PreparedRow]:
         """Prepared transactions that have not ended, ordered by their end LSN."""
@@ -303,11 +361,14 @@ class Catalog:
     def rels(self, name: str) -> list[RelRow]:
         """All tables of the subscription, ordered by name."""
         rows = self.rows(
-            "SELECT namespace, name, state, lsn, path, relid FROM subscription_rel WHERE subscription = ? "
-            "ORDER BY namespace, name",
+            "SELECT namespace, name, state, lsn, path, relid, position, timeline FROM subscription_rel "
+            "WHERE subscription = ? ORDER BY namespace, name",
             name,
         )
-        return [RelRow(row[0], row[1], row[2], Lsn(row[3]), *row[4:]) for row in rows]
+        return [
+            RelRow(*(namespace, table, state, Lsn(lsn), path, relid, Lsn(position), timeline))
+            for namespace, table, state, lsn, path, relid, position, timeline in rows
+        ]
 
     def put_rel(self, subscription: str, rel: RelRow) -> None:
         """Write one table's row."""
@@ -345,17 +406,18 @@ class Catalog:
     @staticmethod
     def _put_rels(db: sqlite3.Connection, subscription: str, rels: list[RelRow]) -> None:
         db.executemany(
-            "INSERT OR REPLACE INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO subscription_rel "
+            "(subscription, namespace, name, state, lsn, path, relid, position, timeline) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(subscription, *astuple(rel)) for rel in rels],
         )
 
     @staticmethod
     def _ready_rels(db: sqlite3.Connection, name: str) -> None:
-        """Make synchronised tables ready once the origin has passed their copy's snapshot."""
+        """Make synchronised tables ready once the origin has passed their position."""
         db.execute(
             "UPDATE subscription_rel SET state = 'r' WHERE subscription = ?1 AND state = 's' "
-            "AND lsn <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
+            "AND max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
             (name,),
         )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from protocol.lsn import Lsn
+from protocol.lsn import INVALID, Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,13 @@ FOLLOWS_STREAM: Final = frozenset("sr")
 
 @dataclass(frozen=True, slots=True)
 class RelRow:
-    """`pg_subscription_rel`'s counterpart: a table's state and the LSN of that state.
+    """`pg_subscription_rel`'s counterpart: a table's state, the LSN of that state, and the table's position.
 
     Attributes:
+        lsn: Where the table joined the subscription's stream, by a copy or a hand-over (`srsublsn`).
+        position: What the Delta table's own log says, as last seen: the table has the transactions that committed
+            before it. 0 if it has not been seen, or has no commit of the subscription.
+        timeline: The timeline that both are on; None if that is not known.
         relid: The published table's oid as of the origin's LSN, by which a renamed table is recognized. None before it
             is known.
     """
@@ -56,6 +59,13 @@ class RelRow:
     lsn: Lsn
     path: str
     relid: int | None = None
+    position: Lsn = INVALID
+    timeline: int | None = None
+
+    @property
+    def since_lsn(self) -> Lsn:
+        """The table has the transactions that committed before it."""
+        return max(self.lsn, self.position)
 
     @property
     def qualified_name(self) -> str:
@@ -93,8 +103,8 @@ class CopyRow:
 class BatchIntent:
     """A batch about to be applied: the transactions that end in (start_lsn, end_lsn].
 
-    Each commit of the batch records the same range in Delta's history, where an undo finds the version before it.
-    Reading every table's version ahead of each batch would cost more than a small batch itself.
+    Each commit of the batch has its end in the table's log. So a batch that was cut short is not applied again as it
+    was: its transactions are received again, and tables that have them leave them out.
 
     Attributes:
         undoing: Its commits are being undone: it must not be applied before that is finished.
@@ -107,6 +117,8 @@ class BatchIntent:
             whose data is lost.
         messages_path: The Delta table that its logical messages go to; None for none. The configuration may name
             another one when the batch is undone.
+        tables: The locations that it commits to; None for any of the subscription: an earlier version recorded it.
+        timeline: The timeline that its end is on, once it is recorded; None if that is not known.
     """
 
     start_lsn: Lsn
@@ -116,6 +128,8 @@ class BatchIntent:
     flushing: bool = False
     rebooted: bool = field(default=False, compare=False)
     messages_path: str | None = field(default=None, compare=False)
+    tables: tuple[str, ...] | None = field(default=None, compare=False)
+    timeline: int | None = field(default=None, compare=False)
 
     @property
     def must_be_undone(self) -> bool:
@@ -134,6 +148,7 @@ class AppliedBatch:
         last_commit_us: When its last one was.
         transactions: How many there are.
         tables: (namespace, name, path) of each table that it may have committed to.
+        committed: The locations of those whose logs now have the batch's end as their position.
     """
 
     origin: str
@@ -142,6 +157,7 @@ class AppliedBatch:
     last_commit_us: int
     transactions: int
     tables: tuple[tuple[str, str, str], ...]
+    committed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

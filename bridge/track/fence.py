@@ -27,9 +27,12 @@ def give_up_batch(catalog: Catalog, subscription: str) -> Lsn | None:
         The batch's end; None if there is no batch.
     """
     with catalog.transaction() as db:
-        row = db.execute("SELECT end_lsn FROM batch WHERE subscription = ?", (subscription,)).fetchone()
+        row = db.execute("SELECT end_lsn, timeline FROM batch WHERE subscription = ?", (subscription,)).fetchone()
         if row is None:
             return None
-        db.execute("UPDATE origin SET fence_lsn = max(fence_lsn, ?) WHERE subscription = ?", (row[0], subscription))
+        db.execute(
+            "UPDATE origin SET fence_lsn = ?2, fence_timeline = ?3 WHERE subscription = ?1 AND fence_lsn < ?2",
+            (subscription, *row),
+        )
         db.execute("DELETE FROM batch WHERE subscription = ?", (subscription,))
     return Lsn(row[0])

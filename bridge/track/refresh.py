@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from protocol.lsn import Lsn
+from bridge.track.catalog_rows import FOLLOWS_STREAM
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
@@ -117,6 +118,20 @@ def take_up(
         db.execute("DELETE FROM refresh WHERE subscription = ? AND id <= ?", (subscription, up_to))
 
 
+def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
+    """Have a table copied afresh, because its Delta table has what the server lost.
+
+    If it follows the subscription's stream, the tablesync worker copies it beside the others; else it is copied where
+    it is.
+    """
+    rel = next(rel for rel in catalog.rels(name) if (rel.namespace, rel.name) == table)
+    anew = replace(rel, state="d", lsn=INVALID, position=INVALID, timeline=None)
+    if rel.state in FOLLOWS_STREAM and not name.endswith(SYNC):
+        take_up(catalog, name, 0, bring_in=[anew], follow=(), remove=())
+    else:
+        catalog.put_rel(name, anew)
+
+
 def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
     """Move synchronized tables from the tablesync worker to the subscription, if its stream has not passed them.
 
@@ -135,11 +150,10 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
         batch = db.execute("SELECT 1 FROM batch WHERE subscription = ?", (sync,)).fetchone()
         if sync_lsn is None or remote_lsn is None or sync_lsn < remote_lsn or batch is not None:
             return []
-        given = []
-        for rel in catalog.rels(sync):
-            if rel.state in "fsr":
-                lsn = max(rel.lsn, sync_lsn)
-                given.append(replace(rel, lsn=lsn, state="r" if lsn <= remote_lsn else "s"))
+        (timeline,) = db.execute("SELECT timeline FROM origin WHERE subscription = ?", (sync,)).fetchone()
+        copied = [rel for rel in catalog.rels(sync) if rel.state in "fsr"]
+        copied = [replace(rel, lsn=max(rel.lsn, sync_lsn), timeline=timeline) for rel in copied]
+        given = [replace(rel, state="r" if rel.since_lsn <= remote_lsn else "s") for rel in copied]
         if not given:
             return []
         moved = "SELECT relid FROM rel_column WHERE subscription = ?2"
@@ -147,6 +161,10 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
         db.execute("UPDATE rel_column SET subscription = ?1 WHERE subscription = ?2", (subscription, sync))
         _delete(db, sync, [(rel.namespace, rel.name) for rel in given])
         _put(db, subscription, given)
+        db.execute(
+            "INSERT OR IGNORE INTO timeline SELECT ?1, timeline, begin_lsn FROM timeline WHERE subscription = ?2",
+            (subscription, sync),
+        )
         _begin_anew(db, sync)
     return given
 
@@ -182,10 +200,13 @@ def count_sync_error(catalog: Catalog, subscription: str) -> None:
 
 
 def _begin_anew(db: sqlite3.Connection, sync: str) -> None:
-    for table in ("origin", "batch", "prepared", "rel_column"):
+    for table in ("origin", "batch", "prepared", "rel_column", "timeline"):
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("UPDATE subscription SET slot_state = ? WHERE name = ?", (DROPPING, sync))
-    db.execute("UPDATE subscription_rel SET state = 'd', lsn = 0 WHERE subscription = ? AND state <> 'i'", (sync,))
+    db.execute(
+        "UPDATE subscription_rel SET state = 'd', lsn = 0, position = 0 WHERE subscription = ? AND state <> 'i'",
+        (sync,),
+    )
 
 
 def _origin(db: sqlite3.Connection, name: str) -> Lsn | None:
@@ -202,7 +223,7 @@ def _delete(db: sqlite3.Connection, owner: str, tables: Iterable[tuple[str, str]
 
 def _put(db: sqlite3.Connection, owner: str, rels: Iterable[RelRow]) -> None:
     db.executemany(
-        "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid, position, timeline) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(owner, *astuple(rel)) for rel in rels],
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
-    *("maintenance", "commit_record"),
+    *("maintenance", "commit_record", "timeline"),
 )
 """Tables whose rows end with a subscription's life. Others are looked at one by one. An OPTIMIZE under way stays: if it
 must be undone, that is before a table is copied afresh."""
@@ -79,7 +79,7 @@ def _end_life(db: sqlite3.Connection, name: str) -> None:
     db.execute(
         # another incarnation: Delta must not take the next life's commits for ones that it has
         "UPDATE subscription SET incarnation = NULL, slot_name = NULL, slot_state = NULL, system_identifier = NULL, "
-        "timeline = NULL, skip_lsn = NULL, received_lsn = 0 WHERE name = ?",
+        "skip_lsn = NULL, received_lsn = 0 WHERE name = ?",
         (name,),
     )
 

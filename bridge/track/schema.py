@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -265,10 +265,30 @@ _SINCE_16 = (
     JOIN_ALL,
 )
 
+_SINCE_17 = (
+    "ALTER TABLE origin ADD COLUMN timeline INTEGER",  # of all that is recorded from now on
+    "ALTER TABLE origin ADD COLUMN fence_timeline INTEGER",
+    "UPDATE origin SET timeline = (SELECT s.timeline FROM subscription s WHERE s.name = origin.subscription)",
+    "ALTER TABLE subscription DROP COLUMN timeline",
+    "ALTER TABLE subscription ADD COLUMN skip_timeline INTEGER",
+    "ALTER TABLE subscription_rel ADD COLUMN position INTEGER NOT NULL DEFAULT 0",  # of the table's own log, as seen
+    "ALTER TABLE subscription_rel ADD COLUMN timeline INTEGER",
+    "ALTER TABLE batch ADD COLUMN timeline INTEGER",
+    """
+    CREATE TABLE timeline (                  -- of what is durable: two servers may have others of the same number
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      timeline INTEGER NOT NULL,
+      begin_lsn INTEGER NOT NULL,
+      PRIMARY KEY (subscription, timeline)
+    ) STRICT
+    """,
+    "ALTER TABLE batch ADD COLUMN tables TEXT",  # JSON: the paths that it commits to; NULL for all
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
-    *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16),
+    *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17),
 )
 
 

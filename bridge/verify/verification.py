@@ -129,7 +129,7 @@ class Verification:
         mode = self.subscription.mode_of(rel.qualified_name)
         if mode == "changelog":
             raise VerifyError("it has a changelog, not the table's rows")
-        if rel.state not in FOLLOWS_STREAM or rel.lsn > end_lsn:
+        if rel.state not in FOLLOWS_STREAM or rel.since_lsn > end_lsn:
             raise VerifyError("it is being copied")
         published = self.published.tables.get((rel.namespace, rel.name))
         if published is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bridge.errors import (
+    AnotherServer,
     ApplyContext,
     ApplyError,
     BridgeError,
@@ -18,6 +19,7 @@ from bridge.errors import (
     StoreError,
     StreamError,
     SyncError,
+    TableAhead,
     TableAltered,
     TargetBusy,
     TargetError,
@@ -37,6 +39,7 @@ POLICY: list[tuple[Exception, bool, bool]] = [
     (PublisherError("x", retry=True), False, True),
     (SlotAdvanced("x"), False, False),
     (PublisherWentBack("x"), False, False),
+    (AnotherServer("x"), False, False),
     (StreamError("x"), False, False),
     (SkipError("x"), True, False),
     (PublicationError("x"), True, False),
@@ -46,6 +49,7 @@ POLICY: list[tuple[Exception, bool, bool]] = [
     (TargetBusy("x"), False, True),
     (SyncError("x"), True, True),
     (TableAltered("x"), False, True),
+    (TableAhead("x"), False, True),
     (ApplyError("x", CONTEXT), True, True),
     (OutcomeUnknown("x", CONTEXT), False, True),
     (RuntimeError("unforeseen"), True, True),

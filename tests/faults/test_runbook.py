@@ -71,6 +71,22 @@ def test_a_delta_table_is_gone(shop):
     shop.equal()
 
 
+def test_a_delta_table_went_back(shop):
+    """The subscription stops, with both positions; the RESTORE that its error names sets the table right."""
+    shop.execute("INSERT INTO orders VALUES (21, 'kept', NULL)")
+    shop.equal()
+    shop.disable()
+    shop.spark.sql(f"RESTORE TABLE delta.`{shop.path('orders')}` TO VERSION AS OF 1").collect()
+    assert 21 not in ids_of(shop)
+    shop.run("enable", "shop")
+    seen = shop.error()
+    assert re.search(r"is behind: changes up to \S+ were durable in it, but its log ends at", seen), seen
+    command = re.search(r"(RESTORE TABLE \S+ TO VERSION AS OF \d+); or", seen)
+    assert command is not None
+    shop.spark.sql(command[1]).collect()
+    shop.equal()
+
+
 def test_a_published_table_is_not_subscribed(shop):
     """Its changes are ignored, with a warning, until the subscription is refreshed."""
     shop.execute("CREATE TABLE added (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE added")

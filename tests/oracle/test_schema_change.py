@@ -387,9 +387,7 @@ _READERS: dict[str, Callable[[str], object]] = {
 def _former(catalog):
     """Of the table `r`, which has one column so far."""
     target = Target("public", "r", "/lake/public/r", target_schema([("id", pa.int32())]))
-    tracker = DefinitionTracker(
-        "shop", known=dict, attributes=catalog.attributes, types=_resolved, schema_of=lambda _: target.schema
-    )
+    tracker = DefinitionTracker("shop", known={}, attributes=catalog.attributes, types=_resolved)
     routes = Routes({("public", "r"): Subscribed(target, INVALID, ("id",))})
     return Batcher("pgbridge_shop", routes, _resolved, tracker=tracker)
 

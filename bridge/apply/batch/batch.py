@@ -77,13 +77,12 @@ class Batch:
         return self.transactions > 1 and bool(self.items)
 
     @classmethod
-    def of(cls, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Self:
+    def of(cls, transactions: Sequence[Item], start_lsn: Lsn) -> Self:
         """A batch of these transactions, without their changes.
 
         Args:
-            transactions: In the order of their ends; may be empty when `end_lsn` is given.
+            transactions: In the order of their ends.
             start_lsn: The origin's LSN.
-            end_lsn: The batch's recorded end, for a batch that is formed again.
         """
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
         number = count(transactions)
@@ -98,7 +97,7 @@ class Batch:
             first_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
         return cls(
             start_lsn,
-            end_lsn or last_end_lsn,
+            last_end_lsn,
             finish_lsn,
             xid if number == 1 else None,
             number,

@@ -80,25 +80,24 @@ class Batcher:
             ignored=ignored,
         )
 
-    def form(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
+    def form(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
         """Decode transactions into a batch.
 
         Args:
-            transactions: In the order of their ends; may be empty when `end_lsn` is given.
+            transactions: In the order of their ends.
             start_lsn: The origin's LSN.
-            end_lsn: The batch's recorded end, for a batch that is formed again.
 
         Raises:
             ApplyError: A message or value cannot be decoded, or a target lacks a column. The context names
                 transaction, relation and column, and carries the finish LSN.
             StateError: A spool file cannot be read.
         """
-        batch = self.attempt(transactions, start_lsn, end_lsn)
+        batch = self.attempt(transactions, start_lsn)
         if batch.error is not None:
             raise batch.error
         return batch
 
-    def attempt(self, transactions: Sequence[Item], start_lsn: Lsn, end_lsn: Lsn | None = None) -> Batch:
+    def attempt(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
         """Like `form`, but an ApplyError becomes the `error` of a batch without changes.
 
         Afterwards all definitions are known that the transactions announced, also where one cannot be decoded.
@@ -106,7 +105,7 @@ class Batcher:
         Raises:
             StateError: A spool file cannot be read.
         """
-        batch = Batch.of(transactions, start_lsn, end_lsn)
+        batch = Batch.of(transactions, start_lsn)
         batch.names_before = dict(self._routes.names)
         self._definitions.begin(batch)
         collectors: dict[str, ChangeCollector] = {}
@@ -136,10 +135,6 @@ class Batcher:
         """Forget what the last batch has changed of the targets' columns and names: it will not be applied."""
         self._definitions.forget_plan(batch)
         self._routes.names = dict(batch.names_before)
-
-    def reload(self) -> None:
-        """Read the targets' columns again: an undo has restored the tables to the origin's LSN."""
-        self._definitions.reload()
 
     def _learn(self, transactions: Sequence[Item]) -> None:
         """Take the definitions of transactions that are not decoded: the server does not announce them again."""

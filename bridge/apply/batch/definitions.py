@@ -91,12 +91,6 @@ class Definitions:
         if self._tracker is not None:
             self._tracker.restore(batch.columns_before)
 
-    def reload(self) -> None:
-        """Forget all plans, and read the Delta tables again: they were restored to the origin's LSN."""
-        self.unfollow()
-        if self._tracker is not None:
-            self._tracker.reload()
-
     def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> RelationColumns:
         """Have a target follow a definition. Its collector gets the alterations of the target, once.
 

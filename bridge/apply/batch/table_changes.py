@@ -124,6 +124,11 @@ class TableChanges:
         return self.changes.key_changes if isinstance(self.changes, Staged) else key_changes(self.changes, self.key)
 
     @property
+    def commits(self) -> bool:
+        """Whether applying them makes a commit: more than the table's columns may change."""
+        return self.truncated or not self.empty
+
+    @property
     def empty(self) -> bool:
         """Whether there are no changes; what is staged is never empty."""
         if self.effect is not None:

@@ -34,7 +34,10 @@ _T = TypeVar("_T")
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
 
-WAYS_BACK: Final = "restore it from a backup, mount its file system, or have the table copied afresh: "
+WAYS_BACK: Final = (
+    "mount its file system, put it back from a backup that has all that was durable in it (an older one is refused), "
+    "or have the table copied afresh: "
+)
 """For a table that is gone; the command that copies it afresh follows."""
 
 _VECTORS: Final = "delta.enableDeletionVectors"

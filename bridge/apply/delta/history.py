@@ -15,10 +15,7 @@ from bridge.errors import TargetError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-_LOOKED_AT = 50
-"""How many commits are read at first; the number doubles while that is not enough."""
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 KEEP_ROWS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG", "CLUSTER BY"}
@@ -40,6 +37,9 @@ class Commit:
         last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
         made_ms: When Delta made the commit, in milliseconds since 1970.
         retention_ms: The retention of a VACUUM that begins here; None for other operations.
+        timeline: The publisher's timeline that the position is on; None if it is not known.
+        part: Other commits of the batch to the table follow this one.
+        given_up: No rows are of the batch: it is taken back here, or kept from committing late.
     """
 
     version: int
@@ -51,6 +51,9 @@ class Commit:
     last_commit_time: str = ""
     made_ms: int = 0
     retention_ms: int | None = None
+    timeline: int | None = None
+    part: bool = False
+    given_up: bool = False
 
     @classmethod
     def of(cls, row: Any) -> Commit:
@@ -69,18 +72,24 @@ class Commit:
         cls, version: int, operation: str, given: Mapping[str, Any] | None, user_metadata: str | None, made_ms: int
     ) -> Commit:
         mark, parameters = _mark(user_metadata), given or {}
+        origin, start_lsn, end_lsn = mark.get("origin", ""), mark.get("start_lsn", ""), mark.get("end_lsn", "")
+        # earlier versions marked an undo by another word, and what keeps a late commit out by a batch of no length
+        given_up = mark.get("given_up") or mark.get("undone") or (start_lsn == end_lsn and not origin.endswith("/copy"))
         restored = str(parameters.get("version")) if operation == "RESTORE" else ""
         retention = str(parameters.get("specifiedRetentionMillis", parameters.get("defaultRetentionMillis")))
         return cls(
             version,
             operation,
-            mark.get("origin", ""),
-            mark.get("end_lsn", ""),
+            origin,
+            end_lsn,
             int(restored) if restored.isdigit() else None,
-            mark.get("start_lsn", ""),
+            start_lsn,
             mark.get("last_commit_time", ""),
             made_ms,
             int(retention) if operation == "VACUUM START" and retention.isdigit() else None,
+            mark.get("timeline"),
+            "part" in mark,
+            bool(origin and given_up),
         )
 
     @property
@@ -89,8 +98,24 @@ class Commit:
 
         A transaction that is replayed by hand has an LSN of its own, which says nothing of the others.
         """
+        if self.given_up or not self.end_lsn:
+            return None
+        return int(Lsn.parse(self.end_lsn)) if self.epoch is not None or self.origin.endswith("/copy") else None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the batch that is committed, or given up; None if the commit is of no batch."""
         mark = self.origin.rpartition("/")[2]
-        return int(Lsn.parse(self.end_lsn)) if self.end_lsn and (mark.isdigit() or mark == "copy") else None
+        return int(mark) if mark.isdigit() else None
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether it may have changed rows, and is of no batch or copy: of another writer, or of a command."""
+        return self.position is None and not self.given_up and self.operation not in KEEP_ROWS
+
+    def is_beyond(self, lsn: int) -> bool:
+        """Whether it has rows of a batch that ends after an LSN."""
+        return self.epoch is not None and self.position is not None and self.position > lsn
 
 
 @dataclass
@@ -100,35 +125,78 @@ class History:
     Attributes:
         path: The Delta table.
         read: Reads the latest commits, given how many; the latest first.
+        at_first: How many commits are read at first; the number doubles while that is not enough.
     """
 
     path: str
     read: Callable[[int], Iterable[Commit]]
+    at_first: int = 50
     _commits: dict[int, Commit] = field(default_factory=dict)
-    _wanted: int = _LOOKED_AT
     _complete: bool = False
 
-    def first_of(self, app_id: str, end_lsn: Lsn) -> int | None:
-        """The first version that a batch committed; None if the table has none of its commits.
+    def first_beyond(self, remote_lsn: int) -> int | None:
+        """The first version with rows of batches that end after an LSN; None if the table has none of them.
 
         Raises:
-            TargetError: Another writer changed rows after it; or a RESTORE by hand has reverted earlier batches too.
+            TargetError: Another writer changed rows after it.
         """
-        family = app_id.rpartition("/")[0]
         first: Commit | None = None
         later: Commit | None = None  # the first commit of others that an undo would lose
         waiting: Commit | None = None
-        for commit in self._walk(self._latest(), app_id, end_lsn):
-            if _is_of(commit, app_id, end_lsn):
+        for commit in self._walk(self._latest()):
+            if commit.is_beyond(remote_lsn):
                 first, later = commit, waiting or later
                 waiting = None
-            elif commit.origin.rpartition("/")[0] == family:
+            elif commit.position is not None:
                 break  # an earlier batch, or the copy
-            elif commit.operation not in KEEP_ROWS:
+            elif commit.changes_rows:
                 waiting = commit
         if first is not None and later is not None:
-            raise self._would_be_lost(first.version, later)
+            raise self.would_be_lost(first.version, later)
         return None if first is None else first.version
+
+    def own(self, families: Collection[str], known: int = 0) -> Commit | None:
+        """The latest commit of a subscription that the latest version contains: it has the table's position.
+
+        Args:
+            families: How the application ids of the subscription begin.
+            known: The position that the catalog has.
+
+        Returns:
+            The commit; None if there is none, as far as the history goes back.
+
+        Raises:
+            TargetError: It is a part of a batch; or the table was restored to a time.
+        """
+        for commit in self._walk(self._latest()):
+            if commit.restored is None and commit.operation == "RESTORE":
+                raise TargetError(
+                    f"{self.path}: version {commit.version} is a RESTORE to a time: it is not known what the table has",
+                    hint=f"restore it to a version: {self._restore(commit.version - 1)}, which is the one before",
+                )
+            if commit.position is None or not commit.origin.startswith(tuple(families)):
+                continue
+            if commit.part and commit.position > known:
+                raise TargetError(
+                    f"{self.path}: version {commit.version} has a part of a batch that ends at {commit.end_lsn}, of "
+                    "which the state directory does not know",
+                    hint=f"see DESCRIBE HISTORY {sql_name(self.path)} for the version before the first of that batch, "
+                    "and restore the table to it",
+                )
+            return commit
+        return None
+
+    def latest_of(self, app_id: str) -> Commit | None:
+        """The latest commit of a batch or copy, if it is of this application id."""
+        last = next((commit for commit in self._walk(self._latest()) if commit.position is not None), None)
+        return last if last is not None and last.origin == app_id else None
+
+    def least_epoch(self, family: str) -> int:
+        """The least epoch that Delta does not refuse, by the latest commit of this family, undone or not."""
+        for commit in sorted(self._commits.values(), key=lambda commit: -commit.version):
+            if commit.epoch is not None and commit.origin.startswith(family):
+                return commit.epoch + 1 if commit.given_up else commit.epoch
+        return 0
 
     def as_of(self, position: int) -> int | None:
         """The latest version whose rows are those of an LSN: the one before the first commit of a later batch.
@@ -151,7 +219,7 @@ class History:
             if own is not None and own <= position:
                 return found
             version -= 1
-        return found if self._begins_here else None
+        return found if self.is_whole else None
 
     def next_after(self, version: int) -> Commit | None:
         """The commit after a version; None if it is the latest."""
@@ -188,12 +256,12 @@ class History:
         return list(self._walk(self._latest()))
 
     @property
-    def _begins_here(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the history that was read begins with the table."""
         return self._complete and min(self._commits, default=1) == 0
 
-    def doubtful_of(self, app_id: str, end_lsn: Lsn) -> list[int]:
-        """The versions to restore, one after the other, that undo a batch whose log entries may not be on disk.
+    def doubtful_beyond(self, remote_lsn: int) -> list[int]:
+        """The versions to restore, one after the other, that undo batches whose log entries may not be on disk.
 
         A RESTORE records what differs from the version before it. If a power cut loses that version's log entry, the
         RESTORE leaves files of the batch in the table, or lacks files that the batch removed. So every version since
@@ -207,30 +275,29 @@ class History:
         Raises:
             TargetError: Another writer changed rows, or restored the table, after the batch's first commit.
         """
-        family = app_id.rpartition("/")[0]
         version = latest = self._latest()
         made: list[int] = []
         first: int | None = None
         while (commit := self._find(version)) is not None:
-            own = _is_of(commit, app_id, end_lsn)
-            if not own and commit.origin.rpartition("/")[0] == family:
+            if commit.position is not None and not commit.is_beyond(remote_lsn):
                 break  # an earlier batch, or the copy
             if commit.restored is None:
                 made.append(version)
-                first = version if own else first
+                first = version if commit.is_beyond(remote_lsn) else first
             version -= 1
         if first is None:
             return []
         version = latest
         while version >= first:
             commit = self._commits[version]
-            kept = commit.operation in KEEP_ROWS or commit.restored == first - 1
-            if not kept and not _is_of(commit, app_id, end_lsn):
-                raise self._would_be_lost(first, commit)
+            kept = commit.operation in KEEP_ROWS or commit.restored == first - 1 or commit.given_up
+            if not kept and not commit.is_beyond(remote_lsn):
+                raise self.would_be_lost(first, commit)
             version = version - 1 if commit.restored is None else commit.restored
         return [*(version for version in made if first <= version < latest), first - 1]
 
-    def _would_be_lost(self, first: int, later: Commit) -> TargetError:
+    def would_be_lost(self, first: int, later: Commit) -> TargetError:
+        """Return the error for a version that cannot be undone, because another writer committed after it."""
         return TargetError(
             f"{self.path}: version {first} cannot be undone, because another writer committed version "
             f"{later.version} ({later.operation}) after it",
@@ -249,42 +316,49 @@ class History:
         return self._commits.get(version)
 
     def _more(self) -> None:
-        found = {commit.version: commit for commit in self.read(self._wanted)}
-        self._complete = len(found) < self._wanted
-        self._wanted *= 2
+        wanted, self.at_first = self.at_first, 2 * self.at_first
+        found = {commit.version: commit for commit in self.read(wanted)}
+        self._complete = len(found) < wanted
         self._commits |= found
 
-    def _walk(self, version: int, app_id: str = "", end_lsn: Lsn | None = None) -> Iterator[Commit]:
-        """The commits that a version contains, the latest first; with a batch, each RESTORE is checked against it."""
+    def _walk(self, version: int) -> Iterator[Commit]:
+        """The commits that a version contains, the latest first.
+
+        Raises:
+            TargetError: An undo has reverted rows of another writer, who committed when it was about to.
+        """
         while (commit := self._find(version)) is not None:
             if commit.restored is None or commit.restored >= version:
                 yield commit
                 version -= 1
-            else:
-                if end_lsn is not None and commit.origin != app_id:
-                    self._check_restored(commit.version, commit.restored, app_id, end_lsn)
-                version = commit.restored
+                continue
+            if commit.given_up and (lost := self.reverted_by(commit)) is not None:
+                raise TargetError(
+                    f"{self.path}: version {commit.version}, which undid a batch, also reverted version {lost.version} "
+                    f"({lost.operation}) of another writer, who committed at the same moment",
+                    hint=f"run: {self._restore(commit.version - 1)}",
+                )
+            version = commit.restored
 
-    def _check_restored(self, version: int, restored: int, app_id: str, end_lsn: Lsn) -> None:
-        """Raise if a RESTORE by hand has reverted another batch together with this one."""
-        passed = [commit for at in range(restored + 1, version) if (commit := self._find(at)) is not None]
-        first = next((commit.version for commit in passed if _is_of(commit, app_id, end_lsn)), None)
-        if first is None:
-            return
-        had, has = (next((c for c in self._walk(at) if c.origin), None) for at in (first - 1, restored))
-        if had is not None and had != has:
-            raise TargetError(
-                f"{self.path}: version {version}, a RESTORE to version {restored}, reverted more than the batch that "
-                f"ends at {end_lsn}: version {had.version} is of an earlier batch, which is not applied again",
-                hint=f"run: {self._restore(first - 1)}",
-            )
+    def last_undo(self) -> Commit | None:
+        """The latest RESTORE that has undone a batch, among the commits that were read."""
+        self._more()
+        undos = (commit for commit in self._commits.values() if commit.given_up and commit.restored is not None)
+        return max(undos, key=lambda commit: commit.version, default=None)
+
+    def reverted_by(self, undo: Commit) -> Commit | None:
+        """The first commit of another writer with rows that an undo has reverted; None if there is none."""
+        assert undo.restored is not None  # noqa: S101 - it is a RESTORE
+        lost: Commit | None = None
+        for commit in self._walk(undo.version - 1):  # not what was reverted before
+            if commit.version <= undo.restored:
+                break
+            if commit.changes_rows and commit.operation != "RESTORE":
+                lost = commit
+        return lost
 
     def _restore(self, version: int) -> str:
         return f"RESTORE TABLE {sql_name(self.path)} TO VERSION AS OF {version}"
-
-
-def _is_of(commit: Commit, app_id: str, end_lsn: Lsn) -> bool:
-    return (commit.origin, commit.end_lsn) == (app_id, str(end_lsn))
 
 
 def _mark(user_metadata: str | None) -> dict[str, Any]:

@@ -42,6 +42,14 @@ def entry_of(log: Path, version: int) -> Path:
     return log / f"{version:020}.json"
 
 
+def info_of(entry: Path) -> dict[str, Any]:
+    """A version's commit info; empty if it has none."""
+    with entry.open(encoding="utf-8") as lines:
+        # it is the first line, except in commits of other writers
+        actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
+        return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
 def checksum_of(log: Path, version: int) -> dict[str, Any] | None:
     """What Delta has written of a version: size, protocol, metadata; None if its writer has written nothing.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.delta_table import described_history, schema_of
 from bridge.apply.delta.history import Commit, History
-from bridge.apply.delta.local_log import log_of
+from bridge.apply.delta.local_log import entry_of, info_of, latest_version, log_of
 from bridge.apply.delta.location import place_of
 
 if TYPE_CHECKING:
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def history_of(spark: SparkSession, path: str) -> History:
+def history_of(spark: SparkSession, path: str, at_first: int = 50) -> History:
     """A table's history, which is read as far back as it is asked for."""
-    return History(path, lambda latest: log_commits(spark, path, latest))
+    return History(path, lambda latest: log_commits(spark, path, latest), at_first)
 
 
 def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
@@ -44,13 +43,10 @@ def described_commits(spark: SparkSession, path: str, latest: int) -> Sequence[C
 
 
 def _local(log: Path, latest: int) -> Iterator[Commit]:
-    entries = sorted((entry for entry in log.glob("*.json") if entry.stem.isdigit()), reverse=True)
-    for entry in entries[:latest]:
+    newest = latest_version(log)
+    for version in range(newest, max(-1, newest - latest), -1):
         try:
-            with entry.open(encoding="utf-8") as lines:
-                # the first line, except in commits of other writers
-                found = (json.loads(line) for line in lines if '"commitInfo"' in line)
-                info: dict[str, Any] = next((action["commitInfo"] for action in found if "commitInfo" in action), {})
+            info = info_of(entry_of(log, version))
         except FileNotFoundError:  # Delta has removed what is older than the log's retention
             return
-        yield Commit.of_log(int(entry.stem), info)
+        yield Commit.of_log(version, info)

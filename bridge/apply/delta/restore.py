@@ -8,7 +8,6 @@ several subscriptions: the batch's own rows are deleted.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,7 @@ from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
 from bridge.apply.target.location import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -38,46 +37,52 @@ class UndoneBatch:
 
     Attributes:
         app_id: Delta's application id.
+        start_lsn: The batch's start.
         end_lsn: The batch's end.
-        fence: It is of a process that was killed, or of an attempt that Spark did not answer: Spark may still be
-            committing. An empty commit with the batch's stamp keeps such a commit out: Delta refuses it.
-        doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see `History.doubtful_of`). Of
-            the table of logical messages, a DELETE that was made already is not repeated.
+        doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see
+            `History.doubtful_beyond`). Of the table of logical messages, a DELETE that was made already is not
+            repeated.
     """
 
     app_id: str
+    start_lsn: Lsn
     end_lsn: Lsn
-    fence: bool = False
     doubtful: bool = False
 
     @property
-    def mark(self) -> str:
-        """The user metadata of the undo's own commits."""
-        return json.dumps({"pgbridge": {"origin": self.app_id, "end_lsn": str(self.end_lsn), "undone": True}})
+    def fence(self) -> CommitStamp:
+        """The stamp of an empty commit that keeps out a late one of the batch: Delta refuses it.
 
-    def versions(self, history: History) -> list[int]:
-        """The versions to restore one after the other; none if the table has none of its commits."""
+        The batch may be of a process that was killed, or of an attempt that Spark did not answer, and Spark may still
+        be committing.
+        """
+        return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True)
+
+    def versions(self, history: History, position: Lsn) -> list[int]:
+        """The versions to restore one after the other, to bring a table back to where it was before the batch."""
         if self.doubtful:
-            return history.doubtful_of(self.app_id, self.end_lsn)
-        first = history.first_of(self.app_id, self.end_lsn)
+            return history.doubtful_beyond(position)
+        first = history.first_beyond(position)
         return [] if first is None else [first - 1]
 
 
 def restore_tables(
     spark: SparkSession,
-    paths: Iterable[str],
+    tables: Mapping[str, Lsn],
     batch: UndoneBatch,
     *,
+    fence: bool,
     on_restored: Callable[[], None],
     own_messages: Iterable[messages.BatchRows] = (),
     log: FilteringBoundLogger | None = None,
 ) -> None:
-    """Restore tables to the version before a batch's first commit, where they have one.
+    """Restore tables to where they were before a batch, where they have commits of it.
 
     Args:
         spark: The caller's own session: the commits' user metadata is a setting of the session.
-        paths: Delta tables; one that does not exist is ignored.
+        tables: The position of each Delta table before the batch; one that does not exist is ignored.
         batch: The batch.
+        fence: An earlier process, or a Spark that did not answer, may still commit it.
         on_restored: Called after each RESTORE, and after the DELETE of messages.
         own_messages: The batch's rows in tables of logical messages, where it may have some.
         log: Where concurrent commits are logged.
@@ -87,15 +92,11 @@ def restore_tables(
         TargetError: Another writer has changed rows after the batch's commit, which would be lost; or has restored a
             table to before earlier batches.
     """
-    stamp = CommitStamp(batch.app_id, batch.end_lsn, batch.end_lsn)
 
-    def keep_out(path: str) -> None:
-        if batch.fence and (schema := schema_of(spark, path)) is not None:
-            retry_commit(lambda: commit_nothing(spark, path, schema, stamp), path, log)
-
-    def restore(path: str) -> None:
-        for version in batch.versions(History(path, lambda latest: described_commits(spark, path, latest))):
+    def restore(path: str, position: Lsn) -> None:
+        for version in batch.versions(_history(spark, path), position):
             spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {version}").collect()
+            _bring_back(spark, path)
             on_restored()
 
     def delete(own: messages.BatchRows) -> None:
@@ -103,15 +104,40 @@ def restore_tables(
             on_restored()
 
     def part(path: str, what: Callable[[], None]) -> None:
-        keep_out(path)
+        if fence:
+            fence_table(spark, path, batch, log)
         retry_commit(what, path, log)
 
-    spark.conf.set(USER_METADATA, batch.mark)
+    spark.conf.set(USER_METADATA, batch.fence.user_metadata)
     try:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
-            parts = [pool.submit(part, path, partial(restore, path)) for path in paths]
+            parts = [pool.submit(part, path, partial(restore, path, position)) for path, position in tables.items()]
             parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
         for one in parts:
             one.result()
     finally:
         spark.conf.unset(USER_METADATA)
+
+
+def fence_table(spark: SparkSession, path: str, batch: UndoneBatch, log: FilteringBoundLogger | None = None) -> None:
+    """Keep a late commit of a batch out of a table, if the table exists."""
+    if (schema := schema_of(spark, path)) is not None:
+        retry_commit(lambda: commit_nothing(spark, path, schema, batch.fence), path, log)
+
+
+def _history(spark: SparkSession, path: str) -> History:
+    return History(path, lambda latest: described_commits(spark, path, latest))
+
+
+def _bring_back(spark: SparkSession, path: str) -> None:
+    """Bring back what another writer committed between the look at the history and the RESTORE, which reverted it.
+
+    Raises:
+        TargetError: There was such a commit: the batch cannot be undone any more.
+    """
+    history = _history(spark, path)
+    undo = history.last_undo()
+    lost = None if undo is None else history.reverted_by(undo)
+    if undo is not None and undo.restored is not None and lost is not None:
+        spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {undo.version - 1}").collect()
+        raise history.would_be_lost(undo.restored + 1, lost)

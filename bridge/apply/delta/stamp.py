@@ -45,6 +45,10 @@ class CommitStamp:
             has the last one leaves all of them out.
         commit_time_us: When the batch's last transaction was committed: microseconds since 2000-01-01 UTC by the
             server's clock; 0 if that is not known.
+        timeline: The publisher's timeline; None if it is not known.
+        fences: The commit is empty. It keeps a late commit of the batch out of a table that does not have the batch.
+        copy_number: Of a copy: its transaction version, which rises from copy to copy, as LSNs do not if the publisher
+            goes back.
     """
 
     txn_app_id: str
@@ -53,10 +57,15 @@ class CommitStamp:
     alters: bool = False
     part: int | None = None
     commit_time_us: int = 0
+    timeline: int | None = None
+    fences: bool = False
+    copy_number: int | None = None
 
     @property
     def txn_version(self) -> int:
         """Delta's transaction version."""
+        if self.copy_number is not None:
+            return self.copy_number
         return int(self.end_lsn) if self.part is None else int(self.start_lsn) + 1 + self.part
 
     @property
@@ -66,11 +75,21 @@ class CommitStamp:
 
     @property
     def user_metadata(self) -> str:
-        """The batch as JSON, for DESCRIBE HISTORY's userMetadata; an undo finds a batch's commits by it."""
-        origin = {"origin": self.txn_app_id, "start_lsn": str(self.start_lsn), "end_lsn": str(self.end_lsn)}
+        """The table's position as JSON, for DESCRIBE HISTORY's userMetadata (see `history.Commit`)."""
+        mark: dict[str, object] = {
+            "origin": self.txn_app_id,
+            "start_lsn": str(self.start_lsn),
+            "end_lsn": str(self.end_lsn),
+        }
+        if self.timeline is not None:
+            mark["timeline"] = self.timeline
         if self.commit_time_us:
-            origin["last_commit_time"] = utc(self.commit_time_us).isoformat()
-        return json.dumps({"pgbridge": origin})
+            mark["last_commit_time"] = utc(self.commit_time_us).isoformat()
+        if self.alters or self.part is not None:
+            mark["part"] = -1 if self.part is None else self.part
+        if self.fences:
+            mark["given_up"] = True
+        return json.dumps({"pgbridge": mark})
 
 
 @contextmanager

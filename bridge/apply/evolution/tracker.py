@@ -49,10 +49,9 @@ class DefinitionTracker:
 
     Args:
         subscription: The subscription's name, for the remedies.
-        known: Returns the published tables' columns, by relid, as of the origin's LSN.
+        known: The published tables' columns, by relid, as of the origin's LSN.
         attributes: Returns a table's columns in the publisher's present catalog.
         types: Resolves (type oid, typmod).
-        schema_of: Reads a Delta table's columns.
         warn: Called with the relation, how its target may differ from the server, and the command that removes the
             difference.
         variant: Whether new columns of jsonb become VARIANT.
@@ -62,23 +61,19 @@ class DefinitionTracker:
         self,
         subscription: str,
         *,
-        known: Callable[[], Mapping[int, tuple[ColumnRow, ...]]],
+        known: Mapping[int, tuple[ColumnRow, ...]],
         attributes: Callable[[int], Sequence[Attribute]],
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
-        schema_of: Callable[[str], TargetSchema | None],
         warn: Callable[[str, str, str], None] = lambda *_: None,
         variant: bool = False,
     ) -> None:
         self._variant = variant
         self._subscription = subscription
-        self._load_known = known
         self._attributes = attributes
         self._types = types
-        self._schema_of = schema_of
         self._warn = warn
-        self._known = dict(known())
+        self._known = dict(known)
         self._schemas: dict[str, TargetSchema] = {}
-        self._reloaded = False
 
     @property
     def state(self) -> TrackedState:
@@ -88,10 +83,6 @@ class DefinitionTracker:
     def restore(self, state: TrackedState) -> None:
         """Forget what was planned since this state."""
         self._known, self._schemas = dict(state.known), dict(state.schemas)
-
-    def reload(self) -> None:
-        """Forget all plans, and read the Delta tables again: they were restored to the origin's LSN."""
-        self._known, self._schemas, self._reloaded = dict(self._load_known()), {}, True
 
     def plan(
         self,
@@ -146,8 +137,7 @@ class DefinitionTracker:
     def _schema(self, target: Target) -> TargetSchema:
         schema = self._schemas.get(target.path)
         if schema is None:
-            schema = (self._schema_of(target.path) if self._reloaded else None) or target.schema
-            self._schemas[target.path] = schema
+            schema = self._schemas[target.path] = target.schema
         return schema
 
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from bridge import faults
+from bridge import faults, log
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batch import Batch
+from bridge.apply.delta.durable import LocalTables
+from bridge.apply.undo import BatchUndo
 from bridge.session import fork
 from protocol.lsn import Lsn
 
 
 def applier(spark, catalog, **options):
     return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
+
+
+def settling(spark, catalog, messages_path=None):
+    """What a later process has for the batch that an earlier one has left."""
+    return BatchUndo(
+        fork(spark),
+        catalog,
+        subscription="sub",
+        messages_path=messages_path,
+        local=LocalTables(),
+        log=log.get("sub"),
+    )
 
 
 def batch(*tables):

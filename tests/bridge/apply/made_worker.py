@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -41,17 +40,6 @@ def changes_of(ends):
     return TableChanges(TARGET, COLUMNS, (0,), pa.Table.from_pylist(rows, schema=SCHEMA))
 
 
-@dataclass(slots=True)
-class MadeBatch(Batch):
-    """A batch that knows which of its transactions change columns."""
-
-    altering: Any = ()
-
-    @property
-    def alters(self):
-        return any(self.start_lsn < end <= self.end_lsn for end in self.altering)
-
-
 class Parts:
     """A loop whose batcher and applier only write down what they are given."""
 
@@ -66,13 +54,15 @@ class Parts:
         self.attempts = []
         self.rewound = []
         self.skipped = []
-        self.undone = self.fenced = 0
+        self.undone = 0
+        self.ahead = False  # a table has the transaction that is to be skipped
+        self.brought_back = 0
+        self.kept_until = 0  # a table has what comes before it, from an earlier attempt
+        self.held: list[int] = []
         self.undecodable = set()  # by the ends of transactions
         self.unappliable = set()
         self.without_changes = set()
-        self.altering = set()
         self.passed_over = []
-        self.opened_again = 0
         self.confirmed: list[int] = []
         self.asked = 0
         self.wants_keepalive = hurry
@@ -81,6 +71,7 @@ class Parts:
         self.maintenance = None
         self.heartbeat = Heartbeat()
         self.observer = Observer()
+        self.certify = lambda: None
         self.apply_gate = threading.Event()
         self.apply_gate.set()
         self.failure = None
@@ -105,9 +96,8 @@ class Parts:
         self.progress_count += 1
 
     # Batcher, Applier, WalReceiver
-    def attempt(self, transactions, start_lsn, end_lsn=None):
-        batch = MadeBatch.of(transactions, start_lsn, end_lsn)
-        batch.altering = self.altering
+    def attempt(self, transactions, start_lsn):
+        batch = Batch.of(transactions, start_lsn)
         ends = [int(transaction.end_lsn) for transaction in transactions]
         if changing := [end for end in ends if end not in self.without_changes]:
             batch.tables = [changes_of(changing)]
@@ -125,9 +115,6 @@ class Parts:
     def forget_plan(self, batch):
         self.passed_over.append(int(batch.start_lsn))
 
-    def reload(self):
-        self.opened_again += 1
-
     def apply(self, batch, *, clear_skip_lsn=None):
         self.apply_gate.wait(10)
         ends = self.ends_of(batch)
@@ -136,11 +123,18 @@ class Parts:
             raise self.failure
         self.catalog.begin_batch("sub", BatchIntent(batch.start_lsn, batch.end_lsn))
         if self.unappliable.intersection(ends):
-            self.undo()
+            self.undone += 1
+            self.catalog.begin_undo("sub")
+            self.catalog.drop_batch("sub")
             xid = ends[0] if len(ends) == 1 else None
             raise ApplyError("unappliable", ApplyContext("o", batch.finish_lsn, xid))
         self.applied.append((int(batch.start_lsn), int(batch.end_lsn), ends))
-        self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
+        if batch.end_lsn < self.kept_until:
+            self.held.append(int(batch.end_lsn))
+            self.catalog.hold_batch("sub", batch.end_lsn, (), clear_skip_lsn=clear_skip_lsn)
+        else:
+            self.held.clear()
+            self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=clear_skip_lsn)
         return {"commit": 0.0, "flush": 0.0, "record": 0.0}
 
     def skip(self, batch, skip_lsn, folder):
@@ -149,12 +143,23 @@ class Parts:
         self.catalog.finish_batch("sub", batch.end_lsn, clear_skip_lsn=skip_lsn)
         return folder
 
-    def undo(self, *, fence=False):
-        if self.catalog.batch("sub") is not None:
-            self.undone += 1
-            self.fenced += fence
-            self.catalog.begin_undo("sub")
-            self.catalog.finish_undo("sub")
+    @property
+    def holds(self):
+        return bool(self.held)
+
+    def release(self, passed_lsn, handed_over_lsn):
+        if not self.held or passed_lsn < self.kept_until or handed_over_lsn > self.held[-1]:
+            return None
+        end_lsn = Lsn(self.held[-1])
+        self.held.clear()
+        self.catalog.finish_batch("sub", end_lsn)
+        return end_lsn
+
+    def bring_back(self):
+        assert self.catalog.batch("sub") is None
+        ahead, self.ahead = self.ahead, False
+        self.brought_back += ahead
+        return ahead
 
     def request_keepalive(self):
         self.asked += 1
@@ -165,7 +170,16 @@ class Parts:
     def run(self, until):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
-        stream = Stream(parts, self.queue, self.progress, self.growth, self.maintenance, self.heartbeat, self.observer)
+        stream = Stream(
+            parts,
+            self.queue,
+            self.progress,
+            self.growth,
+            self.maintenance,
+            self.heartbeat,
+            self.observer,
+            self.certify,
+        )
         loop = ApplyWorker(
             "sub",
             stream,

@@ -20,13 +20,18 @@ from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.effects.operations import INSERT, UPDATE
+from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.delta.table_position import table_position
+from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import Target
 from bridge.errors import ApplyError, OutcomeUnknown, StateError
-from bridge.track import stats
+from bridge.session import fork
+from bridge.track import commits, stats
 from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.held import ahead_of_origin, note_timeline
+from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_batches import Cut, applier, batch, failing
+from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 
 
@@ -38,23 +43,159 @@ def test_apply_moves_the_origin_and_forgets_the_intent_and_the_error(spark, cata
     assert catalog.last_error("sub") is None
 
 
-def test_a_batch_applied_again_changes_nothing(spark, catalog, target):
-    for _ in range(2):
-        applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 1, "a"))))
-    assert content(spark, target) == [(1, "a")]
-
-
-@pytest.mark.parametrize("point", ["batch_begun", "table_begun", "table_committed"])
-def test_interrupted_after_each_step_and_applied_again(spark, catalog, target, point):
-    """Whatever had been done when it was cut short, doing it again leaves the same."""
+@pytest.mark.parametrize(("point", "rows"), [("batch_begun", []), ("table_begun", []), ("table_committed", [(1, "a")])])
+def test_interrupted_after_each_step_and_kept(spark, catalog, target, point, rows):
+    """The intent has the tables, and keeps other batches off. Settled, the table has what it had; the rest comes."""
     one = batch(changes(target, (INSERT, None, 1, "a")))
     with failing(Cut(), point), pytest.raises(Cut):
         applier(spark, catalog).apply(one)
-    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
-    assert catalog.remote_lsn("sub") == 0x10
-    applier(spark, catalog).apply(one)
+    intent = catalog.batch("sub")
+    assert intent == BatchIntent(Lsn(0x10), Lsn(0x20))
+    assert intent.tables == (target.path,)
+    assert not intent.must_be_undone
+    with pytest.raises(StateError, match="a batch from 0/10 to 0/20 was begun and not finished"):
+        applier(spark, catalog).apply(one)
+    settling(spark, catalog).keep()
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
+    assert catalog.subscription("sub").epoch == 1
+    assert content(spark, target) == rows
+    again = one if not rows else batch()  # the table leaves out what it has
+    applier(spark, catalog).apply(again)
     assert content(spark, target) == [(1, "a")]
     assert catalog.remote_lsn("sub") == 0x20
+
+
+def test_the_tables_that_were_committed_to_have_the_batchs_end_as_their_position(spark, catalog, target, strict):
+    """In their logs, with its timeline, and in the catalog."""
+    for of in (target, strict):
+        catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
+    note_timeline(catalog, "sub", ServerHistory("7", 3, Lsn(0x100)))
+    applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict)))
+    assert {rel.name: (rel.position, rel.timeline) for rel in catalog.rels("sub")} == {
+        "t": (0x20, 3),
+        "strict": (0, None),
+    }
+    row = catalog.subscription("sub")
+    position = table_position(spark, target.path, row, "sub", Lsn(0x20))
+    assert (position.lsn, position.timeline, position.version, position.is_whole) == (0x20, 3, 1, True)
+    assert table_position(spark, strict.path, row, "sub", Lsn(0)).lsn == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "truncated"),
+    [
+        ([(UPDATE, None, 9, "missing")], (0,), False),
+        ([(DELETE, 9, None, None)], (0,), False),
+        ([(INSERT, None, 1, "a"), (DELETE, 1, None, None)], (0,), False),
+        ([(INSERT, None, 1, "a"), (DELETE, 1, None, None)], (0,), True),
+        ([], (0,), True),
+        ([], (), True),
+    ],
+)
+def test_changes_that_come_to_nothing_make_a_commit(spark, catalog, target, key, rows, truncated):
+    """Else the table's log would not say that it has them."""
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    applier(spark, catalog).apply(batch(changes(target, *rows, key=key, truncated=truncated)))
+    assert content(spark, target) == []
+    (rel,) = catalog.rels("sub")
+    row = catalog.subscription("sub")
+    assert rel.position == table_position(spark, target.path, row, "sub", Lsn(0)).lsn == 0x20
+
+
+@pytest.fixture
+def behind(spark, catalog, target, strict):
+    """The applier of a subscription whose table `t` has what comes before 0/30, from an attempt that was cut short."""
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x30)))
+    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
+    return applier(spark, catalog)
+
+
+def after(lsn, *tables):
+    """A batch of the 16 bytes after an LSN."""
+    return Batch(Lsn(lsn), Lsn(lsn + 0x10), Lsn(lsn + 8), 7, 1, 1, list(tables))
+
+
+def records(catalog):
+    made = [record for record in commits.pending(catalog, "sub") if record.kind == "batch"]
+    return [(record.start_lsn, record.end_lsn, record.transactions, dict.fromkeys(record.tables)) for record in made]
+
+
+def test_batches_are_held_until_a_table_that_is_ahead_is_reached(spark, catalog, strict, behind):
+    """They are durable in their tables; the origin passes them all at once, and they are recorded as one."""
+    behind.apply(after(0x10, changes(strict, (INSERT, None, 1, "a"))))
+    assert behind.holds
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub"), records(catalog)) == (None, 0x10, [])
+    assert {rel.name: rel.position for rel in catalog.rels("sub")} == {"t": 0x30, "strict": 0x20}
+    assert {rel.name for rel in ahead_of_origin(catalog, "sub")} == {"t", "strict"}
+    behind.apply(after(0x20, changes(strict, (INSERT, None, 2, "a"))))
+    assert not behind.holds
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x30)
+    assert {rel.name: (rel.position, rel.state) for rel in catalog.rels("sub")} == {
+        "t": (0x30, "r"),
+        "strict": (0x30, "r"),
+    }
+    ((start_lsn, end_lsn, transactions, tables),) = records(catalog)
+    assert (start_lsn, end_lsn, transactions) == (0x10, 0x30, 2)
+    assert {name for _, name, _ in tables} == {"t", "strict"}
+    assert content(spark, strict) == [(1, "a"), (2, "a")]
+    behind.apply(after(0x30, changes(strict, (INSERT, None, 3, "a"))))
+    assert [name for _, _, _, tables in records(catalog)[1:] for _, name, _ in tables] == ["strict"]
+
+
+def test_held_batches_are_released_when_there_will_be_no_other(catalog, strict, behind):
+    assert behind.release(Lsn(0x100), Lsn(0x10)) is None
+    behind.apply(after(0x10, changes(strict, (INSERT, None, 1, "a"))))
+    assert behind.release(Lsn(0x2F), Lsn(0x20)) is None, "the server may send more before it"
+    assert behind.release(Lsn(0x40), Lsn(0x38)) is None, "another one is handed over"
+    assert behind.holds
+    assert behind.release(Lsn(0x30), Lsn(0x20)) == 0x20
+    assert not behind.holds
+    assert catalog.remote_lsn("sub") == 0x20
+    assert behind.release(Lsn(0x30), Lsn(0x20)) is None
+
+
+def test_what_is_held_is_brought_back_before_a_transaction_is_skipped(spark, catalog, strict, behind):
+    behind.apply(after(0x10, changes(strict, (INSERT, None, 1, "a"))))
+    assert behind.bring_back()
+    assert content(spark, strict) == []
+    assert (catalog.remote_lsn("sub"), catalog.batch("sub"), ahead_of_origin(catalog, "sub")) == (0x10, None, [])
+
+
+def test_a_failure_behind_held_batches_leaves_them(spark, catalog, strict, behind):
+    behind.apply(after(0x10, changes(strict, (INSERT, None, 1, "a"))))
+    with pytest.raises(ApplyError, match="small"):
+        behind.apply(after(0x20, changes(strict, (INSERT, None, 9, "a"))))
+    assert content(spark, strict) == [(1, "a")]
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub"), behind.holds) == (None, 0x10, True)
+
+
+def test_a_crash_behind_held_batches_leaves_them(spark, catalog, strict, behind):
+    """The next life reads from the table's log that it has them."""
+    behind.apply(after(0x10, changes(strict, (INSERT, None, 1, "a"))))
+    with failing(Cut(), "table_begun"), pytest.raises(Cut):
+        behind.apply(after(0x20, changes(strict, (INSERT, None, 2, "a"))))
+    settling(spark, catalog).keep()
+    assert content(spark, strict) == [(1, "a")]
+    position = table_position(spark, strict.path, catalog.subscription("sub"), "sub", Lsn(0x20))
+    assert (position.lsn, position.epoch) == (0x20, 1)
+    later = applier(spark, catalog)
+    later.apply(after(0x10))
+    assert later.holds
+    later.apply(after(0x20, changes(strict, (INSERT, None, 2, "a"))))
+    assert content(spark, strict) == [(1, "a"), (2, "a")]
+    assert (catalog.remote_lsn("sub"), later.holds) == (0x30, False)
+
+
+def test_a_commit_that_delta_has_left_out_is_an_error(spark, catalog, target):
+    """The state directory is older than the table, say: the origin must not pass what is not there."""
+    row = catalog.subscription("sub")
+    session = fork(spark)
+    with stamped(session, CommitStamp(row.batch_app_id, Lsn(0x10), Lsn(0x30))):
+        append_rows(session.createDataFrame([(7, "another attempt")], "id long, note string"), target.path)
+    with pytest.raises(ApplyError, match="Delta has left out the commit up to 0/20") as caught:
+        applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 1, "a"))))
+    assert "state_dir is not the one that wrote the table last" in caught.value.hint
+    assert catalog.remote_lsn("sub") == 0x10
 
 
 def test_a_batch_that_was_interrupted_once_its_flush_had_begun_is_undone_first(spark, catalog, target):
@@ -69,7 +210,7 @@ def test_a_batch_that_was_interrupted_once_its_flush_had_begun_is_undone_first(s
     bridge = applier(spark, catalog)
     with pytest.raises(StateError, match="a batch from 0/10 to 0/20 was begun and not finished"):
         bridge.apply(one)
-    bridge.undo(fence=True)
+    settling(spark, catalog).undo()
     assert content(spark, target) == []
     bridge.apply(one)
     assert (content(spark, target), catalog.remote_lsn("sub")) == ([(1, "a")], 0x20)
@@ -89,8 +230,12 @@ def test_parts_of_a_tables_changes_are_applied_in_turn_or_not_at_all(spark, cata
         patch.setattr(LocalTables, "flush", cut)
         with pytest.raises(Cut):
             bridge.apply(one)
-    assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), alters=True)
-    bridge.apply(one)  # Delta has both
+    intent = catalog.batch("sub")
+    assert intent == BatchIntent(Lsn(0x10), Lsn(0x20), alters=True)
+    assert intent.must_be_undone, "a table may have one part only"
+    settling(spark, catalog).undo()
+    assert content(spark, strict) == []
+    bridge.apply(one)
     assert content(spark, strict) == [(1, "b")]
     crowded = Batch(Lsn(0x20), Lsn(0x21), Lsn(0x20), 8, 1, 2, one.tables)
     with pytest.raises(ApplyError, match=r'identity of table "public\.strict" changed 1 times'):
@@ -111,10 +256,10 @@ def test_a_failed_table_is_named_and_nothing_is_left_of_the_batch(spark, catalog
     assert (catalog.batch("sub"), catalog.remote_lsn("sub"), catalog.subscription("sub").epoch) == (None, 0x11, 1)
     # the next time nothing is committed that would have to be taken back
     catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
-    commits = len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect())
+    before = len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect())
     with pytest.raises(ApplyError):
         bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))))
-    assert len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()) == commits
+    assert len(spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()) == before
     bridge.apply(batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 4, "a"))))
     assert content(spark, target) == [(0, "kept"), (1, "a")]
     assert content(spark, strict) == [(4, "a")]
@@ -125,7 +270,7 @@ def test_without_spark_the_outcome_is_unknown_and_the_intent_stands(spark, catal
     with failing(Py4JNetworkError("gone"), "table_committed"), pytest.raises(OutcomeUnknown, match="gone"):
         applier(spark, catalog).apply(one)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
-    applier(spark, catalog).apply(one)
+    settling(spark, catalog).keep()
     assert content(spark, target) == [(1, "a")]
 
 
@@ -227,7 +372,7 @@ def test_a_target_that_is_read_only_or_gone(spark, catalog, target, key):
     assert not Path(target.path).exists()
     assert catalog.remote_lsn("sub") == 0x10
     shutil.move(f"{target.path}.away", target.path)
-    applier(spark, catalog).undo()
+    settling(spark, catalog).undo()
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "a")]
 

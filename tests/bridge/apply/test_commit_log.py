@@ -150,23 +150,64 @@ def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
     assert sum(one["log_level"] == "warning" for one in logged) == 1  # not each time
 
 
+ORIGIN = "pgbridge/1/sub/inc"
+
+
+def own(version, start, end, time="", by=f"{ORIGIN}/0", *, given_up=False):
+    """A commit of a batch."""
+    return Commit(version, "MERGE", by, f"0/{end}", None, f"0/{start}", time, given_up=given_up)
+
+
 def test_batches_are_derived_from_histories():
     """Commits of tablesync workers, of an earlier life, and what lies before a copy do not count."""
-    origin = "pgbridge/1/sub/inc"
-
-    def own(version, start, end, time="", by=f"{origin}/0"):
-        return Commit(version, "MERGE", by, f"0/{end}", None, f"0/{start}", time)
-
-    copy = Commit(1, "WRITE", f"{origin}/copy", "0/10", None, "0/10")
-    a = [own(3, 20, 30), own(2, 10, 20, "2026-01-01T00:00:00+00:00"), copy, own(0, 5, 9)]
-    b = [own(5, 20, 30), Commit(4, "OPTIMIZE"), own(3, 15, 25), own(2, 15, 25)]
+    copy = Commit(1, "WRITE", f"{ORIGIN}/copy", "0/10", None, "0/10")
+    a = [own(3, 25, 30), own(2, 10, 20, "2026-01-01T00:00:00+00:00"), copy, own(0, 5, 9)]
+    b = [own(5, 25, 30), Commit(4, "OPTIMIZE"), own(3, 20, 25), own(2, 20, 25)]
     c = [own(2, 12, 22, by="pgbridge/1/sub:sync/inc/0"), own(1, 70, 80, by="pgbridge/1/sub/before/0")]
     tables = {name: ("n", name, f"/{name}") for name in "abc"}
-    found, joins = derived({tables["a"]: a, tables["b"]: b, tables["c"]: c}, origin)
-    assert [(one["end_lsn"], one["position"]) for one in found] == [("0/20", 0x20), ("0/25", 0x25)]  # 0/30 may go on
-    assert [one["tables"] for one in found] == [{tables["a"]: 2}, {tables["b"]: 3}]
-    assert found[0]["last_commit_time"] == "2026-01-01T00:00:00+00:00"
+    batches, joins = derived({tables["a"]: a, tables["b"]: b, tables["c"]: c}, ORIGIN)
+    assert [(batch["end_lsn"], batch["position"]) for batch in batches] == [("0/20", 0x20), ("0/25", 0x25)]
+    assert [batch["tables"] for batch in batches] == [{tables["a"]: 2}, {tables["b"]: 3}]  # 0/30 may go on
+    assert batches[0]["last_commit_time"] == "2026-01-01T00:00:00+00:00"
     assert joins == {tables["a"]: 0x10, tables["b"]: 0x25}
     later = [own(3, 20, 30), own(2, 15, 25), own(1, 12, 22, by="pgbridge/1/sub:sync/inc/0"), copy]
-    assert derived({tables["a"]: later}, origin)[1] == {tables["a"]: 0x25}
-    assert derived({}, origin) == ([], {})
+    assert derived({tables["a"]: later[1:]}, ORIGIN) == ([], {})
+    assert derived({tables["a"]: [own(4, 30, 40), own(3, 25, 30), *later[1:]]}, ORIGIN)[1] == {tables["a"]: 0x25}
+    assert derived({}, ORIGIN) == ([], {})
+
+
+def test_a_batch_that_was_cut_short_and_received_again_in_parts():
+    """Only at its end do all tables have the same: one has had all of it since it was cut short."""
+    tables = {name: ("n", name, f"/{name}") for name in "ab"}
+    again = f"{ORIGIN}/1"
+    a = [own(3, 30, 40, by=again), own(2, 10, 30), own(1, 5, 10)]
+    b = [
+        own(5, 30, 40, by=again),
+        own(4, 25, 30, by=again),
+        own(3, 20, 25, by=again),
+        own(2, 10, 20, by=again),
+        own(1, 10, 30, given_up=True),  # keeps a late commit out
+        own(0, 5, 10),
+    ]
+    batches, _ = derived({tables["a"]: a, tables["b"]: b}, ORIGIN)
+    assert [(batch["position"], batch["tables"]) for batch in batches] == [
+        (0x10, {tables["a"]: 1, tables["b"]: 0}),
+        (0x30, {tables["a"]: 2, tables["b"]: 4}),
+    ]
+
+
+def test_a_batch_that_was_cut_short_and_joined_others():
+    """What it has committed counts for the larger batch that has the rest of its transactions."""
+    tables = {name: ("n", name, f"/{name}") for name in "ab"}
+    again = f"{ORIGIN}/1"
+    a = [own(3, 35, 40, by=again), own(1, 10, 30)]
+    b = [own(3, 35, 40, by=again), own(2, 10, 35, by=again)]
+    batches, _ = derived({tables["a"]: a, tables["b"]: b}, ORIGIN)
+    assert [(batch["position"], batch["tables"]) for batch in batches] == [(0x35, {tables["a"]: 1, tables["b"]: 2})]
+
+
+def test_a_batch_of_which_no_part_was_left_out_counts_alone():
+    """Neighbours share a boundary only."""
+    table = ("n", "a", "/a")
+    batches, _ = derived({table: [own(3, 30, 40), own(2, 20, 30), own(1, 10, 20)]}, ORIGIN)
+    assert [batch["position"] for batch in batches] == [0x20, 0x30]

@@ -22,8 +22,8 @@ from protocol.transactions import Transaction
 class Batcher:
     """Forms batches without changes."""
 
-    def attempt(self, transactions, start_lsn, end_lsn=None):
-        return Batch.of(transactions, start_lsn, end_lsn)
+    def attempt(self, transactions, start_lsn):
+        return Batch.of(transactions, start_lsn)
 
 
 @pytest.fixture
@@ -246,17 +246,6 @@ def test_what_cannot_be_folded_is_applied_apart_the_next_time(following, monkeyp
     with pytest.raises(MemoryError):
         form(following)
     assert following.growth.apart_until_lsn == 200
-
-
-def test_a_recorded_batch_beyond_lowered_limits_does_not_join(following, monkeypatch):
-    """It may be what Spark has no memory for."""
-    monkeypatch.setattr(next_batch, "_RUN_ROWS", 10)
-    for number in (1, 2, 3):
-        put(following, number, rows=10)
-    following.progress.transaction(Lsn(300))
-    following.limits = BatchLimits(9, 1 << 20, 0.0)
-    assert following.form_recorded(Lsn(300), 0.0) is False
-    assert following.form_recorded(Lsn(300), 0.0) is None
 
 
 def test_no_batch_goes_over_a_fence(following):

@@ -7,10 +7,14 @@ from contextlib import closing
 import pytest
 
 from bridge.apply.batch.batch import Batch
-from bridge.apply.record import finish_batch, skip_batch
+from bridge.apply.record import finish_batch, hold_batch, skip_batch
+from bridge.track import commits
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, ColumnRow
+from bridge.track.catalog_rows import BatchIntent, ColumnRow, RelRow
+from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
+from protocol.transactions import Transaction
+from tests.bridge.apply.made_worker import TARGET, changes_of
 
 
 @pytest.fixture
@@ -31,11 +35,36 @@ def batch():
 def test_the_origin_moves(catalog, planned):
     catalog.begin_batch("sub", BatchIntent(Lsn(16), Lsn(32)))
     catalog.set_skip_lsn("sub", Lsn(99))
-    finish_batch(catalog, "sub", batch(), Lsn(99), planned=planned)
+    finish_batch(catalog, "sub", [batch()], Lsn(99), planned=planned)
     assert catalog.remote_lsn("sub") == Lsn(32)
     assert catalog.batch("sub") is None
     assert catalog.skip_lsn("sub") is None
     assert bool(catalog.columns("sub")) is planned
+
+
+def test_the_origin_passes_held_batches_with_the_last_one(catalog, tmp_path):
+    """They are recorded as one; what they have spooled is kept until then."""
+    kept = RelRow("public", "kept", "s", Lsn(0), "/kept", position=Lsn(48))
+    catalog.put_rel("sub", kept)
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), TARGET.path))
+    held, last = batch(), Batch(Lsn(32), Lsn(48), Lsn(40), 8, 2, 1, [changes_of([1])])
+    (tmp_path / "7.1").write_text("")
+    held.spools = [SpoolFile(tmp_path / "7.1", rows=1)]
+    held.tables, held.items, held.commit_time_us = [changes_of([1])], [Transaction(7)], 5
+    catalog.begin_batch("sub", BatchIntent(Lsn(16), Lsn(32)))
+    without = hold_batch(catalog, "sub", held, None)
+    assert (catalog.remote_lsn("sub"), catalog.batch("sub")) == (16, None)
+    assert {rel.name: rel.position for rel in catalog.rels("sub")} == {"kept": 48, "t": 32}
+    assert catalog.columns("sub") == held.columns
+    assert (without.items, [changes.commits for changes in without.tables]) == ([], [False])
+    assert held.spools[0].path.exists()
+    finish_batch(catalog, "sub", [without, last], None, planned=True, kept=[kept])
+    assert catalog.remote_lsn("sub") == 48
+    assert {rel.name: rel.position for rel in catalog.rels("sub")} == {"kept": 48, "t": 48}
+    assert not held.spools[0].path.exists()
+    (record,) = (record for record in commits.pending(catalog, "sub") if record.kind == "batch")
+    assert (record.start_lsn, record.end_lsn, record.transactions) == (16, 48, 3)
+    assert [name for _, name, _ in record.tables] == ["kept", "t"]
 
 
 def test_a_skipped_transaction_is_kept(catalog, tmp_path):

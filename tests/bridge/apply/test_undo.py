@@ -13,6 +13,7 @@ from bridge.apply.batch.batch import Batch
 from bridge.apply.delta import messages
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.delta.table_position import table_position
 from bridge.apply.effects.operations import INSERT
 from bridge.errors import ApplyError
 from bridge.session import fork
@@ -20,7 +21,7 @@ from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction
-from tests.bridge.apply.made_batches import Cut, applier, batch, failing
+from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 
 
@@ -34,19 +35,160 @@ def test_a_commit_whose_answer_was_lost_is_found_and_taken_back(spark, catalog, 
     assert content(spark, target) == [(1, "a")]
 
 
-def test_a_commit_of_an_earlier_life_that_comes_after_the_undo_is_left_out(spark, catalog, target, strict):
-    """The batch was begun by a daemon that was killed, and its Spark outlives it; this one fails before that table."""
-    mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
-    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
+@pytest.mark.parametrize("settle", ["undo", "keep"])
+def test_a_commit_of_an_earlier_life_that_comes_late_is_left_out(spark, catalog, target, settle):
+    """The batch was begun by a daemon that was killed, and its Spark outlives it."""
+    mine = changes(target, (INSERT, None, 1, "a"))
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
     stamp = CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
-    catalog.record_error("sub", "x", counter="apply", finish_lsn=Lsn(0x18), relation="public.strict")
-    with pytest.raises(ApplyError, match="small"):
-        applier(spark, catalog).apply(batch(mine, bad))
+    getattr(settling(spark, catalog), settle)()
     assert catalog.batch("sub") is None
     late = fork(spark)
     with stamped(late, stamp):
         apply_table(late, mine)
     assert content(spark, target) == []
+    applier(spark, catalog).apply(batch(mine))
+    assert content(spark, target) == [(1, "a")]
+
+
+def committed(spark, target, lsn, id_, app_id="pgbridge/None/sub/inc/0", *, start_lsn=0x10):
+    """Commit a row as a batch up to there."""
+    session = fork(spark)
+    with stamped(session, CommitStamp(app_id, Lsn(start_lsn), Lsn(lsn))):
+        apply_table(session, changes(target, (INSERT, None, id_, "a")))
+
+
+def operations(spark, target):
+    return [row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()][::-1]
+
+
+def test_a_batch_that_was_cut_short_is_kept_by_the_tables_that_have_it(spark, catalog, target, strict):
+    """Only the one that lacks it gets a commit, which is empty; the next batches have another application id."""
+    for of in (target, strict):
+        catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
+    assert catalog.subscription("sub").batch_app_id == "pgbridge/None/sub/inc/0"
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path, strict.path)))
+    committed(spark, target, 0x20, 1)
+    before = operations(spark, target), operations(spark, strict)
+    settling(spark, catalog).keep()
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
+    assert (content(spark, target), content(spark, strict)) == ([(1, "a")], [])
+    assert (operations(spark, target), operations(spark, strict)) == (before[0], [*before[1], "WRITE"])
+    row = catalog.subscription("sub")
+    assert row.epoch == 1
+    positions = [table_position(spark, of.path, row, "sub", Lsn(0)) for of in (target, strict)]
+    assert [(position.lsn, position.epoch) for position in positions] == [(0x20, 0), (0, 1)]
+    settling(spark, catalog).keep()
+    assert catalog.subscription("sub").epoch == 1, "there is no batch"
+
+
+def test_tables_of_other_batches_are_left_alone(spark, catalog, target, strict):
+    for of in (target, strict):
+        catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
+    before = operations(spark, strict)
+    for settle in ("keep", "undo"):
+        catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
+        getattr(settling(spark, catalog), settle)()
+    assert operations(spark, strict) == before
+
+
+def test_a_batch_of_an_earlier_version_may_have_any_table(spark, catalog, target, strict):
+    for of in (target, strict):
+        catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
+    committed(spark, strict, 0x20, 1)
+    settling(spark, catalog).undo()
+    assert content(spark, strict) == []
+
+
+def test_a_table_that_is_gone_does_not_hold_up_the_others(spark, catalog, target, tmp_path):
+    """Whether it is missed is told when the tables' positions are read."""
+    gone = str(tmp_path / "gone")
+    for settle in ("keep", "undo"):
+        catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path, gone)))
+        getattr(settling(spark, catalog), settle)()
+        assert catalog.batch("sub") is None
+
+
+def test_keeping_that_is_cut_short_is_done_again(spark, catalog, target):
+    """Also once its flush has begun: then it is undone, for nobody knows whether that flush failed."""
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
+    committed(spark, target, 0x20, 1)
+
+    def cut(_name):
+        raise Cut
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "drop_batch", cut)
+        with pytest.raises(Cut):
+            settling(spark, catalog).keep()
+    assert content(spark, target) == [(1, "a")]
+    intent = catalog.batch("sub")
+    assert intent is not None
+    assert intent.must_be_undone
+    settling(spark, catalog).undo()
+    assert (content(spark, target), catalog.batch("sub")) == ([], None)
+
+
+def test_an_undo_leaves_what_earlier_attempts_have_left(spark, catalog, target):
+    """A batch up to 0/20 was kept; the one up to 0/30, which this table's position does not reach, is taken back."""
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
+    committed(spark, target, 0x20, 1)
+    catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x30), tables=(target.path,)))
+    committed(spark, target, 0x30, 2)
+    settling(spark, catalog).undo()
+    assert content(spark, target) == [(1, "a")]
+
+
+# --- what is beyond the origin when a transaction is skipped ----------------------------------------------------------
+
+
+def test_what_tables_have_beyond_the_origin_is_brought_back(spark, catalog, target, strict):
+    """The batch up to 0/20 was kept by one table; a transaction in it is skipped as a whole."""
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
+    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
+    committed(spark, target, 0x10, 1, start_lsn=0)
+    committed(spark, target, 0x20, 2)
+    bridge = applier(spark, catalog)
+    assert bridge.bring_back()
+    assert content(spark, target) == [(1, "a")]
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
+    assert {rel.since_lsn for rel in catalog.rels("sub")} == {0}, "read from its log at the next start"
+    assert table_position(spark, target.path, catalog.subscription("sub"), "sub", Lsn(0x10)).lsn == 0x10
+    commits = len(operations(spark, target))
+    assert not bridge.bring_back()
+    assert len(operations(spark, target)) == commits
+
+
+def test_a_copy_beyond_the_origin_is_no_reason_to_begin_again(spark, catalog, target):
+    """Only what batches have committed after it is brought back."""
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0x30), target.path, position=Lsn(0x30)))
+    committed(spark, target, 0x30, 1, "pgbridge/None/sub/inc/copy", start_lsn=0x30)
+    assert not applier(spark, catalog).bring_back()
+    committed(spark, target, 0x40, 2, start_lsn=0x30)
+    (rel,) = catalog.rels("sub")
+    catalog.put_rel("sub", replace(rel, position=Lsn(0x40)))
+    assert applier(spark, catalog).bring_back()
+    assert content(spark, target) == [(1, "a")]
+    assert table_position(spark, target.path, catalog.subscription("sub"), "sub", Lsn(0x30)).lsn == 0x30
+    (rel,) = catalog.rels("sub")
+    assert rel.since_lsn == 0x30
+
+
+def test_bringing_back_that_is_cut_short_is_ended_at_the_next_start(spark, catalog, target):
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
+    committed(spark, target, 0x20, 2)
+    with failing(Cut(), "table_restored"), pytest.raises(Cut):
+        applier(spark, catalog).bring_back()
+    intent = catalog.batch("sub")
+    assert intent == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
+    assert intent.tables == (target.path,)
+    settling(spark, catalog).undo()
+    assert (content(spark, target), catalog.batch("sub")) == ([], None)
+
+
+# --- an undo that is cut short, or meets others -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["undo_begun", "table_restored"])
@@ -64,10 +206,10 @@ def test_an_undo_that_is_cut_short_is_ended_before_anything_else(spark, catalog,
         assert "small" in str(caught.value)
         assert "not undone yet: again" in str(caught.value)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
-    applier(spark, catalog).undo()
+    settling(spark, catalog).undo()
     assert content(spark, target) == []
     assert (catalog.batch("sub"), catalog.subscription("sub").epoch) == (None, 1)
-    applier(spark, catalog).undo()
+    settling(spark, catalog).undo()
     assert catalog.subscription("sub").epoch == 1
 
 
@@ -93,7 +235,7 @@ def test_what_somebody_else_wrote_is_not_taken_back(spark, catalog, target, stri
     assert intent.undoing
     catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
     spark.sql(f"RESTORE TABLE delta.`{target.path}` TO VERSION AS OF 0").collect()
-    applier(spark, catalog).undo()
+    settling(spark, catalog).undo()
     applier(spark, catalog).apply(batch(changes(target, (INSERT, None, 1, "a"))))
     assert content(spark, target) == [(1, "a")]
 
@@ -141,7 +283,7 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
             ours.apply(with_messages(changes(strict, (INSERT, None, 9, "a"))))
     finally:
         faults.install(lambda _: None)
-    applier(spark, catalog, messages_path=path).undo(fence=True)
+    settling(spark, catalog, path).undo()
     assert written() == [row for row in everything if row[0] == "other" or row in both]
     ours.apply(with_messages(changes(target, (INSERT, None, 1, "a"))))
     assert written() == everything
@@ -149,30 +291,43 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     assert operations == {"CREATE TABLE", "WRITE", "DELETE"}
 
 
-@pytest.mark.parametrize(
-    "again",
-    [pytest.param(False, id="at once", marks=pytest.mark.soak), pytest.param(True, id="after another attempt")],
-)
+def test_messages_of_held_batches_come_again(spark, catalog, target, tmp_path):
+    """There is no batch under way, but a table that is ahead: the server sends all from the origin on."""
+    path = messages.path_in(str(tmp_path))
+    messages.ensure(spark, path)
+    catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x30)))
+
+    def at(lsn):
+        return Transaction(7, Lsn(lsn), events=[(0, LogicalMessage(False, Lsn(lsn), "p", b""))])
+
+    bridge = applier(spark, catalog, messages_path=path)
+    bridge.apply(replace(batch(), with_messages=[at(0x18)]))
+    assert bridge.holds
+    before = Batch(Lsn(0), Lsn(0x10), Lsn(0x0F), 6, 1, 1, [], with_messages=[at(0x10)])
+    append = fork(spark)
+    messages.append(append, "sub", before.messages, path)
+    for _ in range(2):
+        settling(spark, catalog, path).keep()
+        assert [row.position for row in spark.read.format("delta").load(path).collect()] == [0x10]
+    assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
+
+
+@pytest.mark.parametrize("settle", ["keep", "undo"])
 def test_messages_of_a_table_that_is_configured_no_more_are_deleted(
-    spark, catalog, target, strict, tmp_path, monkeypatch, again
+    spark, catalog, target, tmp_path, monkeypatch, settle
 ):
-    """The batch was cut short, then `messages` or `warehouse` was changed. A published table was dropped, too."""
+    """The batch was cut short, then `messages` or `warehouse` was changed. They come again; they have no position."""
     path = messages.path_in(str(tmp_path))
     messages.ensure(spark, path)
     catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
-    catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
-    mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
+    mine = changes(target, (INSERT, None, 1, "a"))
     message = Transaction(7, Lsn(0x18), events=[(0, LogicalMessage(False, Lsn(0x18), "p", b""))])
     monkeypatch.setattr(catalog, "begin_flush", lambda _: None)  # the crash comes before it
     with failing(Cut(), "batch_committed"), pytest.raises(Cut):
         applier(spark, catalog, messages_path=path).apply(replace(batch(mine), with_messages=[message]))
     assert spark.read.format("delta").load(path).count() == 1
-    later = applier(spark, catalog)
-    if again:
-        with pytest.raises(ApplyError, match="small"):
-            later.apply(batch(bad))
-    else:
-        later.undo()
-    assert catalog.batch("sub") is None
-    assert spark.read.format("delta").load(path).isEmpty()
-    assert content(spark, target) == []
+    for _ in range(2):
+        getattr(settling(spark, catalog), settle)()
+        assert catalog.batch("sub") is None
+        assert spark.read.format("delta").load(path).isEmpty()
+    assert content(spark, target) == ([(1, "a")] if settle == "keep" else [])

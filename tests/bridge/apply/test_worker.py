@@ -9,8 +9,7 @@ import pytest
 
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError, TargetError
 from bridge.observer import Observer
-from bridge.track import catalog as catalog_module
-from bridge.track.catalog_rows import BatchIntent
+from bridge.receive.queue import TransactionQueue
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import ENDS, Parts, changes_of
 
@@ -39,37 +38,6 @@ def test_the_next_batch_begins_where_a_keepalive_moved_to(parts):
     parts.put(600)
     parts.run(until=600)
     assert parts.applied == [(500, 600, [600])]
-
-
-def test_a_begun_batch_is_formed_again_with_its_boundaries(parts):
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    for end_lsn in (110, 120, 130):
-        parts.put(end_lsn)
-    parts.run(until=130)
-    assert parts.applied == [(100, 120, [110, 120]), (120, 130, [130])]
-
-
-def test_a_begun_batch_ends_even_if_its_last_transaction_is_no_longer_sent(parts):
-    """The publication changed meanwhile: what is left of the batch is applied, and its end is kept."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    parts.put(110)
-    parts.put(130)
-    parts.run(until=130)
-    assert parts.applied == [(100, 120, [110]), (120, 130, [130])]
-
-
-def test_a_stop_before_all_of_a_begun_batch_has_come_leaves_it_standing(parts):
-    """Whatever has come: the rest of it is not applied as another batch, and the next life applies it as it was."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    parts.reports = [False]  # DISABLE, which is seen once; the turn after it would go on
-    parts.put(110)
-    parts.run(until=110)
-    assert parts.applied == []
-    assert parts.catalog.batch("sub") == BatchIntent(Lsn(100), Lsn(120))
-    assert parts.progress.durable_lsn == parts.catalog.remote_lsn("sub") == 100
-    parts.put(120)
-    parts.run(until=120)
-    assert parts.applied == [(100, 120, [110, 120])]
 
 
 def test_nothing_is_confirmed_that_the_catalog_has_not_stored(parts):
@@ -222,34 +190,6 @@ def test_a_batch_of_unknown_outcome_is_left_as_it_is(parts):
     assert parts.undone == 0
 
 
-def test_an_undo_that_was_begun_is_ended_first(parts):
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    parts.catalog.begin_undo("sub")
-    for end_lsn in (110, 120, 130):
-        parts.put(end_lsn)
-    parts.run(until=130)
-    assert (parts.undone, parts.fenced) == (1, 1)
-    assert parts.opened_again == 1
-    assert parts.applied == [(100, 130, [110, 120, 130])]
-
-
-def test_a_batch_that_changes_columns_is_undone_and_formed_anew(parts):
-    """Whether it did when it was begun, or only does now."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120), alters=True))
-    for end_lsn in (110, 120, 130):
-        parts.put(end_lsn)
-    parts.run(until=130)
-    assert (parts.undone, parts.opened_again) == (1, 1)
-    assert parts.applied == [(100, 130, [110, 120, 130])]
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(130), Lsn(150)))
-    parts.altering.add(150)
-    for end_lsn in (140, 150):
-        parts.put(end_lsn)
-    parts.run(until=150)
-    assert (parts.undone, parts.opened_again) == (2, 1)
-    assert parts.applied[1:] == [(130, 150, [140, 150])]
-
-
 # --- SKIP -------------------------------------------------------------------------------------------------------------
 
 
@@ -281,42 +221,98 @@ def test_it_is_cleared_when_another_transaction_was_applied(parts, lsn):
     assert parts.catalog.skip_lsn("sub") is None
 
 
-def test_the_machine_loses_power(parts, monkeypatch, tmp_path):
-    """Its commits may be in Delta's log, by which Delta would leave them out, without their data on disk."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    assert not parts.catalog.batch("sub").rebooted
-    boot_id = tmp_path / "boot_id"
-    boot_id.write_text("another\n")
-    monkeypatch.setattr(catalog_module, "_BOOT_ID", boot_id)
+def test_what_tables_have_of_a_transaction_is_taken_back_before_it_is_skipped(parts):
+    """It is skipped as a whole; the tables' columns may be others then, so the stream begins again."""
+    parts.ahead = True
+    parts.catalog.set_skip_lsn("sub", Lsn(119))
     for end_lsn in (110, 120, 130):
         parts.put(end_lsn)
-    parts.run(until=130)
-    assert parts.undone == 1
-    assert parts.applied == [(100, 130, [110, 120, 130])]
-
-
-def test_a_batch_whose_flush_was_begun_is_undone_and_formed_anew(parts):
-    """If the flush failed, its files may not be on disk, and another flush of them would succeed."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    parts.catalog.begin_flush("sub")
-    for end_lsn in (110, 120, 130):
+    parts.without_changes.add(110)
+    assert parts.run(until=130) is True
+    assert (parts.brought_back, parts.skipped) == (1, [])
+    assert parts.catalog.skip_lsn("sub") == 119
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110]
+    parts.queue = TransactionQueue(1 << 20)
+    for end_lsn in (120, 130):
         parts.put(end_lsn)
-    parts.run(until=130)
-    assert (parts.undone, parts.fenced, parts.opened_again) == (1, 1, 1)
-    assert parts.applied == [(100, 130, [110, 120, 130])]
+    assert parts.run(until=130) is False
+    assert (parts.brought_back, parts.skipped) == (1, [[120]])
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 130]
 
 
-@pytest.mark.parametrize("transactions", [(120,), (110, 120)])
-def test_a_begun_batch_is_undone_before_anything_of_it_is_skipped(parts, transactions):
-    """A life before this one may have committed a part of it."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-    parts.catalog.set_skip_lsn("sub", Lsn(transactions[0] - 1))
-    for end_lsn in (*transactions, 130):
+# --- behind a table that has more -------------------------------------------------------------------------------------
+
+
+def test_the_origin_waits_for_the_end_of_what_a_table_has(parts):
+    """Until then what the table has can be taken back, and comes again."""
+    parts.kept_until = 130
+    parts.catalog.set_skip_lsn("sub", Lsn(109))
+    parts.without_changes.add(110)
+    confirmed: list[int] = []
+
+    def noted(batch, **arguments):
+        confirmed.append(int(parts.progress.durable_lsn))
+        return apply(batch, **arguments)
+
+    apply, parts.apply = parts.apply, noted
+    parts.catalog.set_skip_lsn("sub", None)
+    parts.catalog.record_error("sub", "no", counter="apply", finish_lsn=Lsn(109))  # so each is a batch
+    for end_lsn in (110, 120, 130, 140):
         parts.put(end_lsn)
-    parts.run(until=130)
-    assert (parts.undone, parts.fenced) == (1, 1)
-    assert parts.skipped == [[transactions[0]]]
-    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [*transactions[1:], 130]
+    parts.run(until=140)
+    assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 120, 130, 140]
+    assert confirmed[:3] == [100, 100, 100]
+    assert parts.catalog.remote_lsn("sub") == parts.progress.durable_lsn == 140
+    assert parts.confirmed[0] == 130
+
+
+def test_the_origin_waits_no_longer_than_for_what_the_server_sends(parts):
+    """The publications may be others by now: no batch ends where the table is."""
+    parts.kept_until = 130
+    parts.put(110)
+    parts.progress.keepalive(Lsn(129), in_transaction=False)
+    threading.Timer(0.5, lambda: parts.progress.keepalive(Lsn(150), in_transaction=False)).start()
+    parts.run(until=150)
+    assert parts.applied == [(100, 110, [110])]
+    assert parts.confirmed[0] == 110, "not before the server had passed 130"
+    assert parts.catalog.remote_lsn("sub") == parts.progress.durable_lsn == 150
+
+
+def test_what_is_held_when_the_stream_ends_is_not_durable(parts):
+    parts.kept_until = 130
+    parts.put(110)
+    parts.queue.fail(PublisherError("gone", retry=True))
+    with pytest.raises(PublisherError, match="gone"):
+        parts.run(until=200)
+    assert parts.applied == [(100, 110, [110])]
+    assert (parts.catalog.remote_lsn("sub"), parts.progress.durable_lsn, parts.confirmed) == (100, 100, [])
+
+
+def test_the_timeline_is_noted_before_anything_is_recorded(parts):
+    """Of a batch, of a transaction that is skipped, and of WAL without changes."""
+    seen: list[int] = []
+    parts.certify = lambda: seen.append(int(parts.catalog.remote_lsn("sub")))
+    parts.catalog.set_skip_lsn("sub", Lsn(109))
+    for end_lsn in (110, 120):
+        parts.put(end_lsn)
+    parts.progress.keepalive(Lsn(150), in_transaction=False)
+    parts.run(until=150)
+    assert (parts.skipped, [end for _, end, _ in parts.applied]) == ([[110]], [120])
+    assert seen[:2] == [100, 110]
+    assert 120 in seen
+
+
+def test_without_its_timeline_nothing_is_recorded(parts):
+    """A standby that is gone, say."""
+
+    def gone():
+        raise PublisherError("gone", retry=True)
+
+    parts.certify = gone
+    parts.put(110)
+    with pytest.raises(PublisherError, match="gone"):
+        parts.run(until=110)
+    assert (parts.applied, parts.catalog.batch("sub"), parts.catalog.remote_lsn("sub")) == ([], None, 100)
 
 
 class MadeMaintenance:
@@ -357,16 +353,6 @@ def test_tables_are_maintained_when_the_stream_is_idle(parts):
     parts.run(until=120)
     assert parts.maintenance.runs == [(None, 1)]
     assert len(parts.applied) == 2
-
-
-def test_a_begun_batch_goes_before_maintenance(parts):
-    parts.maintenance = MadeMaintenance(parts, times=1)
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(110)))
-    parts.put(110)
-    parts.put(120)
-    parts.run(until=120)
-    assert parts.maintenance.runs == [(0.0, 1)]
-    assert [ends for _, _, ends in parts.applied] == [[110], [120]]
 
 
 def test_nothing_is_applied_on_top_of_maintenance_that_is_to_be_undone(parts):

@@ -11,7 +11,6 @@ import pytest
 from bridge.apply import next_batch
 from bridge.errors import ApplyError, PublisherError
 from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.track.catalog_rows import BatchIntent
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import ENDS, SCHEMA
 
@@ -109,27 +108,6 @@ def test_a_skip_lsn_that_comes_while_a_batch_grows(parts, few_rows):
     parts.run(until=140)
     assert parts.skipped == [[120]]
     assert [lsn for _, _, ends in parts.applied for lsn in ends] == [110, 130, 140]
-
-
-def test_a_begun_batch_that_had_joined_is_formed_again_in_parts(parts, few_rows):
-    """With the same boundaries; what comes after it is another batch."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(130)))
-    for end_lsn in (110, 120, 130, 140):
-        parts.put(end_lsn, rows=10)
-    parts.run(until=140)
-    assert parts.applied == [(100, 130, [110, 120, 130]), (130, 140, [140])]
-
-
-def test_a_begun_batch_whose_parts_no_longer_join_is_undone(parts, few_rows):
-    """The publisher's catalog has changed since: it can no longer be decoded, say."""
-    parts.catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(130)))
-    parts.undecodable.add(120)
-    for end_lsn in (110, 120, 130):
-        parts.put(end_lsn, rows=10)
-    assert parts.run(until=130) is True
-    assert (parts.undone, parts.fenced) == (1, 1)
-    assert parts.catalog.batch("sub") is None
-    assert parts.applied == []
 
 
 def test_a_failed_stream_is_raised_after_what_was_formed_is_applied(parts, few_rows):

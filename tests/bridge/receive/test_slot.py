@@ -10,9 +10,10 @@ import psycopg
 import pytest
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError, SlotAdvanced
+from bridge.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher, SlotStatus
-from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from bridge.track.position import Missing, Position
 from protocol.lsn import Lsn
 
 GOOD = SlotStatus(
@@ -61,9 +62,40 @@ def wait_for(condition, timeout_s: float = 10.0) -> None:
 
 def test_system_identifier(replication, publisher):
     expected = publisher.query("SELECT system_identifier::text FROM pg_control_system()")[0][0]
-    server = replication.identify_system()
-    assert (server.system_identifier, server.timeline) == (expected, 1)
+    server = replication.history()
+    assert (server.system_identifier, server.timeline, server.in_recovery, server.left) == (expected, 1, False, {})
     assert server.flush_lsn <= Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+
+
+def test_when_the_server_was_started(replication, publisher):
+    """The same on every connection to it."""
+    with Publisher(publisher.conninfo, application_name="test") as asked:
+        assert replication.history().started_us == asked.started_us()
+    (expected,) = publisher.query("SELECT extract(epoch FROM pg_postmaster_start_time()) * 1000000")[0]
+    assert replication.history().started_us == int(expected)
+
+
+AT = Position("7", 2, Lsn(0x100))
+
+
+def test_why_a_server_is_refused():
+    """With what it lacks and what is durable, and with what can be done."""
+    other = refusal(Missing("it has system identifier 8", another_server=True), AT, anew="do it anew")
+    assert isinstance(other, AnotherServer)
+    assert other.message == "the publisher is another server: it has system identifier 8"
+    assert not other.retry
+    lags = refusal(Missing("it has WAL up to 0/FF", later=True), AT, anew="do it anew")
+    assert type(lags) is PublisherError
+    assert lags.message == (
+        "the standby lags: it has WAL up to 0/FF, but changes up to 0/100 of timeline 2 are durable here"
+    )
+    assert lags.retry
+    back = refusal(Missing("it has WAL up to 0/FF"), AT, anew="do it anew")
+    assert isinstance(back, PublisherWentBack)
+    assert "it has WAL up to 0/FF, but changes up to 0/100 of timeline 2 are durable here" in back.message
+    assert back.hint is not None
+    assert back.hint.endswith("; do it anew")
+    assert not back.retry
 
 
 def test_create_and_drop(replication, publisher, name):
@@ -220,7 +252,7 @@ def test_snapshot_under_load_misses_nothing_and_has_nothing_twice(replication, p
 def test_snapshot_lives_until_the_next_command(replication, publisher, name):
     snapshot = replication.create_slot(name)
     assert rows_in(publisher, snapshot.name, "SELECT 1") == [(1,)]
-    replication.identify_system()
+    replication.history()
     with pytest.raises(psycopg.Error, match="does not exist|invalid snapshot identifier"):
         rows_in(publisher, snapshot.name, "SELECT 1")
 

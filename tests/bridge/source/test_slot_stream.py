@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from bridge.errors import PublisherError, PublisherWentBack
-from bridge.receive.timeline_history import ServerIdentity
-from bridge.source import slot_stream
 from bridge.source.offset import Offset, Server
 from bridge.source.slot_stream import _LeavingQueue, _Unconfirmed, check_server, waited
+from bridge.track.position import ServerHistory
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Transaction
@@ -63,24 +62,17 @@ def test_only_a_slot_in_use_is_waited_for():
         waited(refuse, 10)
 
 
-HISTORY = "1\t0/300\tno recovery target specified\n2\t0/500\tno recovery target specified\n"
-
-
 @pytest.fixture
-def check(monkeypatch):
+def check():
     """`check_server` on a server of timeline 3, which left timeline 1 at 0/300, and timeline 2 at 0/500."""
 
     def checked(*offsets, replayed=None, another=False):
-        facts = {"in_recovery": replayed is not None, "flush_lsn": replayed or "0/900", "started_us": 5}
-        monkeypatch.setattr(slot_stream, "read_rows", lambda *_: [facts])
-        replication: Any = SimpleNamespace(
-            connection=None,
-            identify_system=lambda: ServerIdentity("7", 3, Lsn(0x900)),
-            timeline_history=lambda _: HISTORY,
-        )
-        publisher: Any = SimpleNamespace(rows=lambda _: [{**facts, "started_us": 6 if another else 5}])
-        options: Any = SimpleNamespace(slot="slot")
-        return check_server(options, publisher, replication, *offsets)
+        flush_lsn = Lsn.parse(replayed or "0/900")
+        left = {1: Lsn(0x300), 2: Lsn(0x500)}
+        server = ServerHistory("7", 3, flush_lsn, replayed is not None, left, started_us=5)
+        replication: Any = SimpleNamespace(history=lambda: server)
+        publisher: Any = SimpleNamespace(started_us=lambda: 6 if another else 5)
+        return check_server(publisher, replication, *offsets)
 
     return checked
 
@@ -108,7 +100,7 @@ def test_a_server_that_has_start_and_end(check, offsets):
     [
         ((at(0x300, 1), at(0x301, 1)), "changes up to 0/301 of timeline 1"),
         ((at(0x301, 1), at(0x500, 2)), "changes up to 0/301 of timeline 1"),
-        ((at(0x500, 3), at(0x300, 1), at(0x501, 2)), "its timeline 3 left it at 0/500"),
+        ((at(0x500, 3), at(0x300, 1), at(0x501, 2)), "its timeline 3 left timeline 2 at 0/500"),
         ((at(0x300, 1), at(0x400, 1, 0x301)), "changes up to 0/301 of timeline 1"),
         ((at(0x300, 1), at(0x901, 3)), "it has WAL up to 0/900"),
         ((at(0x300, 1), at(0x901, 2, 0x400)), "it has WAL up to 0/900"),

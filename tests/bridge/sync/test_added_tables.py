@@ -20,11 +20,13 @@ from bridge.sync.added_tables import AddedTables
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, RelRow
-from protocol.lsn import Lsn
+from bridge.track.position import ServerHistory
+from protocol.lsn import INVALID, Lsn
 from tests.bridge.every_error import POLICY, name
 
 FOLLOWS = RelRow("public", "a", "r", Lsn(0x100), "/lake/public/a")
 NEW = RelRow("public", "b", "d", Lsn(0), "/lake/public/b")
+SERVER = ServerHistory("7", 2, Lsn(0x900), left={1: Lsn(0x110)})
 
 
 class Worker:
@@ -73,16 +75,16 @@ def shop(tmp_path, workers):
         yield catalog, AddedTables(subscription, spark, catalog, log.get())
 
 
-def synchronized(catalog, lsn):
+def synchronized(catalog, lsn, timeline=None, *, position=INVALID):
     """The tablesync worker has copied its tables and applied their changes up to an LSN."""
     name = refresh.sync_name("shop")
-    catalog.create_origin(name, lsn, "def", [])
-    catalog.put_rel(name, RelRow("public", "b", "s", lsn, NEW.path))
+    catalog.create_origin(name, lsn, "def", [], timeline)
+    catalog.put_rel(name, RelRow("public", "b", "s", lsn, NEW.path, position=position, timeline=timeline))
 
 
 def test_without_added_tables_nothing_happens(shop, workers):
     _, added = shop
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     assert workers == []
     assert (added.syncing, added.outstanding, added.stream_should_end()) == (False, False, False)
     added.stop()
@@ -92,7 +94,7 @@ def test_a_worker_is_started_once(shop, workers):
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
     for _ in range(2):
-        added.take_over(threading.Event())
+        added.take_over(threading.Event(), SERVER)
     (worker,) = workers
     assert worker.alive
     assert added.syncing
@@ -105,13 +107,37 @@ def test_a_worker_is_started_once(shop, workers):
 def test_tables_within_reach_are_taken_over_between_two_streams(shop, workers):
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     synchronized(catalog, Lsn(0x120))
     workers[0].within_reach.set()
     assert added.stream_should_end()
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     assert {rel.name: rel.state for rel in catalog.rels("shop")} == {"a": "r", "b": "s"}
     assert not workers[0].alive
+
+
+@pytest.mark.parametrize(
+    ("lsn", "timeline", "position"),
+    [(0x111, 1, INVALID), (0x901, 2, INVALID), (0x901, None, INVALID), (0x120, 2, Lsn(0x901)), (0x120, 3, INVALID)],
+)
+def test_tables_with_more_than_the_server_has_are_left_to_the_worker(shop, workers, lsn, timeline, position):
+    """It copies them afresh; in the subscription's stream they would keep what the server lost."""
+    catalog, added = shop
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    synchronized(catalog, Lsn(lsn), timeline, position=position)
+    added.take_over(threading.Event(), SERVER)
+    assert [rel.name for rel in catalog.rels("shop")] == ["a"]
+    assert len(workers) == 1
+    assert workers[0].alive
+
+
+def test_tables_on_an_earlier_timeline_of_the_servers_history_join(shop):
+    catalog, added = shop
+    refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
+    synchronized(catalog, Lsn(0x110), 1, position=Lsn(0x108))
+    added.take_over(threading.Event(), SERVER)
+    (joined,) = (rel for rel in catalog.rels("shop") if rel.name == "b")
+    assert (joined.state, joined.lsn, joined.position, joined.timeline) == ("s", 0x110, 0x108, 1)
 
 
 def test_requests_wait_for_a_worker_and_for_a_batch(shop, workers):
@@ -123,7 +149,7 @@ def test_requests_wait_for_a_worker_and_for_a_batch(shop, workers):
     assert added.requests() == []
     catalog.finish_batch("shop", Lsn(0x120))
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     assert added.requests() == []
     workers[0].stop()
     assert len(added.requests()) == 1
@@ -133,9 +159,9 @@ def test_a_worker_that_gave_up_has_no_successor(shop, workers):
     """`run --until-caught-up` then reports its error."""
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     workers[0].gave_up, workers[0].error, workers[0].alive = True, SyncError("no room"), False
-    added.take_over(threading.Event())
+    added.take_over(threading.Event(), SERVER)
     assert len(workers) == 1
     assert str(added.error) == "no room"
     assert added.syncing
@@ -147,7 +173,7 @@ def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, own, ret
     """An error of the server, or of a store, is not the subscription's, so it is not counted."""
     catalog, added = shop
     catalog.put_rel("shop", NEW)
-    added.set_apart({NEW: error}, threading.Event())
+    added.set_apart({NEW: error}, threading.Event(), SERVER)
     assert [rel.name for rel in catalog.rels("shop")] == ["a"]
     assert [rel.name for rel in catalog.rels(refresh.sync_name("shop"))] == ["b"]
     assert catalog.last_error(refresh.sync_name("shop")).message == str(error)

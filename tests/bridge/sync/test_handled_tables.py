@@ -12,6 +12,8 @@ from bridge.config import Subscription
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.sync.handled_tables import HandledTables
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.position import ServerHistory
+from protocol.lsn import Lsn
 
 TABLE = PublishedTable(5, "public", "t", "r", "d", (PublishedColumn("id", 23, -1, True, True),), ())
 
@@ -19,10 +21,11 @@ TABLE = PublishedTable(5, "public", "t", "r", "d", (PublishedColumn("id", 23, -1
 def test_every_published_table_follows(tmp_path):
     subscription = Subscription(name="sub", connection="", publications=("pub",), warehouse="handler")
     publisher: Any = SimpleNamespace(types=lambda _: {})
+    server = ServerHistory("7", 1, Lsn(0))
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("sub", enabled=True)
         tables = HandledTables(subscription, catalog)
-        (found,) = tables.follow({("public", "t"): TABLE}, publisher).values()
+        (found,) = tables.follow({("public", "t"): TABLE}, publisher, server).values()
         (rel,) = catalog.rels("sub")
         assert (rel.qualified_name, rel.state, tables.needs_copy(rel)) == ("public.t", "r", False)
         assert tables.copy({}, publisher, None) == {}  # type: ignore[arg-type]

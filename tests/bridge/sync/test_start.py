@@ -17,9 +17,12 @@ from bridge.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher
+from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
+from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.timeline import set_timeline, timeline
+from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.held import held
 from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
@@ -209,8 +212,19 @@ class Restored:
         """The subscription's start, as before each stream; the timeline that it notes."""
         sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda *_: [])
         with Publisher(self.server.conninfo(), application_name="test") as publisher:
-            Start(self._subscription, self.catalog, publisher, sync, {}, structlog.get_logger()).run()
-        return timeline(self.catalog, "s")
+            check = ServerCheck(self._subscription, self.catalog, publisher, structlog.get_logger())
+            check.look()
+            Start(self._subscription, self.catalog, publisher, sync, {}, check, structlog.get_logger()).run()
+            with check.connection() as replication:
+                check.admit(replication)
+            check.admitted()
+            check.certify()
+        return self.timeline
+
+    @property
+    def timeline(self) -> int | None:
+        positions = held(self.catalog, "s")
+        return None if positions is None else positions.origin.timeline
 
     def save(self) -> None:
         self.server.stop()
@@ -250,7 +264,7 @@ def test_the_server_went_back(private_server, tmp_path):
     restored.promote()
     restored.write()
     assert restored.start() == 2
-    set_timeline(restored.catalog, "s", 1)  # as if that had been another server
+    set_timeline(restored.catalog, 1)  # as if that had been another server
 
     restored.put_back()
     with pytest.raises(PublisherWentBack, match="the publisher went back: it has WAL up to"):
@@ -259,9 +273,45 @@ def test_the_server_went_back(private_server, tmp_path):
     restored.promote()
     while restored.flush_lsn() <= reached:
         restored.write()
-    with pytest.raises(PublisherWentBack, match="its timeline 2 left it at"):
+    with pytest.raises(PublisherWentBack, match="its timeline 2 left timeline 1 at"):
         restored.start()
-    assert timeline(restored.catalog, "s") == 1
+    assert restored.timeline == 1
+    restored.catalog.close()
+
+
+def set_timeline(catalog, timeline):
+    with catalog.transaction() as db:
+        db.execute("UPDATE origin SET timeline = ?", (timeline,))
+
+
+def test_the_server_went_back_to_between_the_origin_and_a_table(private_server, tmp_path):
+    """The table is copied afresh, and the batch that was cut short is taken back; the subscription goes on."""
+    with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id int); CREATE PUBLICATION pub FOR TABLE t")
+    restored = Restored(private_server, tmp_path)
+    assert restored.start() == 1
+    begun = restored.catalog.remote_lsn("s")
+    assert begun is not None
+    kept = RelRow("public", "kept", "r", begun, "/lake/kept", timeline=1)
+    restored.catalog.put_rel("s", kept)
+    restored.save()
+    restored.write()
+    reached = restored.flush_lsn()
+    ahead = RelRow("public", "t", "s", Lsn(0), "/lake/t", position=reached, timeline=1)
+    restored.catalog.put_rel("s", ahead)
+    restored.catalog.begin_batch("s", BatchIntent(begun, reached))
+    restored.put_back()
+    restored.promote()
+    while restored.flush_lsn() <= reached:
+        restored.write()
+    with pytest.raises(PublisherError, match="does not have all that is durable here") as caught:
+        restored.start()
+    assert caught.value.retry, "the batch has to be taken back first"
+    assert restored.catalog.batch("s") == BatchIntent(begun, reached, undoing=True)
+    restored.catalog.drop_batch("s")
+    assert restored.start() == 2
+    assert restored.catalog.rels("s") == [kept]
+    assert restored.catalog.rels(refresh.sync_name("s")) == [RelRow("public", "t", "d", Lsn(0), "/lake/t")]
     restored.catalog.close()
 
 

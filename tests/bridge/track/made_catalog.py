@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.track.catalog_rows import RelRow
+from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 T1 = RelRow("public", "t1", "i", Lsn(0), "/lake/public/t1")
 T2 = RelRow("public", "t2", "s", Lsn(0x200), "/lake/public/t2")
+
+
+def server_on(timeline: int, begin: int = 0) -> ServerHistory:
+    """A server on a timeline, which left the one before where this one begins."""
+    return ServerHistory("7", timeline, Lsn(0x900), left={timeline - 1: Lsn(begin)} if begin else {})
 
 
 def everything(catalog: Catalog, name: str = "shop") -> tuple[object, ...]:

@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 
 from bridge.errors import StateError
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
+from bridge.track.held import ahead_of_origin, held, note_timeline
+from bridge.track.position import Position
 from protocol.lsn import Lsn
-from tests.bridge.track.made_catalog import T1, T2, everything
+from tests.bridge.track.made_catalog import T1, T2, everything, server_on
+
+APPLIED = AppliedBatch("o", Lsn(0x100), 1, 2, 1, ())
 
 
 def test_create_origin(started):
@@ -70,43 +74,106 @@ def test_batch(started):
     assert started.remote_lsn("shop") == 0x150
 
 
-def test_batch_is_formed_again_with_its_boundaries(started):
-    """After a crash the same intent is recorded once more."""
-    for _ in range(2):
-        started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
-    assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150))
-
-
 @pytest.mark.parametrize(
     "other",
     [
+        BatchIntent(Lsn(0x100), Lsn(0x150)),
         BatchIntent(Lsn(0x100), Lsn(0x140)),
         BatchIntent(Lsn(0x150), Lsn(0x160)),
         BatchIntent(Lsn(0x100), Lsn(0x150), alters=True),
     ],
 )
 def test_a_standing_intent_is_not_overwritten(started, other):
-    """Its commits would be made again: no other range may begin, and none while it is being undone."""
+    """Neither by the same batch, whose commits would be made again, nor while it is being undone."""
     intent = BatchIntent(Lsn(0x100), Lsn(0x150))
     started.begin_batch("shop", intent)
     with pytest.raises(StateError, match=r"a batch from 0/100 to 0/150 was begun and not finished: one from") as caught:
         started.begin_batch("shop", other)
-    assert "the next start finishes or undoes the first one" in caught.value.hint
+    assert "the next start settles the first one" in caught.value.hint
     assert started.batch("shop") == intent
     started.begin_undo("shop")
     with pytest.raises(StateError):
         started.begin_batch("shop", intent)
     assert started.batch("shop") == BatchIntent(Lsn(0x100), Lsn(0x150), undoing=True)
-    started.finish_undo("shop")
+    assert started.subscription("shop").epoch == 0
+    started.drop_batch("shop")
+    assert started.subscription("shop").epoch == 1, "Delta would leave out its commits otherwise"
     started.begin_batch("shop", other)
     assert started.batch("shop") == other
+
+
+@pytest.mark.parametrize("tables", [None, (), ("/lake/public/t1", "/lake/public/t2")])
+def test_the_tables_that_a_batch_commits_to(started, tables):
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150), tables=tables))
+    assert started.batch("shop").tables == tables
+
+
+def test_the_position_of_tables_that_a_batch_has_committed_to(started):
+    """All others stay where they are, and none goes back."""
+    rels = {name: RelRow("public", name, "r", Lsn(0x80), f"/lake/public/{name}") for name in ("a", "b")}
+    ahead = RelRow("public", "c", "s", Lsn(0x80), "/lake/public/c", position=Lsn(0x300), timeline=2)
+    for rel in (*rels.values(), ahead):
+        started.put_rel("shop", rel)
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    committed = (rels["a"].path, ahead.path)
+    started.finish_batch("shop", Lsn(0x150), applied=AppliedBatch("o", Lsn(0x100), 1, 2, 1, (), committed))
+    after = {rel.name: rel for rel in started.rels("shop")}
+    assert {name: rel.position for name, rel in after.items()} == {"a": 0x150, "b": 0, "c": 0x300, "t1": 0, "t2": 0}
+    assert {rel.lsn for name, rel in after.items() if name in "abc"} == {0x80}, "it joined the stream where it did"
+    assert (after["c"], after["c"].since_lsn, after["b"].since_lsn) == (ahead, 0x300, 0x80)
+
+
+def test_the_timeline_of_what_is_recorded(started):
+    """Of the batch, its tables and the transaction to skip: the one that was noted last."""
+    started.put_rel("shop", replace(T1, state="r", timeline=1))
+    note_timeline(started, "shop", server_on(3))
+    started.set_skip_lsn("shop", Lsn(0x140))
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    positions = held(started, "shop")
+    assert positions is not None
+    assert positions.batch == Position(None, 3, Lsn(0x150), Lsn(0))
+    assert positions.skip == Position(None, 3, Lsn(0x140), Lsn(0))
+    note_timeline(started, "shop", server_on(4))
+    started.finish_batch("shop", Lsn(0x150), applied=AppliedBatch("o", Lsn(0x100), 1, 2, 1, (), (T1.path,)))
+    assert {rel.name: (rel.position, rel.timeline) for rel in started.rels("shop")} == {
+        "t1": (0x150, 4),
+        "t2": (0, None),
+    }
+
+
+def test_a_batch_that_is_held(started):
+    """Its tables have it, and the columns are theirs; the origin stays, and so does the last error."""
+    started.record_error("shop", "no", counter="apply", finish_lsn=Lsn(0x140))
+    started.set_skip_lsn("shop", Lsn(0x140))
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    column = ColumnRow(1, "id", 23, -1)
+    started.hold_batch(
+        "shop",
+        Lsn(0x150),
+        (T1.path,),
+        clear_skip_lsn=Lsn(0x140),
+        columns={7: [column]},
+        relids={7: ("public", "t1")},
+    )
+    assert (started.remote_lsn("shop"), started.batch("shop"), started.skip_lsn("shop")) == (0x100, None, None)
+    assert started.last_error("shop") is not None
+    assert started.rels("shop") == [replace(T1, position=Lsn(0x150), relid=7), T2]
+    assert started.columns("shop") == {7: (column,)}
+    assert ahead_of_origin(started, "shop") == [replace(T1, position=Lsn(0x150), relid=7)]
+    assert started.subscription("shop").epoch == 0
+
+
+def test_an_epoch_is_raised_and_never_lowered(started):
+    for epoch, after in ((3, 3), (2, 3), (3, 3), (4, 4)):
+        started.raise_epoch("shop", epoch)
+        assert started.subscription("shop").epoch == after
 
 
 def test_a_flush_that_was_begun_stands_until_the_batch_is_finished_or_undone(started):
     """Through an undo, too, whose own flush may fail."""
     intent = BatchIntent(Lsn(0x100), Lsn(0x150))
     started.begin_flush("shop")  # without a batch: nothing
-    for end in (lambda: started.finish_undo("shop"), lambda: started.finish_batch("shop", Lsn(0x150))):
+    for end in (lambda: started.drop_batch("shop"), lambda: started.finish_batch("shop", Lsn(0x150))):
         started.begin_batch("shop", intent)
         assert not started.batch("shop").must_be_undone
         started.begin_flush("shop")
@@ -138,7 +205,7 @@ def test_finish_batch_forgets_the_error(started):
 
 def test_finish_batch_has_the_relid_of_a_table_that_was_created_again(started):
     started.put_rel("shop", RelRow("public", "t1", "r", Lsn(0), "/lake/public/t1", 5))
-    started.finish_batch("shop", Lsn(0x250), relids={7: ("public", "t1")})
+    started.finish_batch("shop", Lsn(0x250), relids={7: ("public", "t1")}, applied=APPLIED)
     assert [(rel.name, rel.relid) for rel in started.rels("shop")] == [("t1", 7), ("t2", None)]
 
 

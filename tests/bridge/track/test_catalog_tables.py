@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from bridge.track.catalog_rows import BatchIntent, ColumnRow, RelRow
+from bridge.track.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1
 
@@ -76,6 +76,7 @@ def test_columns_of_published_tables_move_with_the_origin(catalog):
     gone = ColumnRow(2, "c", 25, -1, "gone")
     catalog.begin_batch("shop", BatchIntent(Lsn(10), Lsn(20), alters=True))
     assert catalog.batch("shop") == BatchIntent(Lsn(10), Lsn(20), alters=True)
-    catalog.finish_batch("shop", Lsn(20), columns={7: (one, gone)})
+    applied = AppliedBatch("o", Lsn(10), 1, 2, 1, ())
+    catalog.finish_batch("shop", Lsn(20), columns={7: (one, gone)}, applied=applied)
     assert catalog.columns("shop") == {7: (one, gone), 8: (one,)}
     assert catalog.columns("other") == {}

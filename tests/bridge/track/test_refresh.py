@@ -9,7 +9,9 @@ import pytest
 from bridge.track import refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow
+from bridge.track.held import note_timeline
 from protocol.lsn import Lsn
+from tests.bridge.track.made_catalog import server_on
 
 OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")
 NEW = RelRow("public", "new", "i", Lsn(0), "/lake/public/new")
@@ -97,6 +99,38 @@ def test_a_copy_that_is_ahead_of_its_own_stream(catalog):
     assert (given.state, given.lsn) == ("s", 0x200)
 
 
+@pytest.mark.parametrize(("position", "state"), [(0x90, "r"), (0x100, "r"), (0x180, "s")])
+def test_a_table_keeps_the_position_of_its_own_log(catalog, position, state):
+    """It joins where the worker's stream was, on the worker's timeline."""
+    bring_in(catalog, NEW, at=0x100)
+    catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0x80), NEW.path, position=Lsn(position), timeline=1))
+    note_timeline(catalog, SYNC, server_on(3))
+    (given,) = refresh.hand_over(catalog, "shop")
+    assert given == RelRow("public", "new", state, Lsn(0x100), NEW.path, position=Lsn(position), timeline=3)
+    assert given in catalog.rels("shop")
+
+
+@pytest.mark.parametrize("state", ["s", "r"])
+def test_a_table_of_the_stream_is_copied_afresh_beside_it(catalog, state):
+    """By the tablesync worker, while the others go on."""
+    lost = RelRow("public", "lost", state, Lsn(0x80), "/lake/lost", 7, position=Lsn(0x250), timeline=2)
+    catalog.put_rel("shop", lost)
+    before = states(catalog, "shop")
+    refresh.copy_afresh(catalog, "shop", ("public", "lost"))
+    assert before.pop("lost") == (state, 0x80)
+    assert states(catalog, "shop") == before
+    assert catalog.rels(SYNC) == [RelRow("public", "lost", "d", Lsn(0), "/lake/lost", 7)]
+
+
+@pytest.mark.parametrize(("name", "state"), [("shop", "f"), (SYNC, "f"), (SYNC, "s"), (SYNC, "r")])
+def test_a_table_that_does_not_follow_the_stream_yet_is_copied_afresh_where_it_is(catalog, name, state):
+    bring_in(catalog, NEW, at=0x100)
+    lost = RelRow("public", "lost", state, Lsn(0x80), "/lake/lost", 7, position=Lsn(0x250), timeline=2)
+    catalog.put_rel(name, lost)
+    refresh.copy_afresh(catalog, name, ("public", "lost"))
+    assert RelRow("public", "lost", "d", Lsn(0), "/lake/lost", 7) in catalog.rels(name)
+
+
 def test_what_is_known_of_columns_goes_along(catalog):
     """They replace the columns known before the table was copied afresh, unless the copy is void."""
     before, after, other = (ColumnRow(number, "id", 23, -1) for number in (1, 2, 3))
@@ -139,10 +173,12 @@ def test_a_table_that_is_not_copied_begins_anew(catalog):
 
 def test_begin_anew(catalog):
     bring_in(catalog, NEW, at=0x100)
+    catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0x100), NEW.path, position=Lsn(0x110)))
     catalog.begin_batch(SYNC, BatchIntent(Lsn(0x100), Lsn(0x120)))
     catalog.finish_batch(SYNC, Lsn(0x120), [PreparedRow("1.1", "gid", 1, Lsn(0x110))])
     refresh.begin_anew(catalog, "shop")
     assert states(catalog, SYNC) == {"new": ("d", 0)}
+    assert [rel.since_lsn for rel in catalog.rels(SYNC)] == [0]
     assert (catalog.remote_lsn(SYNC), catalog.batch(SYNC), catalog.prepared(SYNC)) == (None, None, [])
 
 

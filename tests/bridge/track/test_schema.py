@@ -9,7 +9,10 @@ import pytest
 
 from bridge.track import schema, stats
 from bridge.track.catalog import Catalog
-from bridge.track.catalog_rows import BatchIntent
+from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.held import held
+from bridge.track.position import Position
+from bridge.track.recovery import Held
 from bridge.track.schema import SCHEMA_VERSION
 from protocol.lsn import Lsn
 
@@ -35,3 +38,40 @@ def test_an_earlier_versions_catalog(tmp_path, version):
             assert stats.conflicts(catalog, "shop") == {}
             assert catalog.columns("shop") == {}
             assert stats.copies(catalog, "shop") == []
+
+
+def test_what_version_17_has_of_positions(tmp_path):
+    """The timeline was the subscription's. A table's own position is not known before its log is read."""
+    path = tmp_path / "catalog.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        for step in schema._SINCE[:16]:
+            for statement in step:
+                db.execute(statement)
+        db.execute("PRAGMA user_version = 16")
+        for name, timeline in (("shop", 3), ("old", None)):
+            db.execute(
+                "INSERT INTO subscription (name, enabled, configured_enabled, system_identifier, timeline, skip_lsn) "
+                "VALUES (?, 1, 1, '7', ?, 140)",
+                (name, timeline),
+            )
+            db.execute("INSERT INTO origin (subscription, remote_lsn, fence_lsn) VALUES (?, 100, 130)", (name,))
+        db.execute(
+            "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path) "
+            "VALUES ('shop', 'public', 't', 's', 110, '/t')"
+        )
+        db.execute("INSERT INTO batch (subscription, start_lsn, end_lsn) VALUES ('shop', 100, 120)")
+        db.commit()
+
+    def at(lsn, timeline=None):
+        return Position("7", timeline, Lsn(lsn))
+
+    table = RelRow("public", "t", "s", Lsn(110), "/t")
+    assert (table.position, table.timeline) == (0, None)
+    for _ in range(2):
+        with closing(Catalog(path)) as catalog:
+            assert catalog.rels("shop") == [table]
+            assert held(catalog, "shop") == Held(at(100, 3), at(120), {("public", "t"): at(110)}, at(140), at(130))
+            assert held(catalog, "old") == Held(at(100), None, {}, at(140), at(130))
+            intent = catalog.batch("shop")
+            assert intent is not None
+            assert intent.tables is None, "any of the subscription's"

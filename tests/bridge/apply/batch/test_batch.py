@@ -38,12 +38,6 @@ def run(*numbers: int) -> TransactionRun:
     return TransactionRun(of_each, lsns, lsns + 8, of_each, rows, np.arange(len(numbers) + 1), np.cumsum(rows.lengths))
 
 
-def test_without_transactions_it_has_the_recorded_end():
-    batch = Batch.of([], START, Lsn(0x60))
-    assert (batch.start_lsn, batch.end_lsn, batch.finish_lsn, batch.transactions) == (0x50, 0x60, 0x50, 0)
-    assert (batch.xid, batch.committed, batch.alters) == (None, False, False)
-
-
 @pytest.mark.parametrize("items", [[transaction(7, b"x")], [run(7)]])
 def test_one_transaction_gives_its_xid(items):
     batch = Batch.of(items, START)
@@ -120,7 +114,7 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
 def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
     """The last round's commits have the batch's own version in Delta, however many parts a table has."""
     targets = {name: Target("public", name, f"/{name}", ()) for name in "abc"}
-    batch = Batch.of([], START, Lsn(0x60))
+    batch = Batch.of([transaction(7)], START)
     batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]
     found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.commit_rounds()]  # type: ignore[index]
     assert found == [[0, 4], [1], [2, 3, 5]]

@@ -76,11 +76,6 @@ def test_tables_that_are_not_subscribed_are_ignored_and_named():
     assert names == ["public.t"]
 
 
-def test_an_empty_batch_has_the_recorded_end():
-    batch = batcher(subscribed(T)).form([], Lsn(50), Lsn(300))
-    assert (batch.start_lsn, batch.end_lsn, batch.tables) == (50, 300, [])
-
-
 def test_relations_are_remembered_over_batches():
     bridge = batcher(subscribed(T))
     bridge.form([transaction(100, T, insert(1, "a"))], Lsn(50))

@@ -40,10 +40,9 @@ def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(),
     """Make a batcher whose targets follow the stream; `attributes` are the publisher's catalog."""
     tracker = DefinitionTracker(
         "shop",
-        known=lambda: {1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
+        known={1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
         attributes=lambda _: attributes,
         types=lambda wanted: [resolve(*item) for item in wanted],
-        schema_of=lambda _: None,
     )
     return batcher(*(tables or [subscribed(T)]), tracker=tracker, **options)
 
@@ -144,10 +143,9 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
     """The stream has a TRUNCATE of the partitions only; the root's first columns may have been renamed since."""
     tracker = DefinitionTracker(
         "shop",
-        known=lambda: {1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
+        known={1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
         attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
         types=lambda wanted: [resolve(*item) for item in wanted],
-        schema_of=lambda _: None,
     )
     routes = OfPartitions({("public", "t"): subscribed(T)})
     bridge = Batcher("pgbridge_x", routes, lambda all_: [resolve(*i) for i in all_], tracker=tracker)

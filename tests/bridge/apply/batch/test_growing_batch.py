@@ -118,15 +118,6 @@ def test_a_truncate_voids_what_came_before_it():
     assert (other.truncated, ids(other)) == (False, {1: True})
 
 
-def test_the_recorded_end_joins_without_transactions():
-    """A batch that is formed again keeps what it is: one transaction can still be named, and many be divided."""
-    one = batch(1, changes("I", 1))
-    growing = GrowingBatch(one)
-    assert growing.join(Batch.of([], Lsn(100), Lsn(150)))
-    found = growing.formed()
-    assert (found.xid, found.end_lsn, found.finish_lsn, found.items) == (1, 150, 92, one.items)
-
-
 def test_a_name_that_comes_back_is_the_last_one():
     """The catalog keeps the last relid of a name."""
     names = [{5: ("s", "t")}, {7: ("s", "t")}, {5: ("s", "t")}]

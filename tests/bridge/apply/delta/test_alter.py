@@ -66,8 +66,8 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
         AddColumn("at", pa.timestamp("us"), pa.scalar(1_000_000, pa.timestamp("us"))),
     ]
     changes[:1] = [RenameColumn("a", "t"), RenameColumn("t", "A")]
-    stamp = CommitStamp("app", Lsn(10), Lsn(20))
-    with stamped(session, CommitStamp("app", Lsn(10), Lsn(20), alters=True)):
+    stamp = CommitStamp("app/0", Lsn(10), Lsn(20))
+    with stamped(session, CommitStamp("app/0", Lsn(10), Lsn(20), alters=True)):
         alter_table(session, path, changes)
         alter_table(session, path, [AddColumn("e", pa.int32(), pa.scalar(8, pa.int32()))])
     with stamped(session, stamp):
@@ -77,8 +77,8 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
     rows = {row.id: (row.A, row.c, row.at and row.at.second, row.e) for row in found.collect()}
     assert rows == {1: ("x", 7, 1, None), 1 << 40: (None, None, None, None)}
     for _ in range(2):
-        batch = restore.UndoneBatch("app", Lsn(20), fence=True)
-        restore.restore_tables(session, [path], batch, on_restored=lambda: None)
+        batch = restore.UndoneBatch("app/0", Lsn(10), Lsn(20))
+        restore.restore_tables(session, {path: Lsn(10)}, batch, fence=True, on_restored=lambda: None)
         found = session.read.format("delta").load(path)
         assert found.schema == before.schema
         assert [tuple(row) for row in found.collect()] == [(1, "x", 1)]

@@ -26,7 +26,7 @@ from bridge.session import fork
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_batches import batch
+from tests.bridge.apply.made_batches import batch, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 from tests.oracle.delta import differences
 
@@ -169,12 +169,12 @@ def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spar
     applier = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
     found = []
 
-    def finish_undo(_name):
+    def drop_batch(_name):
         lake = Path(good.path)
         copy = disk.after_power_cut(lake, tmp_path / "copy")
         found.append(content(spark, Target("public", "copy", str(copy), good.schema)))
 
-    monkeypatch.setattr(catalog, "finish_undo", finish_undo)
+    monkeypatch.setattr(catalog, "drop_batch", drop_batch)
     with pytest.raises(ApplyError, match="small"):
         applier.apply(batch(changes(good, (INSERT, None, 1, "a")), changes(bad, (INSERT, None, 9, "b"))))
     assert found == [[]]
@@ -185,8 +185,9 @@ def life(spark, catalog, batch):
     """Do what a worker does with a batch that an earlier life may have begun."""
     made = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
     intent = catalog.batch("sub")
-    if intent is not None and intent.must_be_undone:
-        made.undo(fence=True)
+    if intent is not None:
+        assert intent.must_be_undone
+        settling(spark, catalog).undo()
     made.apply(batch)
 
 

@@ -1,4 +1,4 @@
-"""A batch is found in a table's history by what the table has: what was restored does not count."""
+"""What a table has is found in its history by what the latest version contains: what was restored does not count."""
 
 from __future__ import annotations
 
@@ -9,162 +9,111 @@ import pytest
 
 from bridge.apply.delta.history import Commit, History
 from bridge.errors import TargetError
-from protocol.lsn import Lsn
+from tests.bridge.apply.delta.made_history import (
+    BEFORE,
+    COPY_ID,
+    EARLIER,
+    FAMILY,
+    ME,
+    UPKEEP,
+    back_to,
+    fence,
+    history,
+    mine,
+    theirs,
+)
 
-ME = "pgbridge/1/sub/inc/3"
-
-
-def mine(lsn, app_id=ME, **others):
-    """A commit of a batch up to there."""
-    return SimpleNamespace(operation="MERGE", origin=app_id, end_lsn=f"0/{lsn:X}", restored=None, **others)
-
-
-def theirs(operation="WRITE", restored=None):
-    """A commit of somebody else's."""
-    return SimpleNamespace(operation=operation, origin="", end_lsn="", restored=restored)
-
-
-def back_to(version, app_id=""):
-    """A RESTORE; with an application id, an undo's."""
-    end_lsn = "0/20" if app_id else ""
-    return SimpleNamespace(operation="RESTORE", origin=app_id, end_lsn=end_lsn, restored=version)
-
-
-def history(*commits):
-    """The history of versions 0, 1, …, with how many of the latest were asked for, each time."""
-    rows = [Commit(i, c.operation, c.origin, c.end_lsn, c.restored) for i, c in enumerate(commits)]
-    asked = []
-
-    def read(latest):
-        asked.append(latest)
-        return rows[::-1][:latest]
-
-    return History("/lake/t", read), asked
-
-
-BEFORE = (theirs("CREATE TABLE"), mine(0x10))
-UPKEEP = theirs("OPTIMIZE")
+# --- the position of a table ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("after", "first"),
+    ("after", "version"),
     [
-        ((), None),
+        ((), 1),
+        ((UPKEEP, theirs()), 1),
         ((mine(0x20),), 2),
-        ((mine(0x20), mine(0x20)), 2),  # columns changed first
-        ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), 2),
-        ((mine(0x20), theirs("CLUSTER BY")), 2),
-        ((theirs(), mine(0x20)), 3),  # somebody wrote before it: that stays
-        ((mine(0x20, "pgbridge/1/sub/inc/2"), back_to(1, "pgbridge/1/sub/inc/2"), mine(0x20)), 4),
-        # taken back: by an undo, or by hand, whatever was and is beside it
-        ((mine(0x20), back_to(1, ME)), None),
-        ((mine(0x20), back_to(1, ME), theirs()), None),
-        ((mine(0x20), back_to(1)), None),
-        ((mine(0x20), theirs(), UPKEEP, back_to(1), UPKEEP, theirs()), None),
-        ((mine(0x20), theirs(), back_to(1), back_to(4)), None),
-        ((UPKEEP, mine(0x20), back_to(1)), None),
-        ((theirs(), mine(0x20), back_to(1)), None),  # with what somebody wrote before it: that was his to restore
-        ((mine(0x20), mine(0x20), back_to(2)), 2),  # a part of it was
-        ((mine(0x20), theirs(), back_to(2)), 2),  # what came after it was
-        ((mine(0x20), back_to(1), back_to(2)), 2),  # and brought back
+        ((mine(0x20), mine(0x30, f"{FAMILY}4"), UPKEEP), 3),
+        ((mine(0x20, part=True), mine(0x20)), 3),  # the last one has all of it
+        ((mine(0x20, part=True), back_to(1, ME)), 1),
+        ((fence(0x30),), 1),
+        ((mine(0x20), back_to(1, ME), fence(0x20)), 1),
+        ((mine(0x20), back_to(1)), 1),  # by hand: the table is where it was
+        ((mine(0x20), mine(0x30), back_to(2), UPKEEP), 2),
+        ((mine(0x20), back_to(1), back_to(2)), 2),
+        ((mine(0x20), theirs(), back_to(3)), 2),
+        # a replayed transaction, and other subscriptions, say nothing of it
+        ((mine(0x20, f"{FAMILY}replay-0-15.0"),), 1),
+        ((mine(0x20, "pgbridge/1/other/inc/0"), mine(0x20, "pgbridge/1/subs/inc/0")), 1),
+        ((mine(0x5, COPY_ID),), 2),  # copied afresh, of a server that went back
     ],
 )
-def test_first_of(after, first):
-    assert history(*BEFORE, *after)[0].first_of(ME, Lsn(0x20)) == first
+def test_the_commit_that_has_the_position(after, version):
+    own = history(*BEFORE, *after)[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == version
 
 
-def test_it_is_looked_for_behind_any_number_of_others(monkeypatch):
-    """As far back as a commit of an earlier batch; without one, to the beginning."""
-    upkeep = [UPKEEP] * 130
-    assert history(*BEFORE, mine(0x20), *upkeep)[0].first_of(ME, Lsn(0x20)) == 2
-    assert history(theirs("CREATE TABLE"), mine(0x20), *upkeep)[0].first_of(ME, Lsn(0x20)) == 1
-    assert history(*upkeep, *BEFORE, *upkeep)[0].first_of(ME, Lsn(0x20)) is None
-    found, asked = history(*upkeep, *BEFORE, mine(0x20), *upkeep[:10])
-    assert found.first_of(ME, Lsn(0x20)) == 132
-    assert asked == [50]
-    monkeypatch.setattr("bridge.apply.delta.history._LOOKED_AT", 1)
-    assert history(mine(0x20))[0].first_of(ME, Lsn(0x20)) == 0
-    assert history()[0].first_of(ME, Lsn(0x20)) is None
+def test_a_table_without_a_commit_of_the_subscription():
+    """Restored to before the first one, say."""
+    for made in ((), (theirs("CREATE TABLE"), theirs()), (*BEFORE, back_to(0)), (theirs("CREATE TABLE"), fence())):
+        assert history(*made)[0].own((FAMILY,)) is None
+    assert history(*BEFORE)[0].own(("pgbridge/1/sub/later/",)) is None
+    assert history(*BEFORE)[0].own(("pgbridge/1/sub/later/", "pgbridge/1/sub/")) is not None
+
+
+def test_a_part_of_a_batch_is_no_position():
+    """The rest of it does not come again by itself: the state directory knew more when it was written."""
+    with pytest.raises(TargetError, match=r"version 2 has a part of a batch that ends at 0/20") as caught:
+        history(*BEFORE, mine(0x20, part=True), UPKEEP)[0].own((FAMILY,))
+    assert "DESCRIBE HISTORY delta.`/lake/t`" in caught.value.hint
+    own = history(*BEFORE, mine(0x20, part=True), UPKEEP, back_to(1))[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == 1
+
+
+def test_a_restore_to_a_time_is_refused():
+    """Which version that is, is not told; once it is set right by number, all goes on."""
+    commits = (*BEFORE, mine(0x20), back_to(None), UPKEEP)
+    with pytest.raises(TargetError, match=r"version 3 is a RESTORE to a time") as caught:
+        history(*commits)[0].own((FAMILY,))
+    assert "RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 2, which is the one before" in caught.value.hint
+    own = history(*commits, back_to(2))[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == 2
+
+
+def test_the_latest_commit_of_an_application_id():
+    def version(*after, app_id=ME):
+        latest = history(*BEFORE, *after)[0].latest_of(app_id)
+        return latest and latest.version
+
+    assert version() == 1
+    assert version(app_id=EARLIER) is None
+    assert version(mine(0x20), UPKEEP) == 2
+    assert version(mine(0x20), UPKEEP, mine(0x30, EARLIER)) is None  # an id that is not the last one's
+    assert version(fence()) == 1
+    assert version(mine(0x20), back_to(1, ME)) == 1
+    assert version(mine(0x20, part=True)) == 2
+    assert version(mine(0x20, COPY_ID), app_id=COPY_ID) == 2
 
 
 @pytest.mark.parametrize(
-    ("after", "first", "other", "operation"),
+    ("after", "epoch"),
     [
-        ((mine(0x20), theirs()), 2, 3, "WRITE"),
-        ((mine(0x20), UPKEEP, theirs("DELETE"), theirs()), 2, 4, "DELETE"),
-        ((mine(0x20), theirs(), mine(0x20), theirs()), 2, 3, "WRITE"),
-        ((mine(0x20), back_to(1), back_to(2), theirs()), 2, 5, "WRITE"),
-        ((mine(0x20), back_to(None)), 2, 3, "RESTORE"),  # by time: which version that is, is not told
+        ((), 3),
+        ((mine(0x20, f"{FAMILY}7"),), 7),
+        ((mine(0x20), back_to(1, ME)), 4),  # undone, and so refused from then on
+        ((mine(0x20), fence(0x30)), 4),
+        ((mine(0x20), back_to(1)), 3),
+        ((mine(0x20), mine(0x20, "pgbridge/1/other/inc/9"), mine(0x30, COPY_ID)), 3),
+        ((mine(0x20), back_to(0)), 3),  # what was reverted by hand, Delta refuses all the same
     ],
 )
-def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
-    """The hint's RESTORE helps, also when it is tried a second time."""
-    with pytest.raises(TargetError) as caught:
-        history(*BEFORE, *after)[0].first_of(ME, Lsn(0x20))
-    assert caught.value.message == (
-        f"/lake/t: version {first} cannot be undone, because another writer committed version {other} "
-        f"({operation}) after it"
-    )
-    assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
-    for again in ((), (back_to(1),)):
-        assert history(*BEFORE, *after, back_to(1), *again)[0].first_of(ME, Lsn(0x20)) is None
-
-
-@pytest.mark.parametrize("between", [(), (UPKEEP,), (theirs(),)])
-def test_a_restore_by_hand_to_before_earlier_batches_is_refused(between):
-    """They do not come again; once it is set right, all goes on."""
-    commits = (*BEFORE, *between, mine(0x20), theirs(), back_to(0))
-    with pytest.raises(TargetError, match=r"version 1 is of an earlier batch, which is not applied again") as caught:
-        history(*commits)[0].first_of(ME, Lsn(0x20))
-    before = 1 + len(between)
-    assert caught.value.hint == f"run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF {before}"
-    assert history(*commits, back_to(before))[0].first_of(ME, Lsn(0x20)) is None
-
-
-OTHER_BATCH = mine(0x30, "pgbridge/1/sub/inc/2")
-
-
-@pytest.mark.parametrize(
-    ("after", "versions"),
-    [
-        ((), []),
-        ((OTHER_BATCH, back_to(1, "pgbridge/1/sub/inc/2")), []),
-        ((mine(0x20),), [1]),
-        ((theirs(), mine(0x20)), [2]),  # somebody wrote before it: that stays
-        ((mine(0x20), mine(0x20)), [2, 1]),
-        ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), [4, 3, 2, 1]),
-        # undone before, by one RESTORE or by several, or in part: the RESTOREs do not count, what they reverted does
-        ((mine(0x20), back_to(1, ME)), [2, 1]),
-        ((mine(0x20), mine(0x20), back_to(2, ME), back_to(1, ME)), [3, 2, 1]),
-        ((mine(0x20), mine(0x20), back_to(2, ME)), [3, 2, 1]),
-        ((mine(0x20), back_to(1, ME), UPKEEP), [2, 1]),
-        ((mine(0x20), back_to(1, ME), mine(0x20)), [2, 1]),  # the last one is a fence
-        # by hand, as the hint says, with what was in the way of it
-        ((mine(0x20), theirs(), back_to(1)), [3, 2, 1]),
-        ((mine(0x20), back_to(1, ME), theirs(), back_to(1)), [4, 2, 1]),
-        ((OTHER_BATCH, back_to(1, "pgbridge/1/sub/inc/2"), mine(0x20), back_to(3, ME)), [4, 3]),
-    ],
-)
-def test_doubtful_of(after, versions):
-    assert history(*BEFORE, *after)[0].doubtful_of(ME, Lsn(0x20)) == versions
-
-
-@pytest.mark.parametrize(
-    ("after", "other", "operation"),
-    [
-        ((mine(0x20), theirs()), 3, "WRITE"),
-        ((mine(0x20), back_to(1, ME), theirs()), 4, "WRITE"),
-        ((mine(0x20), UPKEEP, theirs("DELETE"), mine(0x20)), 4, "DELETE"),
-        ((mine(0x20), back_to(0)), 3, "RESTORE"),
-        ((mine(0x20), back_to(None)), 3, "RESTORE"),
-    ],
-)
-def test_what_others_did_is_not_lost_by_a_doubtful_undo_either(after, other, operation):
-    """The hint's RESTORE helps."""
-    with pytest.raises(TargetError, match=rf"another writer committed version {other} \({operation}\)") as caught:
-        history(*BEFORE, *after)[0].doubtful_of(ME, Lsn(0x20))
-    assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
-    assert history(*BEFORE, *after, back_to(1))[0].doubtful_of(ME, Lsn(0x20))[-1] == 1
+def test_the_least_epoch_that_delta_does_not_refuse(after, epoch):
+    made, _ = history(*BEFORE, *after)
+    made.own((FAMILY,))
+    assert made.least_epoch(FAMILY) == epoch
+    assert made.least_epoch("pgbridge/1/sub/later/") == 0
 
 
 def test_commits_are_read_from_rows():
@@ -178,6 +127,18 @@ def test_commits_are_read_from_rows():
         )
 
     assert row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20"}})) == Commit(7, "WRITE", ME, "0/20")
+    for key in ("given_up", "undone"):  # the latter by earlier versions
+        given_up = row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20", key: True}}))
+        assert given_up == Commit(7, "WRITE", ME, "0/20", given_up=True)
+        assert given_up.position is None
+    # a fence of an earlier version: empty, and not marked otherwise
+    earlier = row(json.dumps({"pgbridge": {"origin": ME, "start_lsn": "0/20", "end_lsn": "0/20"}}))
+    assert earlier.position is None
+    copied = row(json.dumps({"pgbridge": {"origin": COPY_ID, "start_lsn": "0/20", "end_lsn": "0/20"}}))
+    assert copied.position == 0x20
+    part = row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20", "timeline": 4, "part": 0}}))
+    assert part == Commit(7, "WRITE", ME, "0/20", timeline=4, part=True)
+    assert (part.position, part.epoch, part.is_beyond(0x1F), part.is_beyond(0x20)) == (0x20, 3, True, False)
     for others in (None, "", "text", "[1]", '{"pgbridge": 1}', "1"):
         assert row(others) == Commit(7, "WRITE")
     assert row(None, "RESTORE", {"version": "3", "timestamp": None}).restored == 3
@@ -187,7 +148,7 @@ def test_commits_are_read_from_rows():
 
 # --- as of an LSN -----------------------------------------------------------------------------------------------------
 
-COPY = mine(0x10, "pgbridge/1/sub/inc/copy")
+COPY = mine(0x10, COPY_ID)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.create import create_table
+from bridge.apply.delta.history import Commit
+from bridge.apply.delta.log_commits import history_of
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.target.location import quoted
 from bridge.session import fork
@@ -40,3 +42,40 @@ def test_versions_of_a_batchs_parts_rise_to_its_end():
     stamp = CommitStamp("app", Lsn(10), Lsn(20))
     assert [replace(stamp, part=part).txn_version for part in (0, 1)] == [11, 12]
     assert (stamp.txn_version, replace(stamp, part=0).txn_app_id_in_delta) == (20, "app")
+
+
+def test_what_the_log_has_of_a_stamp():
+    """The timeline if it is known; whether more commits follow; whether it only keeps a late one out."""
+
+    def mark(**others):
+        return json.loads(replace(STAMP, **others).user_metadata)["pgbridge"]
+
+    plain = {"origin": "pgbridge/1/sub/inc/0", "start_lsn": "0/10", "end_lsn": "0/20"}
+    assert mark() == plain
+    assert mark(timeline=3) == plain | {"timeline": 3}
+    assert mark(alters=True) == plain | {"part": -1}
+    assert mark(part=0) == plain | {"part": 0}
+    assert mark(fences=True) == plain | {"given_up": True}
+    assert Commit.of_log(1, {"userMetadata": replace(STAMP, timeline=3, part=0).user_metadata}) == Commit(
+        1, "", STAMP.txn_app_id, "0/20", None, "0/10", timeline=3, part=True
+    )
+
+
+def test_a_copys_version_rises_whatever_its_lsn_is():
+    """The publisher may have gone back."""
+    stamps = [CommitStamp("app/copy", Lsn(lsn), Lsn(lsn), copy_number=number) for number, lsn in ((1, 0x30), (2, 0x10))]
+    assert [stamp.txn_version for stamp in stamps] == [1, 2]
+
+
+def test_a_copy_with_a_lower_lsn_is_not_left_out(spark, tmp_path):
+    session, path = fork(spark), str(tmp_path / "t")
+    frame = session.createDataFrame([(1, "a")], "id long, note string")
+    create_table(session, path, frame.schema)
+    for number, lsn in ((1, 0x30), (2, 0x10), (2, 0x10)):  # the last one is the late commit of an attempt that was
+        stamp = CommitStamp("pgbridge/1/sub/inc/copy", Lsn(lsn), Lsn(lsn), copy_number=number)
+        with stamped(session, stamp):
+            append_rows(frame, path)
+    assert len(rows_at(spark, path)) == 2
+    own = history_of(session, path).own(("pgbridge/1/sub/inc/",))
+    assert own is not None
+    assert own.position == 0x10

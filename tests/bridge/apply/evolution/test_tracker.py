@@ -29,16 +29,13 @@ class World:
     """What a `DefinitionTracker` reads, and what it warns of."""
 
     def __init__(self) -> None:
-        self.known = {7: KNOWN}
         self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", INT, -1, filled=True)]
-        self.delta = TARGET.schema
         self.warned: list[tuple[str, ...]] = []
         self.tracker = DefinitionTracker(
             "shop",
-            known=lambda: self.known,
+            known={7: KNOWN},
             attributes=lambda _: self.attributes,
             types=lambda wanted: [resolve(*item) for item in wanted],
-            schema_of=lambda _: self.delta,
             warn=lambda *words: self.warned.append(words),
         )
 
@@ -68,14 +65,6 @@ def test_a_batch_that_is_not_applied_is_forgotten():
     world.tracker.restore(before)
     assert world.tracker.state.known == {7: KNOWN}
     assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
-
-
-def test_after_targets_were_taken_back_they_are_read_again():
-    """The tracker had the columns of a batch that has been undone."""
-    world = World()
-    world.tracker.reload()
-    world.delta = target_schema([("id", pa.int32()), ("c", pa.int32())])
-    assert world.plan("id", "c").alterations == ()
 
 
 def test_what_cannot_be_followed_has_its_remedy():

@@ -1,0 +1,216 @@
+"""Compares a server with all that is durable here, on the very connection that streams, and before anything is begun.
+
+The first look is when a subscription starts, and again after a copy, which may take hours. It has tables copied afresh,
+or a batch taken back, that the server does not have. The second is on the stream's own connection, just before
+START_REPLICATION: then there is nothing to be done any more, or all begins again. The slot is looked at once more when
+the stream runs, because the server goes on silently from where the slot is, if that is further than where it is asked
+to begin. From then on nobody else can move the slot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge import remedies
+from bridge.errors import PublisherError
+from bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from bridge.track.held import held, note_timeline
+from bridge.track.recovery import compare
+from bridge.track.refresh import copy_afresh, owner_of
+from protocol.lsn import INVALID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.config import Subscription
+    from bridge.receive.publisher import Publisher, SlotStatus
+    from bridge.track.catalog import Catalog
+    from bridge.track.position import ServerHistory
+    from bridge.track.recovery import Held
+    from protocol.lsn import Lsn
+
+
+def refused_by(positions: Held, server: ServerHistory, subscription: str) -> PublisherError | None:
+    """Return the error for a server that nothing can be streamed from; None if something can."""
+    compared = compare(positions, server)
+    if compared.refused is None or compared.position is None:
+        return None
+    anew = f"to copy all tables again, run: {remedies.start_afresh(owner_of(subscription))}"
+    return refusal(compared.refused, compared.position, anew=anew)
+
+
+class ServerCheck:
+    """Checks the server of a subscription, or of a tablesync worker.
+
+    Args:
+        subscription: The subscription.
+        catalog: Has the durable positions.
+        publisher: A connection for catalog queries.
+        log: The worker's logger.
+        stopping: See `ReplicationConnection`.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        catalog: Catalog,
+        publisher: Publisher,
+        log: FilteringBoundLogger,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._subscription = subscription
+        self._catalog = catalog
+        self._publisher = publisher
+        self._log = log
+        self._stopping = stopping
+        self._standby: ReplicationConnection | None = None
+
+    def look(self) -> ServerHistory:
+        """Check the server on a connection of its own (see `check`)."""
+        with self.connection() as replication:
+            return self.check(replication)
+
+    def connection(self) -> ReplicationConnection:
+        """Open a walsender's connection."""
+        name = self._subscription.name
+        return ReplicationConnection(self._subscription.connection, application_name=name, stopping=self._stopping)
+
+    def check(self, replication: ReplicationConnection) -> ServerHistory:
+        """Compare the server and the slot with all that is durable here, and have made good what can be.
+
+        Afterwards the server has all that is durable, but for tables that the catalog has to be copied afresh, and for
+        a batch under way that the catalog has to be taken back.
+
+        Raises:
+            PublisherWentBack: The server has lost WAL that is durable here, or has other WAL in its place.
+            SlotAdvanced: The slot has confirmed changes that are not durable here.
+            PublisherError: It is another server, or a standby that lags; or the slot is of no use.
+        """
+        server = replication.history()
+        name = self._subscription.name
+        positions = held(self._catalog, name)
+        if positions is None:
+            return server
+        if (refused := refused_by(positions, server, name)) is not None:
+            raise refused
+        compared = compare(positions, server)
+        if compared.undo and positions.batch is not None:
+            self._catalog.begin_undo(name)
+            self._log.warning(
+                "a batch that was cut short is taken back: the publisher lost its transactions",
+                end_lsn=str(positions.batch),
+            )
+        for table, missing in compared.afresh.items():
+            copy_afresh(self._catalog, name, table)
+            self._log.warning(
+                "a table is copied afresh: it has transactions that the publisher lost",
+                relation=".".join(table),
+                position=str(positions.tables[table]),
+                reason=missing.reason,
+            )
+        if compared.skips_another:
+            self._catalog.set_skip_lsn(name, None)
+            self._log.warning(
+                f'skip-LSN of subscription "{name}" cleared: the publisher lost its transaction',
+                skip_lsn=str(positions.skip),
+            )
+        self._note(server, positions)
+        status = self._publisher.slot(self._subscription.slot_name)
+        self.check_slot(status, positions.origin.lsn)
+        if status is not None:
+            self._set_failover(replication, status)
+        return server
+
+    def admit(self, replication: ReplicationConnection) -> None:
+        """Check, on the connection that is about to stream, that the server is as `check` has left it.
+
+        Raises:
+            PublisherError: It is not; with `retry`, so that all begins again with `check`.
+        """
+        server = replication.history()
+        name = self._subscription.name
+        positions = held(self._catalog, name)
+        if positions is None or not compare(positions, server).has_all:
+            raise PublisherError(
+                f"the publisher changed before the stream began: it is on timeline {server.timeline} now, with WAL up "
+                f"to {server.flush_lsn}, and does not have all that is durable here",
+                hint="pgbridge compares it once more, and says what it lacks",
+                retry=True,
+            )
+        if server.started_us != self._publisher.started_us():
+            raise PublisherError("the publisher was restarted, or another server took its place", retry=True)
+        self._note(server, positions)
+        self._standby = self.connection() if server.in_recovery else None
+
+    def certify(self) -> None:
+        """Record on which timeline all is that the stream has sent so far.
+
+        A primary stays on one as long as it runs. A standby may change it, and sends on: so it is asked again, on a
+        connection of its own. Whatever a running server has sent is in its own history.
+
+        Raises:
+            PublisherError: The standby does not answer any more.
+        """
+        if self._standby is not None:
+            note_timeline(self._catalog, self._subscription.name, self._standby.history())
+
+    def close(self) -> None:
+        """The stream has ended: close the connection to a standby."""
+        if self._standby is not None:
+            self._standby.close()
+            self._standby = None
+
+    def admitted(self) -> None:
+        """Check the slot once more, now that the stream runs and nobody else can move it.
+
+        Raises:
+            SlotAdvanced: Somebody moved it before the stream began.
+        """
+        status = self._publisher.slot(self._subscription.slot_name)
+        self.check_slot(status, self._catalog.remote_lsn(self._subscription.name) or INVALID)
+
+    def check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
+        """Check the slot before streaming from it; return its confirmed_flush_lsn. Raises as `receive.slot.check_slot`.
+
+        Args:
+            status: Its row; None if it does not exist.
+            durable_lsn: The origin's LSN; None before there is one.
+        """
+        slot_name = self._subscription.slot_name
+        lsn = check_slot(
+            slot_name,
+            status,
+            subscription=owner_of(self._subscription.name),
+            database=self._publisher.database,
+            durable_lsn=durable_lsn,
+        )
+        if status is not None and status.two_phase and not self._subscription.two_phase:
+            self._log.warning(
+                "two_phase = false has no effect: the slot sends prepared transactions at PREPARE TRANSACTION",
+                slot_name=slot_name,
+            )
+        return lsn
+
+    def _note(self, server: ServerHistory, positions: Held) -> None:
+        """Record the timeline, of which all is from now on that is streamed."""
+        before = note_timeline(self._catalog, self._subscription.name, server)
+        if before not in {None, server.timeline}:
+            self._log.info(
+                "the publisher has switched to another timeline",
+                timeline=server.timeline,
+                before=before,
+                origin=str(positions.origin),
+            )
+
+    def _set_failover(self, replication: ReplicationConnection, status: SlotStatus) -> None:
+        """Have the slot synchronized to standbys if the subscription asks for it.
+
+        It is never taken from a slot: an operator may have given it by hand.
+        """
+        slot_name = self._subscription.slot_name
+        if self._subscription.failover and not status.failover and not self._publisher.in_recovery():
+            replication.set_failover(slot_name)
+            self._log.info("set failover of the replication slot", slot_name=slot_name)
