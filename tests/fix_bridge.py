@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 import pytest
@@ -32,10 +32,22 @@ ROOT = Path(__file__).parents[1]
 _CATCH_UP_TIMEOUT_S = 240
 
 
+class Source(Protocol):
+    """What a subscription needs to know of its publisher; `Publisher` is one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the subscription."""
+
+    @property
+    def conninfo(self) -> str:
+        """A libpq connection string."""
+
+
 class Pipeline:
     """One subscription run in this process: each `catch_up` is one life of it, as `run --until-caught-up`."""
 
-    def __init__(self, spark: SparkSession, publisher: Publisher, folder: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, publisher: Source, folder: Path, **options: Any) -> None:
         self.spark = spark
         self.folder = folder
         given = {"batch_max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}

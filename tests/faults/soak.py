@@ -1,6 +1,7 @@
 """Random faults under load, for as long as is asked for; at the end the Delta tables must equal the source.
 
     python -m tests.faults.soak --seconds 1200 --report tests/faults/reports/…
+    python -m tests.faults.soak --promotions  # also of standbys that lack what the daemon has, which it must say
     python -m tests.faults.soak --kind cluster  # or s3: `soak_places.py` has each kind, with faults of its own
 
 Everything is real: a PostgreSQL pair, a TCP proxy before it, the daemon with its JVM, a small file system for state and
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -24,19 +24,18 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
 
-from tests.faults.load import SCHEMA, TABLES, Load
+from tests.faults import soak_end
+from tests.faults.load import SCHEMA, Load
 from tests.faults.proxy import Proxy
 from tests.faults.soak_places import PLACES
 from tests.faults.soak_report import report
 from tests.faults.soaked_daemon import ROOT, Daemon
 from tests.faults.standby import Pair
-from tests.oracle.delta import differences
-from tests.oracle.native import DatabaseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 NAME = "soak"
 _DISK = "4g"
-_CATCH_UP_S = 600.0
 
 CONFIG = """
 state_dir = "./state"
@@ -69,8 +67,12 @@ batch_max_rows = {batch_max_rows}
 class Soak:
     """One run: what is under test, and the faults."""
 
-    def __init__(self, pair: Pair, folder: Path, place: Place, seed: int, *, disk: bool) -> None:
+    def __init__(
+        self, pair: Pair, folder: Path, place: Place, seed: int, *, disk: bool, promotions: bool = False
+    ) -> None:
         self.pair, self.folder, self.place, self.disk = pair, folder, place, disk
+        self.promotions = promotions
+        self.name = NAME
         self.random = place.chance
         self.counts: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -78,7 +80,7 @@ class Soak:
         self.proxies = [Proxy(lambda: self._address(0)), Proxy(lambda: self._address(1))]
         self.daemon = Daemon(folder)
         self.load = Load(self._conninfo, seed, pause_s=0.05)
-        self._extra = True
+        self.extra = True
         self._poisons = 0
 
     def _conninfo(self) -> str:
@@ -124,13 +126,13 @@ class Soak:
             "server restart, immediate": (2, lambda: self.pair.primary.restart("immediate")),
             "kill -9 of the server": (2, self._kill_server),
             "promotion of the standby": (2, self._promote),
-            "connections cut": (4, lambda: self._on_proxies("cut")),
-            "connections half-closed": (3, lambda: self._on_proxies("half_close")),
+            "connections cut": (4, lambda: self.on_proxies("cut")),
+            "connections half-closed": (3, lambda: self.on_proxies("half_close")),
             "network silent for 15 s": (2, lambda: self._network(silent=True)),
             "connections refused for 8 s": (2, lambda: self._network(refuses=True)),
             "network slow for 10 s": (2, lambda: self._network(delay_s=0.2)),
             "disable and enable": (2, self._disable),
-            "refresh with another table": (3, self._refresh),
+            "refresh with another table": (3, self.refresh),
             "a table copied again": (2, self._resync_table),
             "a transaction that cannot be applied, skipped": (2, self._poison),
             "reload with other options": (3, self._reload),
@@ -138,6 +140,8 @@ class Soak:
         }
         if self.place.local:
             found["OPTIMIZE by hand while the daemon is stopped"] = (2, self._optimize)
+        if self.promotions:
+            found["promotion of a standby that lacks the tail"] = (6, self._promote_behind)
         if self.disk:
             found["full disk for 10 s"] = (2, self._fill_disk)
         return found | self.place.faults()
@@ -179,10 +183,11 @@ class Soak:
             self.counts["promotion left out: the slot was not synchronized"] += 1
             return
         self.pair.fail_over()
-        self._on_proxies("cut")
+        self.on_proxies("cut")
         self.pair.make_standby()
 
-    def _on_proxies(self, what: str) -> None:
+    def on_proxies(self, what: str) -> None:
+        """Call a method of both proxies."""
         for proxy in self.proxies:
             getattr(proxy, what)()
 
@@ -190,9 +195,9 @@ class Soak:
         for proxy in self.proxies:
             proxy.silent, proxy.refuses, proxy.delay_s = silent, refuses, delay_s
         if refuses:
-            self._on_proxies("cut")
+            self.on_proxies("cut")
         time.sleep(15 if silent else 8 if refuses else 10)
-        self._on_proxies("heal")
+        self.on_proxies("heal")
 
     def _fill_disk(self) -> None:
         filler = self.folder / "filler"
@@ -208,9 +213,10 @@ class Soak:
         time.sleep(3)
         self.daemon.command("enable", NAME)
 
-    def _refresh(self) -> None:
-        self._extra = not self._extra
-        self.execute(f"ALTER PUBLICATION pub {'ADD' if self._extra else 'DROP'} TABLE extra")
+    def refresh(self) -> None:
+        """Publish a table or do not, and have the daemon know."""
+        self.extra = not self.extra
+        self.execute(f"ALTER PUBLICATION pub {'ADD' if self.extra else 'DROP'} TABLE extra")
         self.daemon.command("refresh", NAME)
 
     def _resync_table(self) -> None:
@@ -240,6 +246,20 @@ class Soak:
             self.counts["resync refused"] += 1
             print(done.stderr, flush=True)
 
+    def _promote_behind(self) -> None:
+        """The standby lacks what the daemon may have applied already; the daemon must say so, or copy it again."""
+        if not self.pair.wait_synchronized(NAME):
+            self.counts["promotion left out: the slot was not synchronized"] += 1
+            return
+        self.pair.let_lag()
+        time.sleep(self.random.uniform(2, 10))
+        self.pair.fail_over()
+        self.on_proxies("cut")
+        self.pair.make_standby()
+        end_s = time.monotonic() + 60
+        while time.monotonic() < end_s and self.daemon.alive() and not soak_end.helped(self):
+            time.sleep(1)
+
     def _poison(self) -> None:
         """PostgreSQL holds the timestamp infinity, Delta does not."""
         self._poisons += 1
@@ -256,78 +276,6 @@ class Soak:
     def _reload(self) -> None:
         self.configure()
         os.kill(self.daemon.pid, signal.SIGHUP) if self.random.random() < 0.5 else self.daemon.command("reload")
-
-    # --- the end ------------------------------------------------------------------------------------------------------
-
-    def catch_up(self) -> None:
-        """End the faults and the load, and wait until everything is applied; transactions that cannot be are skipped.
-
-        Raises:
-            TimeoutError: It does not catch up.
-        """
-        self.load.stop()
-        self._on_proxies("heal")
-        self.place.heal()
-        (self.folder / "filler").unlink(missing_ok=True)
-        if not self._extra:
-            self._refresh()
-        self.daemon.command("enable", NAME)
-        self.execute("DELETE FROM poison")
-        end_s = time.monotonic() + _CATCH_UP_S
-        shown: dict[str, Any] = {}
-        while time.monotonic() < end_s:
-            if not self.daemon.alive():
-                self.daemon.start()
-            self.daemon.measure()
-            shown = self.daemon.status()
-            error = shown.get("last_error")
-            if error and error["finish_lsn"] and "infinity" in error["message"]:
-                self.daemon.command("skip", NAME, "--lsn", error["finish_lsn"])
-            states = {table["name"]: table["state"] for table in shown.get("tables", ())}
-            ready = {f"public.{table}" for table in TABLES} <= {name for name, state in states.items() if state == "r"}
-            if ready and shown["state"] == "streaming" and shown["lag_bytes"] == 0 and not error:
-                return
-            time.sleep(2)
-        raise TimeoutError(f"not caught up after {_CATCH_UP_S:.0f} s: {json.dumps(shown, indent=1)}")
-
-    def leaks(self) -> list[str]:
-        """Where the connection's password can be read that should not have it: logs, status, the process list."""
-        password = self.pair.primary.password
-        shown = {"status": self.daemon.command("status", "--json").stdout}
-        for name in ("daemon.log", "state/spark.log"):
-            shown[name] = (self.folder / name).read_text(errors="replace")
-        for one in psutil.process_iter(["cmdline"]):
-            shown[f"process {one.pid}"] = " ".join(one.info["cmdline"] or ())
-        return [name for name, text in shown.items() if password in text]
-
-    def verified(self) -> list[str]:
-        """What `pgbridge verify` finds, beside the running daemon, that is not equal; it must find all tables."""
-        done = self.daemon.command("verify", NAME, "--json")
-        try:
-            tables = json.loads(done.stdout)["subscriptions"][0]["tables"]
-        except (json.JSONDecodeError, LookupError):
-            tables = []
-        different = [f"pgbridge verify: {json.dumps(table)}" for table in tables if not table["equal"]]
-        equal = {table["relation"] for table in tables if table["equal"]}
-        if done.returncode != 0 or not equal >= {f"public.{table}" for table in TABLES}:
-            different.append(f"pgbridge verify: exit code {done.returncode}, equal are {sorted(equal)}: {done.stderr}")
-        self.notes.append(f"pgbridge verify, beside the daemon: {len(equal)} tables equal, {len(different)} problems")
-        return different
-
-    def compare(self) -> dict[str, tuple[int, list[str]]]:
-        """Compare each table with the source: its rows there, and the differences."""
-        from bridge import session
-
-        spark = session.start(
-            "local[2]", {"spark.driver.memory": "2g", **self.place.reads}, warehouses=[self.place.warehouse]
-        )
-        source = DatabaseRows(self.pair.primary.conninfo())
-        found = {}
-        for table in TABLES:
-            path = self.place.table(self.folder, table)
-            found[table] = (len(source.rows(f"public.{table}")), differences(spark, path, source, f"public.{table}"))
-        session.stop(spark)
-        return found
 
 
 @contextlib.contextmanager
@@ -350,6 +298,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1200.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--kind", choices=PLACES, default="local", help="Where Spark and the tables are.")
+    parser.add_argument("--promotions", action="store_true", help="Also promote standbys that lack the tail.")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--keep-log", type=Path, help="Copy the daemon's log there.")
     arguments = parser.parse_args()
@@ -363,7 +312,7 @@ def main() -> int:
         kind(beside, random.Random(arguments.seed)) as place,
         Pair(settings) as pair,
     ):
-        soak = Soak(pair, folder, place, arguments.seed, disk=disk)
+        soak = Soak(pair, folder, place, arguments.seed, disk=disk, promotions=arguments.promotions)
         soak.execute(SCHEMA)
         soak.configure()
         soak.daemon.start()
@@ -376,12 +325,12 @@ def main() -> int:
                 time.sleep(soak.random.uniform(3, 20))
                 soak.daemon.measure()
                 soak.one()
-            soak.catch_up()
-            verified = soak.verified()
-            leaked = soak.leaks()
+            soak_end.catch_up(soak)
+            verified = soak_end.verified(soak)
+            leaked = soak_end.leaks(soak)
             soak.notes += [f"the password is in {place}" for place in leaked]
             soak.daemon.end(signal.SIGTERM)
-            found = soak.compare()
+            found = soak_end.compare(soak)
         finally:
             soak.daemon.end(signal.SIGKILL)
             for proxy in soak.proxies:

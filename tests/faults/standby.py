@@ -1,13 +1,21 @@
-"""A physical standby of a private server, which is promoted when its primary is gone; and the pair of both."""
+"""Servers that are promoted: a standby that follows its primary, the pair of both, and a server with cold copies.
+
+`Pair` is for a stream that goes over a promotion: its standby has what it needs. `ForkedServer` is for a primary that
+lacks what the one before it had: a cold copy of its data directory takes its place, in a fraction of a second.
+"""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from bridge.closing import Closing
 from bridge.demo.server import EmbeddedPostgres
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +108,17 @@ class Pair:
             time.sleep(0.2)
         return True
 
+    def let_lag(self) -> None:
+        """Have the standby receive nothing any more, and the primary's logical slots not wait for it."""
+        assert self.standby is not None
+        for server, setting in (
+            (self.standby, "SET primary_conninfo = ''"),
+            (self.primary, "RESET synchronized_standby_slots"),
+        ):
+            with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+                connection.execute(f"ALTER SYSTEM {setting}".encode())
+                connection.execute("SELECT pg_reload_conf()")
+
     def fail_over(self) -> None:
         """The primary dies at once, the standby is promoted; the pair is alone until `make_standby`."""
         assert self.standby is not None
@@ -108,6 +127,99 @@ class Pair:
         gone.stop("immediate")
         self.primary.promote()
         with psycopg.connect(self.primary.conninfo(), autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM RESET synchronized_standby_slots")
+            for setting in ("synchronized_standby_slots", "primary_conninfo"):
+                connection.execute(f"ALTER SYSTEM RESET {setting}".encode())
             connection.execute("SELECT pg_reload_conf()")
         gone.close()
+
+
+class ForkedServer(Closing):
+    """A server that can be replaced by an earlier copy of itself, under the same address.
+
+    A copy that is promoted begins a new timeline where it was made. It has the same system identifier, and its LSNs
+    go on from there, with other transactions than those that the server before it had. A copy holds the logical slots
+    as they were: each with the confirmed_flush_lsn that its reader had sent before `save`. Physical and temporary slots
+    are the same, or not there.
+
+    Args:
+        name: Of the subscription that streams from it, and so of its slot.
+        settings: Settings beside autovacuum, which is off: WAL grows by what a test writes.
+    """
+
+    def __init__(self, name: str = "forked", settings: Mapping[str, Setting] | None = None) -> None:
+        self.name = name
+        self.postgres = EmbeddedPostgres(settings={"autovacuum": False, **(settings or {})}, fsync=False)
+        self.postgres.start()
+
+    @property
+    def conninfo(self) -> str:
+        """A libpq connection string; it leads to whichever copy runs."""
+        return self.postgres.conninfo()
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """A new connection in autocommit mode; the caller closes it."""
+        return psycopg.connect(self.conninfo, autocommit=True)
+
+    def execute(self, statements: str) -> None:
+        """Run any number of statements, in one transaction if they do not say otherwise."""
+        with self.connect() as connection:
+            connection.execute(statements.encode())
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with self.connect() as connection:
+            return connection.execute(statement.encode()).fetchall()
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def save(self, copy: str) -> None:
+        """Copy the data directory, cold: the server is stopped in order, and started again."""
+        self.postgres.stop("fast")
+        subprocess.run(["cp", "-a", str(self.postgres.datadir), str(self.postgres.folder / copy)], check=True)
+        self.postgres.start()
+
+    def switch_to(self, copy: str, *, promote: bool = True) -> None:
+        """Have a copy take the place of the server, which is gone for good. The copy stays, and can be used again.
+
+        Args:
+            copy: Its name.
+            promote: Whether it is promoted, which it can be later. Until then it is a standby without a primary.
+        """
+        self.postgres.stop("immediate")
+        shutil.rmtree(self.postgres.datadir)
+        subprocess.run(["cp", "-a", str(self.postgres.folder / copy), str(self.postgres.datadir)], check=True)
+        (self.postgres.datadir / "standby.signal").touch()
+        self.postgres.start()
+        if promote:
+            self.promote()
+
+    def promote(self) -> None:
+        """Promote a copy that runs as a standby, and wait until it can be written to."""
+        self.query("SELECT pg_promote(true, 60)")
+
+    # --- WAL and slots ------------------------------------------------------------------------------------------------
+
+    def flush_lsn(self) -> Lsn:
+        """The end of its WAL."""
+        ((lsn,),) = self.query("SELECT pg_current_wal_flush_lsn()::text")
+        return Lsn.parse(lsn)
+
+    def grow(self, segments: int = 3) -> None:
+        """Write WAL with nothing published in it, so that LSNs from here on are greater by some 16 MB each."""
+        self.execute("CREATE TABLE IF NOT EXISTS junk (n int)")
+        for _ in range(segments):
+            self.execute("INSERT INTO junk VALUES (1); SELECT pg_switch_wal()")
+
+    def confirmed(self, slot_name: str) -> Lsn | None:
+        """A logical slot's confirmed_flush_lsn; None if it does not exist."""
+        query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{slot_name}'"
+        rows = self.query(query)
+        return Lsn.parse(rows[0][0]) if rows else None
+
+    def advance_slot(self, slot_name: str) -> None:
+        """Have a slot that nobody reads confirm everything, as an operator or another reader does."""
+        self.query(f"SELECT pg_replication_slot_advance('{slot_name}', pg_current_wal_flush_lsn())")
+
+    def close(self) -> None:
+        """Stop the server, and remove it and its copies."""
+        self.postgres.close()

@@ -58,6 +58,19 @@ class DatabaseRows:
         """A table's rows, as `text_rows` gives them."""
         return text_rows(self.conninfo, table, columns)
 
+    def columns(self, table: str) -> list[str]:
+        """A table's columns that replication carries, for a Delta table that may have kept more than these."""
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            return _columns(connection, table)
+
+
+def _columns(connection: psycopg.Connection[tuple[Any, ...]], table: str) -> list[str]:
+    query = (
+        b"SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass"
+        b" AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+    )
+    return [name for (name,) in connection.execute(query, (table,))]
+
 
 def text_rows(conninfo: str, table: str, columns: Iterable[str] | None = None) -> list[Row]:
     """All rows of a table, sorted, each value as its type's output function writes it under `TEXT_OUTPUT`.
@@ -75,14 +88,7 @@ def text_rows(conninfo: str, table: str, columns: Iterable[str] | None = None) -
         for name, value in TEXT_OUTPUT.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         if columns is None:
-            columns = [
-                name
-                for (name,) in connection.execute(
-                    "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass"
-                    " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
-                    (table,),
-                )
-            ]
+            columns = _columns(connection, table)
         query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(table))
         cursor = connection.execute(query)
         result = cursor.pgresult

@@ -1,0 +1,315 @@
+"""A subscription of which only the server, the wire and Spark are in memory: what decides is pgbridge's own code.
+
+The catalog is a real file. Checking the server, settling a batch that was cut short, reading the tables' positions,
+copying, committing, undoing and confirming are those of the daemon, in its order.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import structlog
+
+from bridge import faults, pipeline
+from bridge.apply import applier as applier_module
+from bridge.apply.applier import Applier
+from bridge.apply.batch.batch import Batch
+from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.delta import log_commits, restore, table_position
+from bridge.apply.effects.operations import INSERT, NO_OLD
+from bridge.apply.record import finish_batch
+from bridge.apply.target.target import target_schema
+from bridge.config import Subscription
+from bridge.errors import ApplyError, PublisherError, TargetError
+from bridge.pipeline import StreamHistory, recover
+from bridge.sync import server_check, tablesync
+from bridge.sync.server_check import ServerCheck
+from bridge.sync.tablesync import TableSync
+from bridge.track import refresh, reset
+from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import RelRow
+from protocol.lsn import INVALID, Lsn
+from tests.simulation.lake import MemoryLake, MemorySession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from bridge.apply.delta.stamp import CommitStamp
+    from tests.simulation.server import MemoryServer, WalTransaction
+
+NAME = "sub"
+UNFIT = 1000
+"""No table holds so large a number."""
+
+_SCHEMA = target_schema([("n", pa.int64())])
+
+
+class Killed(BaseException):
+    """Stands for kill -9: no error handler may catch it."""
+
+
+class _LocalTables:
+    """Flushes nothing, but says that it begins to."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def flush(self, paths: Any, begin: Callable[[], None] = lambda: None) -> None:
+        """Begin."""
+        if list(paths):
+            begin()
+
+
+class _SharedFolders:
+    def __init__(self, *_: object) -> None: ...
+
+    def check(self, location: str) -> None: ...
+
+
+class MemoryBridge:
+    """A subscription, one life after the other.
+
+    Args:
+        server: The publisher.
+        folder: Of the state.
+        patch: Replaces what needs Spark or a server.
+        batch_transactions: How many transactions a batch has.
+    """
+
+    def __init__(
+        self, server: MemoryServer, folder: Path, patch: pytest.MonkeyPatch, *, batch_transactions: int = 2
+    ) -> None:
+        self.server, self.folder, self.batch_transactions = server, folder, batch_transactions
+        self.lake = MemoryLake()
+        self.session: Any = MemorySession(self.lake)
+        self.subscription = Subscription(name=NAME, connection="", publications=("pub",), warehouse="lake")
+        self.window: Callable[[], None] = lambda: None  # between the check and START_REPLICATION
+        self.streaming: Callable[[], None] = lambda: None  # just after it
+        self._patch(patch)
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        lake = self.lake
+
+        def commits(_: Any, path: str, latest: int) -> Any:
+            return lake.commits(path, latest)
+
+        def commit_nothing(_: Any, path: str, __: Any, stamp: CommitStamp) -> None:
+            lake.commit(
+                path,
+                lambda rows: rows,
+                app_id=stamp.txn_app_id_in_delta,
+                version=stamp.txn_version,
+                metadata=stamp.user_metadata,
+            )
+
+        def apply_table(session: Any, changes: TableChanges, **_: Any) -> None:
+            if max(_numbers(changes)) >= UNFIT:
+                raise TargetError(f"{changes.target.path} does not hold it")
+            session.append(changes.target.path, _numbers(changes))
+
+        patch.setattr(log_commits, "log_commits", commits)
+        patch.setattr(table_position, "log_commits", commits)
+        patch.setattr(restore, "described_commits", commits)
+        patch.setattr(restore, "commit_nothing", commit_nothing)
+        patch.setattr(restore, "schema_of", lambda _, path: True if path in lake.tables else None)
+        patch.setattr(applier_module, "apply_table", apply_table)
+        patch.setattr(applier_module, "LocalTables", _LocalTables)
+        patch.setattr(pipeline, "LocalTables", _LocalTables)
+        patch.setattr(tablesync, "LocalTables", _LocalTables)
+        patch.setattr(tablesync, "SharedFolders", _SharedFolders)
+        patch.setattr(tablesync, "read_target_schema", lambda _, path, __: _SCHEMA if path in lake.tables else None)
+        patch.setattr(server_check, "ReplicationConnection", lambda *_, **__: self.server)
+
+    def path(self, table: str) -> str:
+        """The location of a table."""
+        return f"/lake/public/{table}"
+
+    def differences(self) -> dict[str, tuple[list[int], list[int]]]:
+        """What tables lack, and what they have too much, where there is a difference."""
+        tables = {}
+        for table in self.server.tables:
+            source, target = self.server.rows(table), self.lake.rows(self.path(table))
+            if source != target:
+                tables[table] = (source, target)
+        return tables
+
+    def live(self, point: str = "", number: int = 1) -> BaseException | None:
+        """One life, until all is applied, an error ends it, or a fault point is reached for the n-th time.
+
+        Returns:
+            What ended it; None if all is applied. An error that asks for another try soon gets it.
+        """
+        passed = 0
+
+        def reached(here: str) -> None:
+            nonlocal passed
+            passed += here == point
+            if here == point and passed == number:
+                raise Killed
+
+        faults.install(reached)
+        error: BaseException | None = None
+        catalog = Catalog(catalog_path(self.folder))
+        try:
+            catalog.register(NAME, enabled=True)
+            for _ in range(4):
+                try:
+                    self._stream(catalog)
+                except Exception as caught:  # noqa: BLE001 - the daemon catches all
+                    error = caught
+                    if not getattr(caught, "retry", True):
+                        break
+                else:
+                    error = None
+                    break
+        except Killed as killed:
+            error = killed
+        finally:
+            faults.install(lambda _: None)
+            catalog.close()
+        return error
+
+    def skip(self, finish_lsn: Lsn) -> None:
+        """`pgbridge skip`."""
+        catalog = Catalog(catalog_path(self.folder))
+        catalog.set_skip_lsn(NAME, finish_lsn)
+        catalog.close()
+
+    def start_afresh(self) -> None:
+        """What `pgbridge resync` does with the catalog, once the slot is dropped."""
+        catalog = Catalog(catalog_path(self.folder))
+        reset.start_afresh(catalog, NAME, {("public", table) for table in self.server.tables})
+        catalog.close()
+        self.server.confirmed_lsn = None
+
+    def save_state(self) -> Callable[[], None]:
+        """Copy the state directory; returns what puts it back."""
+        saved = self.folder.with_name("state.saved")
+        shutil.rmtree(saved, ignore_errors=True)
+        shutil.copytree(self.folder, saved)
+
+        def put_back() -> None:
+            shutil.rmtree(self.folder)
+            shutil.copytree(saved, self.folder)
+
+        return put_back
+
+    # --- the daemon's steps, in its order -----------------------------------------------------------------------------
+
+    def _stream(self, catalog: Catalog) -> None:
+        log, server = structlog.get_logger(), self.server
+        check = ServerCheck(self.subscription, catalog, server, log)  # type: ignore[arg-type]
+        history = check.look()
+        recover(self.subscription, self.session, catalog, log, history=StreamHistory())
+        sync = _Copies(self.session, self.subscription, catalog, log)
+        snapshot = (server.end_lsn, server.timeline, {table: server.rows(table) for table in server.tables})
+        if catalog.remote_lsn(NAME) is None:
+            catalog.set_slot(NAME, slot_name=NAME, slot_state="creating", system_identifier="7")
+            server.confirmed_lsn = server.end_lsn
+            row = catalog.subscription(NAME)
+            rels = {rel.name: rel for rel in catalog.rels(NAME)}
+            new = [RelRow("public", t, "i", INVALID, self.path(t)) for t in server.tables if t not in rels]
+            incarnation = (row.incarnation if row is not None else None) or f"i{int(server.end_lsn)}"
+            faults.reach("slot_created")
+            catalog.create_origin(NAME, server.end_lsn, incarnation, new, server.timeline)
+        for rel in catalog.rels(refresh.sync_name(NAME)):  # which the tablesync worker would copy, and hand over
+            refresh.take_up(catalog, NAME, 0, bring_in=(), follow=[rel], remove=[("public", rel.name)])
+        for rel in catalog.rels(NAME):
+            if sync.needs_copy(rel):
+                sync.copy_rows(rel, *snapshot)
+        check.check(server)  # type: ignore[arg-type]
+        table = SimpleNamespace(relid=1, primary_key=(), cut_identity=frozenset())
+        published = {("public", name): table for name in server.tables}
+        subscribed = sync.follow(published, server, history)  # type: ignore[arg-type]
+        start_lsn = catalog.remote_lsn(NAME)
+        assert start_lsn is not None
+        self.window()
+        check.admit(server)  # type: ignore[arg-type]
+        self.streaming()
+        transactions = server.stream(start_lsn)
+        check.admitted()
+        applier = Applier(self.session, catalog, subscription=NAME, origin_name=f"pgbridge_{NAME}")
+        singly = catalog.skip_lsn(NAME) is not None or catalog.last_error(NAME) is not None
+        size = 1 if singly else self.batch_transactions
+        for at in range(0, len(transactions), size):
+            start_lsn = self._apply(transactions[at : at + size], start_lsn, subscribed, applier, catalog, check)
+            if not applier.holds:
+                server.confirmed_lsn = start_lsn
+        check.certify()
+        if applier.holds and (released_lsn := applier.release(server.end_lsn, start_lsn)) is not None:
+            server.confirmed_lsn = released_lsn
+        if not applier.holds and catalog.advance_origin(NAME, server.end_lsn):
+            server.confirmed_lsn = server.end_lsn
+
+    def _apply(
+        self,
+        transactions: list[WalTransaction],
+        start_lsn: Lsn,
+        subscribed: Any,
+        applier: Applier,
+        catalog: Catalog,
+        check: ServerCheck,
+    ) -> Lsn:
+        """Apply a batch, or skip its only transaction; divide it if it fails. Returns its end."""
+        batch, skip_lsn = self._batch(transactions, start_lsn, subscribed), catalog.skip_lsn(NAME)
+        check.certify()
+        if skip_lsn == batch.finish_lsn:
+            if applier.bring_back():
+                raise PublisherError("the stream has to begin again", retry=True)
+            finish_batch(catalog, NAME, [batch], skip_lsn)
+            return batch.end_lsn
+        try:
+            applier.apply(batch)
+        except ApplyError as error:
+            if len(transactions) == 1:
+                catalog.record_error(NAME, error.message, counter=None, finish_lsn=error.context.finish_lsn)
+                raise
+            for transaction in transactions:
+                start_lsn = self._apply([transaction], start_lsn, subscribed, applier, catalog, check)
+        faults.reach("before_confirm")
+        return batch.end_lsn
+
+    def _batch(self, transactions: list[WalTransaction], start_lsn: Lsn, subscribed: Any) -> Batch:
+        """The changes that tables do not have yet, by the rule of `BlockDecoder`."""
+        last = transactions[-1]
+        xid = 7 if len(transactions) == 1 else None
+        batch = Batch(start_lsn, last.end_lsn, last.commit_lsn, xid, len(transactions), 1, [])
+        for (_, table), follower in subscribed.items():
+            rows = [n for t in transactions if t.commit_lsn >= follower.lsn for n in t.rows.get(table, ())]
+            if rows:
+                number = len(rows)
+                columns = {"seq": range(number), "op": [INSERT] * number, "old": [NO_OLD] * number, "new_0": rows}
+                batch.tables.append(TableChanges(follower.target, (), (), pa.table(columns)))
+        return batch
+
+
+class _Copies(TableSync):
+    """Copies rows from memory, as `TableSync` copies them from a server."""
+
+    def copy_rows(self, rel: RelRow, lsn: Lsn, timeline: int, rows: dict[str, list[int]]) -> None:
+        """Replace a table's rows by those of a snapshot."""
+        stamp = self._stamp(SimpleNamespace(consistent_point=lsn, timeline=timeline))  # type: ignore[arg-type]
+        self._catalog.put_rel(NAME, rel := replace(rel, state="d"))
+        lake: MemoryLake = self._spark.lake  # type: ignore[attr-defined]
+        lake.commit(
+            rel.path,
+            lambda _: rows[rel.name],
+            app_id=stamp.txn_app_id_in_delta,
+            version=stamp.txn_version,
+            metadata=stamp.user_metadata,
+        )
+        table_position.check_committed(self._spark, rel.path, stamp)
+        faults.reach("table_copied")
+        self._catalog.put_rel(NAME, replace(rel, state="f", lsn=lsn, position=lsn, timeline=timeline))
+
+
+def _numbers(changes: TableChanges) -> list[int]:
+    assert isinstance(changes.changes, pa.Table)
+    numbers: list[int] = changes.changes["new_0"].to_pylist()
+    return numbers
