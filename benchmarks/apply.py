@@ -17,12 +17,12 @@ from benchmarks.apply_tables import RANDOM
 from benchmarks.disturbed import in_turn, stolen_s
 from bridge import session
 from bridge.apply.batch.table_changes import TableChanges
+from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.deletion_vectors import LARGE_BYTES, enable_for_large
 from bridge.apply.delta.delta_table import table_size, table_version
 from bridge.apply.delta.location import read_table
-from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.merge_effects import LARGE_BYTES, enable_for_large
 from bridge.apply.delta.schema import spark_schema
 from bridge.apply.target.target import Target, target_schema
 

@@ -20,8 +20,8 @@ import typer
 
 from benchmarks import report
 from bridge import session
+from bridge.apply.batch.routes import Subscribed
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.create import create_table

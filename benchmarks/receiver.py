@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.disturbed import stolen_s
 from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.routes import Routes, Subscribed
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.target.target import Target, target_schema
 from bridge.background import Background, share_interpreter

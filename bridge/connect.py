@@ -55,7 +55,7 @@ _SETTABLE: Final = ("spark.sql.", "spark.databricks.", "spark.delta.")
 
 _OWN: Final = {
     # What is above it goes to the server's block manager, which keeps it as long as the session lives. pgbridge never
-    # sends so much at once (see `bridge.apply.delta.stage`).
+    # sends so much at once (see `bridge.apply.delta.arrow_source`).
     "spark.sql.session.localRelationCacheThreshold": str(64 << 20),
 }
 

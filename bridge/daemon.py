@@ -31,7 +31,7 @@ from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
 from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
-from bridge.sync.copy_limit import CopyLimit
+from bridge.sync.copy_progress import CopyLimit
 from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked, spark_lock

@@ -14,9 +14,9 @@ from bridge import faults
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.delta import messages
+from bridge.apply.delta.arrow_source import SparkStage
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.location import place_of
-from bridge.apply.delta.stage import SparkStage
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.handler import HandlerApplier
 from bridge.apply.next_batch import Growth
@@ -31,7 +31,7 @@ from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.stream_events import StreamEvents
 from bridge.track import refresh
-from bridge.track.fence import fence_lsn, give_up_batch
+from bridge.track.held import fence_lsn, give_up_batch
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.apply.batch.routes import Subscribed
     from bridge.apply.handler import ChangeBatch
     from bridge.apply.worker import Control, Maintenance, Sink
     from bridge.config import Subscription

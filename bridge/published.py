@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.apply.batch.routes import Subscribed
     from bridge.config import Subscription
     from bridge.publication.publication import Publication
     from bridge.publication.published_table import PublishedTable

@@ -38,7 +38,7 @@ from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
-from bridge.track.left_out import put as put_left_out
+from bridge.track.stats import put_left_out
 from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.warm_up import WarmUp
     from bridge.apply.handler import ChangeBatch
     from bridge.config import Subscription
-    from bridge.sync.copy_limit import CopyLimit
+    from bridge.sync.copy_progress import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
     from bridge.track.position import ServerHistory

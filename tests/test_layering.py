@@ -422,7 +422,7 @@ def test_module_keeps_to_its_layer(path):
         ("bridge/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
         ("bridge/session.py", "from tests import fix_spark"),
         ("bridge/apply/error_context.py", "from py4j.protocol import Py4JNetworkError"),
-        ("bridge/apply/delta/stage.py", "from pyspark.sql.connect.session import SparkSession"),
+        ("bridge/apply/delta/arrow_source.py", "from pyspark.sql.connect.session import SparkSession"),
         ("sql/__init__.py", "import psycopg"),
         ("sql/__init__.py", "from pgbridge import session"),
         ("pgbridge/session.py", "from protocol.lsn import Lsn"),

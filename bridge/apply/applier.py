@@ -72,16 +72,11 @@ class Applier:
 
     Args:
         spark: A session of the subscription's own (see `stamped`).
-        catalog: Has the intents and the origin.
-        subscription: The subscription's name.
-        origin_name: The replication origin's name, for error contexts.
         deliver: Called with a batch's logical messages after its changes are committed and before the batch is
             recorded: after a crash in between it is called again.
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and the number of rows that got NULL for an unchanged TOAST value (see
             `apply_table`).
-        conflict: See `apply_table`.
-        unrepresentable: See `apply_table`.
         conflicts: Called with a table's conflicts that did not stop the batch and the batch's finish LSN, once the
             batch is durable.
     """
@@ -127,7 +122,6 @@ class Applier:
         settled (see `BatchUndo`) before the tables' positions are read again.
 
         Args:
-            batch: The batch.
             clear_skip_lsn: The skip LSN to clear once the batch is durable, because it did not match.
 
         Returns:
@@ -242,13 +236,8 @@ class Applier:
     ) -> None:
         """Commit to tables in parallel; if one fails, undo what the batch has committed.
 
-        The table that failed the last time goes first and alone: if it fails again, nothing has to be restored.
-
-        Args:
-            batch: The batch.
-            stamp: The stamp of these commits.
-            parts: The commits, by the Delta tables' paths.
-            paths: All tables of the batch, which an undo restores.
+        The table that failed the last time goes first and alone: if it fails again, nothing has to be restored. `paths`
+        are all tables of the batch, which an undo restores.
         """
         error = self._catalog.last_error(self._subscription)
         suspects = {t.target.path for t in batch.tables if error and t.target.qualified_name == error.relation}
@@ -275,8 +264,6 @@ class Applier:
 
         Args:
             batch: The transaction alone; it may be one whose changes could not be decoded.
-            skip_lsn: Its finish LSN.
-            folder: Where skipped transactions are kept.
 
         Returns:
             The folder with its changes.

@@ -67,15 +67,7 @@ class CommitsTable(Protocol):
 
 @dataclass
 class CommitLog:
-    """Appends the records of one subscription.
-
-    Attributes:
-        catalog: Has the records.
-        subscription: The subscription's name.
-        table: Spark's part.
-        log: The subscription's logger.
-        now_s: The time, in seconds since 1970.
-    """
+    """Appends the records of one subscription. `now_s` gives the time in seconds since 1970."""
 
     catalog: Catalog
     subscription: str
@@ -97,8 +89,7 @@ class CommitLog:
     def stop(self, *, caught_up: bool = False) -> None:
         """End the thread after the append under way; what is left is appended after the next start.
 
-        Args:
-            caught_up: The run has nothing more to do, so records that are overdue are appended now.
+        If the run has caught up, and has nothing more to do, records that are overdue are appended now.
         """
         self._stop.set()
         self.table.interrupt()
@@ -169,8 +160,7 @@ class CommitLog:
     def _rebuild(self, origin: str) -> bool:
         """The table is empty: fill it from the histories of tables that followed the stream before the records.
 
-        Returns:
-            Whether there are such tables; they are recorded as ones that join now.
+        Returns whether there are such tables; they are recorded as ones that join now.
         """
         waiting = commits.pending(self.catalog, self.subscription)
         joining = {table for record in waiting if record.kind == "joined" for table in record.tables}

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.executor_errors import executor_hint
-from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import store_hint
+from bridge.apply.delta.spark_errors import executor_hint, store_hint, summary
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.spark_outcome import is_lost

@@ -8,18 +8,18 @@ batch's application id and version, which the function gives its commits to Delt
     3. the catalog advances the origin and drops the intent.
 
 If the function raises an error, the batch is divided as for the mirror; its end becomes a fence, which no later batch
-goes over (see `bridge.track.fence`). So does the end of a batch that a crash cut short, whose transactions are received
+goes over (see `bridge.track.held`). So does the end of a batch that a crash cut short, whose transactions are received
 again.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from bridge import faults, log
+from bridge import faults
 from bridge.apply.delta.change_frame import change_frame
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.error_context import context_of, error_context
@@ -27,7 +27,7 @@ from bridge.apply.record import finish_batch, skip_batch
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.spark_outcome import is_lost
 from bridge.track.catalog_rows import BatchIntent
-from bridge.track.fence import give_up_batch
+from bridge.track.held import give_up_batch
 from protocol.epoch import utc
 
 if TYPE_CHECKING:
@@ -79,64 +79,39 @@ class ChangeBatch:
         return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
 
 
+@dataclass(eq=False)
 class HandlerApplier:
     """Hands one subscription's batches to a function, one at a time; the counterpart of `Applier`.
 
-    Args:
+    Attributes:
         spark: A session of the subscription's own.
-        catalog: Has the intents and the origin.
         handler: Gets each batch that has changes. When it returns, all that it has written is durable.
-        subscription: The subscription's name.
-        origin_name: The replication origin's name, for error contexts.
-        deliver: As in `Applier`.
-        lost: As in `Applier`.
-        unrepresentable: As in `Applier`.
         fence: Called with an LSN that no batch may go over.
     """
 
-    def __init__(  # noqa: PLR0913 - callbacks and options
-        self,
-        spark: SparkSession,
-        catalog: Catalog,
-        handler: Callable[[ChangeBatch], object],
-        *,
-        subscription: str,
-        origin_name: str,
-        deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
-        lost: Callable[[str, int], None] = lambda *_: None,
-        unrepresentable: Literal["error", "null"] = "error",
-        fence: Callable[[Lsn], None] = lambda _: None,
-    ) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._handler = handler
-        self._subscription = subscription
-        self._origin_name = origin_name
-        self._deliver = deliver
-        self._lost = lost
-        self._unrepresentable: Literal["error", "null"] = unrepresentable
-        self._fence = fence
-        self._log = log.get(subscription)
+    spark: SparkSession
+    catalog: Catalog
+    handler: Callable[[ChangeBatch], object]
+    _: KW_ONLY
+    subscription: str
+    origin_name: str
+    deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None
+    lost: Callable[[str, int], None] = lambda *_: None
+    unrepresentable: Literal["error", "null"] = "error"
+    fence: Callable[[Lsn], None] = lambda _: None
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
-        """Hand over the batch, and record it.
+        """Hand over the batch, and record it; see `Applier.apply`.
 
         After it returns, the origin's LSN is the batch's `end_lsn`. After an ApplyError the catalog has no intent, and
         the batch's end is a fence; after any other error the intent stands.
-
-        Args:
-            batch: The batch.
-            clear_skip_lsn: The skip LSN to clear once the batch is durable, because it did not match.
-
-        Returns:
-            The seconds of its phases (see `BatchReport`).
 
         Raises:
             ApplyError: The handler raised an error, or a value cannot be held.
             OutcomeUnknown: The connection to Spark was lost.
         """
         begun_s = time.monotonic()
-        self._catalog.begin_batch(self._subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        self.catalog.begin_batch(self.subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
         try:
             self._hand_over(batch)
@@ -144,14 +119,14 @@ class HandlerApplier:
             raise
         except ApplyError:
             # its transactions can be handed over in other batches, up to its end
-            if (end_lsn := give_up_batch(self._catalog, self._subscription)) is not None:
-                self._fence(end_lsn)
+            if (end_lsn := give_up_batch(self.catalog, self.subscription)) is not None:
+                self.fence(end_lsn)
             raise
         handed_s = time.monotonic()
         faults.reach("batch_committed")
         if batch.with_messages:
-            self._deliver(batch.messages())
-        finish_batch(self._catalog, self._subscription, [batch], clear_skip_lsn)
+            self.deliver(batch.messages())
+        finish_batch(self.catalog, self.subscription, [batch], clear_skip_lsn)
         return {"commit": handed_s - begun_s, "flush": 0.0, "record": time.monotonic() - handed_s}
 
     def _hand_over(self, batch: Batch) -> None:
@@ -159,17 +134,17 @@ class HandlerApplier:
         for changes in batch.tables:
             name = changes.target.qualified_name
             lost: list[int] = []
-            with error_context(context_of(self._origin_name, batch, changes)):
-                frames[name] = change_frame(self._spark, changes, self._unrepresentable, lost.append)
+            with error_context(context_of(self.origin_name, batch, changes)):
+                frames[name] = change_frame(self.spark, changes, self.unrepresentable, lost.append)
             for rows in lost:
-                self._lost(name, rows)
+                self.lost(name, rows)
         if not frames:
             return
-        row = self._catalog.subscription(self._subscription)
+        row = self.catalog.subscription(self.subscription)
         assert row is not None  # noqa: S101 - the worker has registered it
         handed = ChangeBatch(
             MappingProxyType(frames),
-            self._spark,
+            self.spark,
             int(batch.start_lsn),
             int(batch.end_lsn),
             utc(batch.commit_time_us),
@@ -178,16 +153,16 @@ class HandlerApplier:
             int(batch.end_lsn),
         )
         try:
-            self._handler(handed)
+            self.handler(handed)
         except Exception as error:
-            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid)
+            context = ApplyContext(self.origin_name, batch.finish_lsn, batch.xid)
             if is_lost(error):
                 raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
             raise ApplyError(f"the handler raised {type(error).__name__}: {summary(error)}", context) from error
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction, as `Applier.skip` does."""
-        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
+        return skip_batch(self.catalog, self.subscription, batch, skip_lsn, folder)
 
     holds = False
 

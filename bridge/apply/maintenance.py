@@ -48,9 +48,7 @@ class Debt:
     """A table as DESCRIBE DETAIL has it.
 
     Attributes:
-        version: Its version.
         files: The number of its data files.
-        size_bytes: Their size.
         created: pgbridge created the table.
     """
 
@@ -105,11 +103,6 @@ class Maintenance:
     """Maintains one subscription's tables, one command at a time.
 
     Attributes:
-        catalog: Has what was done, and the OPTIMIZE under way.
-        subscription: The subscription's name.
-        tables: Spark's part.
-        policy: What is wanted.
-        log: The subscription's logger.
         stopping: Whether the process is ending: then a command that fails was interrupted.
         now_s: The time, in seconds since 1970.
     """
@@ -155,20 +148,13 @@ class Maintenance:
         self._end(intent.path)
 
     def due(self, behind_s: float | None) -> bool:
-        """Whether `run_one` has something to look at. Costs next to nothing.
-
-        Args:
-            behind_s: The stream's lag; None if it is idle.
-        """
+        """Whether `run_one` has something to look at, with this lag; None for an idle stream. Costs next to nothing."""
         return bool(self._due(behind_s))
 
     def run_one(self, behind_s: float | None) -> None:
         """Look at the table with the most commits that is due, and maintain it if it needs that.
 
         No batch may be under way.
-
-        Args:
-            behind_s: The stream's lag; None if it is idle.
 
         Raises:
             SPARK_ERRORS, ConnectionError: Spark is lost; an OPTIMIZE that was begun stands (see `recover`).

@@ -57,7 +57,7 @@ class Growth:
     Attributes:
         apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
         failures: The number of joined batches that could not be applied.
-        fence_lsn: No batch goes over this LSN (see `bridge.track.fence`).
+        fence_lsn: No batch goes over this LSN (see `bridge.track.held`).
     """
 
     apart_until_lsn: Lsn | None = None
@@ -93,11 +93,7 @@ class NextBatch:
     """Takes transactions from the queue, and forms the batch that is applied next.
 
     Attributes:
-        queue: Where transactions come from.
-        progress: The stream's positions.
-        batcher: Forms batches.
         limits: Limits of a batch: of the rows that it keeps, not of the changes that were received.
-        growth: Decides whether batches join.
         singly: Whether batches are single transactions.
     """
 
@@ -141,11 +137,7 @@ class NextBatch:
         self._start_lsn = lsn
 
     def complete(self, *, waited_for: bool) -> bool:
-        """Whether it is there, and no more transactions are to join.
-
-        Args:
-            waited_for: No other batch is under way.
-        """
+        """Whether it is there, and no more transactions are to join. `waited_for`: no other batch is under way."""
         growing = self._growing
         if growing is None:
             return False
@@ -165,7 +157,6 @@ class NextBatch:
         """Take the transactions that are formed next; empty if none came in time.
 
         Args:
-            timeout_s: How long to wait.
             applied: Whether the batch under way has ended; None if there is none.
 
         Raises:
@@ -229,7 +220,6 @@ class NextBatch:
         """Form a batch that was popped again, as two.
 
         Args:
-            batch: The batch.
             first: How many transactions the first of the two has.
 
         Returns:

@@ -34,10 +34,7 @@ def finish_batch(
     """Move the origin to the end of batches, drop the intent, and remove the spool files that they have used.
 
     Args:
-        catalog: The catalog.
-        subscription: The subscription's name.
         batches: The batch, after those that were held until now.
-        clear_skip_lsn: The skip LSN to clear.
         planned: The targets follow what the batch has planned of columns and names, so that it counts.
         kept: Tables that had what they have of the batches from an earlier attempt.
     """
@@ -67,8 +64,7 @@ def finish_batch(
 def hold_batch(catalog: Catalog, subscription: str, batch: Batch, clear_skip_lsn: Lsn | None) -> Batch:
     """Record that a batch is in its tables, and drop the intent; the origin stays, and spool files are kept.
 
-    Returns:
-        The batch without its changes, for `finish_batch`.
+    Returns the batch without its changes, for `finish_batch`.
     """
     committed = [changes.target.path for changes in batch.tables if changes.commits]
     catalog.hold_batch(
@@ -113,11 +109,7 @@ def skip_batch(
     """Write a transaction's changes to files, and record it as skipped.
 
     Args:
-        catalog: The catalog.
-        subscription: The subscription's name.
         batch: The transaction alone.
-        skip_lsn: Its finish LSN.
-        folder: Where skipped transactions are kept.
         keep: Called with the transaction's folder, to keep there what a replay needs.
 
     Returns:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bridge import remedies
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.arrow_source import SparkStage
 from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import existing_schema, read_target_schema
@@ -24,7 +25,6 @@ from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.merge_effects import leaves_missing
 from bridge.apply.delta.preview import Preview, preview
-from bridge.apply.delta.stage import SparkStage
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import COMMANDS
@@ -54,7 +54,6 @@ class TablePreview:
 
     Attributes:
         relation: `namespace.name`.
-        path: Its Delta table.
         changes: The transaction's changes of it, by command.
         lost: In how many rows a value becomes NULL, because the stream did not carry it.
         truncated: How many rows it would lose first, by TRUNCATE; None without one.
@@ -88,9 +87,7 @@ class Replay:
 
     Args:
         spark: A session of its own.
-        subscription: The subscription that skipped it.
         app_id: Delta's application id of the subscription's commits.
-        finish_lsn: The transaction's.
         files: What was kept of it.
         rels: The subscription's tables, by (namespace, name).
         copying: Those that its tablesync worker has.

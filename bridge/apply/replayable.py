@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bridge.apply.batch.renaming import Renaming
-from bridge.apply.batch.table_changes import Staged, TableChanges, inserts_only, key_changes, needs_fold
-from bridge.apply.delta.published_changes import passed_changes
+from bridge.apply.batch.table_changes import Renaming, Staged, TableChanges, inserts_only, key_changes, needs_fold
+from bridge.apply.delta.filter_changes import passed_changes
 from bridge.apply.delta.spark_errors import summary
 from bridge.apply.target.target import TargetColumn
 from bridge.apply.target.widening import widened
@@ -50,21 +49,13 @@ _ROWS_AT_ONCE: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayFile:
-    """The changes of one commit.
+    """The changes of one commit; what `TableChanges` has, too, is as there.
 
     Attributes:
-        path: The file.
         relation: (namespace, name) of the published table.
-        columns: As `TableChanges.columns`, in the types that the target had.
-        key: As `TableChanges.key`.
-        mode: The target's.
-        truncated: As `TableChanges.truncated`.
-        published: As `TableChanges.published`.
-        fills: As `TableChanges.fills`.
-        lost: As `TableChanges.lost`.
+        columns: In the types that the target had.
         origin: Who skipped it.
         relid: The published table's oid then; None if it was not known.
-        rows: How many changes there are.
     """
 
     path: Path
@@ -89,7 +80,6 @@ class ReplayFile:
         """The changes, for a target as it is now.
 
         Args:
-            target: The table's Delta table.
             stage: Gets the changes of a file that memory should not hold.
 
         Raises:
@@ -138,9 +128,7 @@ def write(batch: Batch, folder: Path, spark: SparkSession, skipper: Skipper) -> 
 
     Args:
         batch: The transaction alone.
-        folder: The skipped transaction's folder.
         spark: Computes row filters.
-        skipper: Who skips it.
 
     Raises:
         StateError: The file system reports an error.
@@ -218,7 +206,7 @@ def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper
 
     parts: Iterable[pa.Table]
     if isinstance(changes.changes, Staged) or changes.filters:
-        parts = _parts(passed_changes(spark, changes, count))
+        parts = parts_in_order(passed_changes(spark, changes, count))
     else:
         parts, lost = [changes.changes], changes.lost
     metadata = {_KEY: json.dumps(_description(changes, lost, skipper)).encode()}
@@ -233,7 +221,8 @@ def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper
             writer.close()
 
 
-def _parts(frame: DataFrame) -> Iterator[pa.Table]:
+def parts_in_order(frame: DataFrame) -> Iterator[pa.Table]:
+    """Changes that Spark holds, in order, in parts that memory may hold; at least one part, which may be empty."""
     bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
     if bounds.first is None:
         yield frame.toArrow()
@@ -346,11 +335,7 @@ def _as_now(table: pa.Table, columns: tuple[TargetColumn, ...]) -> pa.Table:
 
 
 def _check_place(values: pa.ChunkedArray, column: TargetColumn) -> None:
-    """Check that texts stay what they are in the Delta table, which may be another one than at the skip.
-
-    Raises:
-        TargetError: One does not.
-    """
+    """Raise a TargetError if a text changes in the Delta table, which may be another one than at the skip."""
     try:
         for chunk in values.chunks:
             held(chunk, column.type.place, "error")

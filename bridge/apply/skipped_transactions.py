@@ -25,19 +25,19 @@ from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.unrepresentable import MARKS
 from bridge.apply.effects.operations import COMMANDS, DELETE, NO_OLD
+from bridge.apply.replayable import parts_in_order
 from bridge.errors import StateError
 from bridge.track.fsync import fsync
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.table_changes import TableChanges
 
 _MESSAGES: Final = pa.schema([("message", pa.binary())])
-_ROWS_AT_ONCE = 200_000
 
 
 def folder_of(state_folder: Path, subscription: str, finish_lsn: str) -> Path:
@@ -51,7 +51,6 @@ def write(batch: Batch, state_folder: Path, subscription: str) -> Path:
     Args:
         batch: The transaction alone.
         state_folder: Where skipped transactions are kept.
-        subscription: The subscription's name.
 
     Returns:
         The transaction's folder, whose files are durable.
@@ -89,27 +88,15 @@ def _unused(folder: Path, name: str) -> Path:
 def _write_table(changes: TableChanges, path: Path) -> None:
     names = [column.name for column in changes.columns]
     writer: pq.ParquetWriter | None = None
+    found = changes.changes
     try:
-        for part in _parts(changes):
+        for part in parts_in_order(found.frame) if isinstance(found, Staged) else (found,):
             table = readable(part, names)
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
-
-
-def _parts(changes: TableChanges) -> Iterator[pa.Table]:
-    """The changes in order; staged ones in parts, because memory may not hold all."""
-    if not isinstance(changes.changes, Staged):
-        yield changes.changes
-        return
-    frame = changes.changes.frame
-    first, last = frame.selectExpr("min(seq)", "max(seq)").first()
-    for begin in range(first, last + 1, _ROWS_AT_ONCE):
-        part = frame.filter(f"seq >= {begin} AND seq < {begin + _ROWS_AT_ONCE}").orderBy("seq").toArrow()
-        if len(part):
-            yield part
 
 
 def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -38,14 +38,8 @@ _ANY_LSN = Lsn((1 << 63) - 1)
 class BatchUndo:
     """Undoes one subscription's batches.
 
-    Args:
-        spark: A session of the subscription's own.
-        catalog: Has the intent of the batch under way.
-        subscription: The subscription's name.
-        messages_path: The Delta table for logical messages; None for none. The batch under way may have written to
-            another one, before the configuration was changed.
-        local: Flushes the tables that are local.
-        log: The subscription's logger.
+    `messages_path` is the Delta table for logical messages; None for none. The batch under way may have written to
+    another one, before the configuration was changed.
     """
 
     def __init__(
@@ -139,8 +133,7 @@ class BatchUndo:
     def bring_back(self) -> bool:
         """Take back what tables have of batches beyond the origin, because a transaction there is to be skipped.
 
-        Returns:
-            Whether a table had any. Then the stream has to begin again, at the origin.
+        Returns whether a table had any. Then the stream has to begin again, at the origin.
         """
         ahead = ahead_of_origin(self._catalog, self._subscription)
         remote_lsn = self._catalog.remote_lsn(self._subscription)
@@ -186,11 +179,7 @@ class BatchUndo:
         faults.reach("batch_undone")
 
     def undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
-        """Undo a batch that failed.
-
-        Raises:
-            ApplyError: The undo failed too: the batch's error, with that one as its DETAIL.
-        """
+        """Undo a batch that failed; if that fails, too, raise the batch's error with the other one as its DETAIL."""
         try:
             self.undo(paths)
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded

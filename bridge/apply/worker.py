@@ -109,9 +109,6 @@ class Stream:
     """A running stream.
 
     Attributes:
-        receiver: Receives it.
-        queue: What the receiver fills.
-        progress: What the receiver and the loop share.
         growth: What earlier streams know of batches that must not join.
         maintenance: What is done to the tables between batches; None for nothing.
         heartbeat: Beats while nothing is under way, and when something has ended.
@@ -130,12 +127,7 @@ class Stream:
 
 
 class _UnderWay(NamedTuple):
-    """What the other thread does.
-
-    Attributes:
-        batch: The batch that is applied or skipped; None for maintenance.
-        future: Its end.
-    """
+    """What the other thread does: it applies or skips a batch; None for maintenance."""
 
     batch: Batch | None
     future: Future[None]
@@ -146,18 +138,7 @@ class _ReceiveAgain(Exception):
 
 
 class ApplyWorker:
-    """Takes transactions from a stream, forms batches of them and applies these.
-
-    Args:
-        subscription: The subscription's name.
-        stream: Where transactions come from.
-        batcher: Forms batches of them.
-        applier: Makes batches durable.
-        catalog: Where intents and the origin are.
-        limits: Limits of a batch: of the rows that it keeps, not of the changes that were received.
-        control: Decides when to stop.
-        log: The subscription's logger.
-    """
+    """Takes transactions from a stream, forms batches of them within the limits (see `NextBatch`) and applies these."""
 
     def __init__(
         self,
@@ -327,12 +308,7 @@ class ApplyWorker:
     def _divide(self, batch: Batch, first: int) -> None:
         """Have a batch formed again as two. It was formed only, or its applying failed and was undone.
 
-        Args:
-            batch: The batch.
-            first: How many transactions the first of the two has.
-
-        Raises:
-            _ReceiveAgain: It, or one that was formed after it, cannot be divided.
+        If it, or one that was formed after it, cannot be divided, its transactions are received again.
         """
         if not self._next.divide(batch, first):
             self._receive_again(batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge import session
-from bridge.apply.delta.namespace import find_namespace
+from bridge.apply.delta.create import find_namespace
 from bridge.check.finding import failed, failure, passed
 from bridge.errors import BridgeError
 from bridge.warehouse import SPARK_CATALOG, CatalogWarehouse

@@ -15,7 +15,7 @@ from bridge.publication.definitions import load_optional
 from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message
-from bridge.sync.refresh_plan import plan
+from bridge.sync.refresh import plan
 from bridge.track import refresh
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bridge.config import Subscription
     from bridge.publication.delta_columns import Unsupported
     from bridge.publication.published_table import PublishedTable
-    from bridge.sync.refresh_plan import Plan
+    from bridge.sync.refresh import Plan
     from bridge.track.catalog import Catalog
 
 

@@ -15,8 +15,8 @@ from bridge.commands.server_positions import Position, ServerPositions
 from bridge.receive.slot_health import LOST
 from bridge.track import maintenance, stats
 from bridge.track.catalog_rows import CopyRow
-from bridge.track.left_out import left_out
 from bridge.track.refresh import sync_name
+from bridge.track.stats import left_out
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.positions import BlockPositions, Ordinals
+from bridge.apply.batch.projection import from_old_tuples
 from bridge.apply.batch.routes import name_of
-from bridge.apply.batch.unchanged_toast import from_old_tuples
 from bridge.apply.effects.operations import COMMANDS
 from bridge.apply.target.widening import holds, widened
 from bridge.errors import ApplyContext, ApplyError, TargetError

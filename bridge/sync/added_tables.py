@@ -6,6 +6,7 @@ started and stopped, and its tables are taken over between two streams of the su
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge import faults, session
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.errors import BridgeError
-    from bridge.sync.copy_limit import CopyLimit
+    from bridge.sync.copy_progress import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
     from bridge.track.position import ServerHistory
@@ -33,36 +34,21 @@ if TYPE_CHECKING:
 _LOOK_INTERVAL_S = 1.0
 
 
+@dataclass(eq=False)
 class AddedTables:
     """Tables that are added to a subscription while it runs. Used by the thread of the subscription's worker alone.
 
-    Args:
-        subscription: The subscription.
-        spark: The subscription's Spark session; each tablesync worker gets a fork of it.
-        catalog: The process's catalog.
-        log: The subscription's logger.
-        give_up_after: See `TableSyncWorker`.
-        copy_limit: Limits the copies of the whole process; None for no limit.
+    Each tablesync worker gets a fork of the subscription's Spark session.
     """
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        spark: SparkSession,
-        catalog: Catalog,
-        log: FilteringBoundLogger,
-        *,
-        give_up_after: tuple[int, int] | None = None,
-        copy_limit: CopyLimit | None = None,
-    ) -> None:
-        self._subscription = subscription
-        self._name = subscription.name
-        self._spark = spark
-        self._catalog = catalog
-        self._log = log
-        self._give_up_after = give_up_after
-        self._copy_limit = copy_limit
-        self._worker: TableSyncWorker | None = None
+    subscription: Subscription
+    spark: SparkSession
+    catalog: Catalog
+    log: FilteringBoundLogger
+    _: KW_ONLY
+    give_up_after: tuple[int, int] | None = None
+    copy_limit: CopyLimit | None = None
+    _worker: TableSyncWorker | None = field(init=False, default=None)
 
     @property
     def syncing(self) -> bool:
@@ -85,8 +71,11 @@ class AddedTables:
 
     def requests(self) -> list[RefreshRow]:
         """Return the requests to carry out now: none while a tablesync worker runs, or a batch is unfinished."""
-        begun = self._catalog.remote_lsn(self._name) is not None and self._catalog.batch(self._name) is None
-        return refresh.asked(self._catalog, self._name) if begun and not self._running else []
+        begun = (
+            self.catalog.remote_lsn(self.subscription.name) is not None
+            and self.catalog.batch(self.subscription.name) is None
+        )
+        return refresh.asked(self.catalog, self.subscription.name) if begun and not self._running else []
 
     def forget_worker(self) -> None:
         """Forget a worker that has ended, before requests are carried out: `take_over` starts another one."""
@@ -99,52 +88,46 @@ class AddedTables:
             stopping: Ends the wait for a worker's last batch.
             server: The server. Tables that have more than it are left to the worker, which copies them afresh.
         """
-        worker, remote_lsn = self._worker, self._catalog.remote_lsn(self._name)
+        worker, remote_lsn = self._worker, self.catalog.remote_lsn(self.subscription.name)
         if worker is not None and remote_lsn is not None and worker.within_reach.is_set():
             worker.end_at(remote_lsn, stopping)
         if self._running or (worker is not None and worker.gave_up):
             return
-        positions = held(self._catalog, refresh.sync_name(self._name))
+        positions = held(self.catalog, refresh.sync_name(self.subscription.name))
         known = positions is not None and compare(positions, server).has_all
-        joined = refresh.hand_over(self._catalog, self._name) if known else []
+        joined = refresh.hand_over(self.catalog, self.subscription.name) if known else []
         for rel in joined:
-            self._log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
+            self.log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
         if joined:
             faults.reach("handed_over")
         self._worker = None
-        if TableSyncWorker.needed(self._catalog, self._name):
+        if TableSyncWorker.needed(self.catalog, self.subscription.name):
             self._worker = TableSyncWorker(
-                self._subscription,
-                session.fork(self._spark),
-                self._catalog,
-                give_up_after=self._give_up_after,
-                copy_limit=self._copy_limit,
+                self.subscription,
+                session.fork(self.spark),
+                self.catalog,
+                give_up_after=self.give_up_after,
+                copy_limit=self.copy_limit,
             )
             self._worker.thread.start()
 
     def set_apart(self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event, server: ServerHistory) -> None:
-        """Leave tables that could not be copied to a tablesync worker, which tries again beside the stream of others.
-
-        Args:
-            errors: Why each of them could not be copied.
-            stopping: As for `take_over`.
-            server: As for `take_over`.
-        """
-        refresh.take_up(self._catalog, self._name, 0, bring_in=list(errors), follow=(), remove=())
+        """Leave tables that could not be copied to a tablesync worker, which tries them again beside the stream."""
+        refresh.take_up(self.catalog, self.subscription.name, 0, bring_in=list(errors), follow=(), remove=())
         for rel, error in errors.items():
-            sync_name = refresh.sync_name(self._name)
-            self._catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
+            sync_name = refresh.sync_name(self.subscription.name)
+            self.catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
             if is_own(error):
-                refresh.count_sync_error(self._catalog, self._name)
+                refresh.count_sync_error(self.catalog, self.subscription.name)
         self.take_over(stopping, server)
 
     def stream_should_end(self) -> bool:
         """Whether the subscription's stream should end between two batches, to begin again with other tables."""
-        if not self._running and not TableSyncWorker.needed(self._catalog, self._name):
+        if not self._running and not TableSyncWorker.needed(self.catalog, self.subscription.name):
             self._worker = None
         if self._worker is not None and not self._worker.gave_up:
             return self._worker.within_reach.is_set() or not self._running
-        return bool(refresh.asked(self._catalog, self._name))
+        return bool(refresh.asked(self.catalog, self.subscription.name))
 
     def stop(self) -> None:
         """Stop the worker, and wait for its end."""

@@ -29,9 +29,8 @@ from bridge.apply.delta.schema import spark_schema
 from bridge.apply.target.location import quoted
 from bridge.closing import Closing
 from bridge.errors import PublisherError, SyncError, TargetError
-from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_reader import PART, copy_rows, read_ranges
-from bridge.sync.copy_statement import copy_statement
+from bridge.sync.copy_statement import BlockRange, copy_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -64,8 +63,6 @@ def copied_rows(
     A small table's are in one partition, and of a companion session whose settings suit their number.
 
     Args:
-        spark: The Spark session.
-        spec: What to read.
         table_bytes: The table's size on the server's disk; None if it is not known.
         stopping: Whether the process is to stop: then the statement that runs here is cancelled.
 
@@ -101,8 +98,7 @@ def _with_sync_errors(relation: str, batches: Iterable[pa.RecordBatch]) -> Itera
 class _Canceller(Closing):
     """A thread that cancels a connection's statement when the process is to stop; it may wait long for its next row.
 
-    Args:
-        stopping: Called a few times a second.
+    It calls `stopping` a few times a second.
     """
 
     def __init__(self, stopping: Callable[[], bool]) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.receive.publisher import Publisher
+    from bridge.sync.table_lock import TableLock
+    from bridge.table_layout import Layout
 
 LEAST_BYTES: Final = 256 << 20
 MOST_BYTES: Final = 64 << 30
@@ -38,9 +40,7 @@ _PREFIX_BYTES: Final = 64  # of texts, by which they are divided
 class CopyOrder:
     """How rows are divided for sorting; each part is sorted by itself.
 
-    Attributes:
-        column: The column.
-        bounds: The least value of each part but the first, in the order of Arrow and Spark; at least one.
+    `bounds` are the least value of each part but the first, in the order of Arrow and Spark; at least one.
     """
 
     column: str
@@ -70,8 +70,6 @@ def copy_order(
     """The order in which a copy writes a table; None if it writes rows as they come.
 
     Args:
-        publisher: The server.
-        relid: The table.
         key: Its key's columns, with their types in the target.
         table_bytes: Its size on the server's disk; None if it is not known.
         parts: In how many parts rows are to be sorted, at most.
@@ -88,6 +86,17 @@ def copy_order(
                 bounds = _bounds(values, parts, texts=pa.types.is_string(kind))
                 return CopyOrder(column, bounds) if bounds else None
     return None
+
+
+def mirror_order(
+    publisher: Publisher, relid: int, key: Sequence[str], schema: pa.Schema, lock: TableLock, layout: Layout
+) -> CopyOrder | None:
+    """The order in which the rows of a mirror are written, unless the user has chosen another layout."""
+    if layout.partition_by or layout.cluster_by not in {(), tuple(key)}:
+        return None
+    types = {field.name: field.type for field in schema if field.name in key}
+    parts = round(lock.size.rows / lock.rows_per_file)
+    return copy_order(publisher, relid, types, table_bytes=lock.table_bytes, parts=parts)
 
 
 def _bounds(values: Sequence[str], parts: int, *, texts: bool) -> tuple[int, ...] | tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""The progress of copies under way, from the server's pg_stat_progress_copy.
+"""Copies under way: how many at a time, and their progress, from the server's pg_stat_progress_copy.
 
 The readers run on Spark's executors, so the server is asked: it knows how much each COPY statement has sent.
 """
@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, SyncError
 from bridge.receive.publisher import Publisher
 from bridge.track import stats
 from bridge.track.catalog_rows import CopyRow
@@ -24,6 +24,58 @@ if TYPE_CHECKING:
 
     from bridge.sync.table_lock import CopySize
     from bridge.track.catalog import Catalog
+
+
+_LOOK_INTERVAL_S = 0.5
+
+
+class CopyLimit:
+    """Lets at most `limit` copies run at a time, by all subscriptions of a process together; None for no limit.
+
+    Each copy holds connections to its server, Spark tasks and their Python workers; without a limit they would grow
+    with the number of subscriptions. PostgreSQL's limit is max_logical_replication_workers.
+
+    First come, first served: a subscription asks for at most `max_sync_workers` turns at a time, so one with many
+    tables does not block others.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._under_way = 0
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    def change(self, limit: int | None) -> None:
+        """Let at most `limit` copies run from now on; those beyond it that are under way go on."""
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()
+
+    @contextmanager
+    def turn(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Wait for a turn, and keep it during the `with` block; raise a SyncError if it is `stopping` meanwhile."""
+        mine = object()
+        with self._changed:
+            self._waiting.append(mine)
+            try:
+                while not self._is_next(mine):
+                    if stopping():
+                        raise SyncError("stopped while it waited for other tables' copies")
+                    self._changed.wait(_LOOK_INTERVAL_S)
+                self._under_way += 1
+            finally:
+                self._waiting.remove(mine)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def _is_next(self, mine: object) -> bool:
+        return self._limit is None or (self._waiting[0] is mine and self._under_way < self._limit)
+
 
 _POLL_S = 1.0
 _LOGGED_S = 10.0
@@ -100,8 +152,6 @@ class CopyMonitor:
     It never makes a copy fail: if the server does not answer, the progress stays as it was.
 
     Args:
-        conninfo: The publisher.
-        subscription: The subscription's name.
         catalog: Gets the progress every second; it is deleted there at the end.
         log: Gets the progress of each copy every 10 seconds.
         advanced: Called when copies have got further, or one has begun or ended.

@@ -19,8 +19,7 @@ from bridge.apply.target.widening import widened
 from bridge.errors import PublisherError, TargetError
 from bridge.receive.connection import connect, translated
 from bridge.receive.copy_out import copy_out
-from bridge.sync.block_ranges import BlockRange
-from bridge.sync.copy_statement import copy_select, copy_statement
+from bridge.sync.copy_statement import BlockRange, copy_select, copy_statement
 from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
 from protocol.values.types import BUILTIN, Place, TypeInfo, resolve
@@ -54,7 +53,6 @@ class CopySpec:
     Attributes:
         conninfo: The publisher, as the executors reach it.
         application_name: For pg_stat_activity; it wins over the connection string's.
-        snapshot: The exported snapshot's name.
         relation: `namespace.name`, for messages.
         select: SELECT … FROM …, without conditions.
         row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
@@ -98,12 +96,6 @@ def copy_spec(
     """Return what reads the rows of a published table, as row filters and column lists restrict them.
 
     Args:
-        table: The published table.
-        types: The types of its columns.
-        conninfo: The publisher, as the executors reach it.
-        application_name: For pg_stat_activity; it wins over the connection string's.
-        snapshot: The exported snapshot's name.
-        unrepresentable: What to do with a value that the target's type cannot hold.
         ranges: A Spark partition for each. More than one range needs a `TableLock`.
         columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
     """
@@ -131,7 +123,6 @@ def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[p
     """Copy ranges, one after the other, by a COPY statement each. Executors run this.
 
     Args:
-        spec: What is read.
         numbers: Which ranges, in one column of numbers from 0 on.
 
     Yields:
@@ -167,7 +158,6 @@ def copy_rows(
     """Run a COPY statement in a transaction with the snapshot.
 
     Args:
-        spec: What is read.
         statement: The COPY statement of it, or of a part of it.
         opened: Called with the connection, so that another thread can cancel the statement.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.routes import Subscribed
 from bridge.apply.target.location import table_path
 from bridge.apply.target.target import Target, target_schema
 from bridge.track.catalog_rows import RelRow
@@ -23,17 +24,12 @@ if TYPE_CHECKING:
     from bridge.track.position import ServerHistory
 
 
+@dataclass(eq=False)
 class HandledTables:
-    """Does for a handler what `TableSync` does for Delta tables.
+    """Does for a handler what `TableSync` does for Delta tables."""
 
-    Args:
-        subscription: The subscription.
-        catalog: The process's catalog.
-    """
-
-    def __init__(self, subscription: Subscription, catalog: Catalog) -> None:
-        self._subscription = subscription
-        self._catalog = catalog
+    subscription: Subscription
+    catalog: Catalog
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow] = ()) -> list[RelRow]:
         """Return catalog rows for new tables; their path is no path."""
@@ -44,7 +40,7 @@ class HandledTables:
         ]
 
     def _path(self, namespace: str, name: str) -> str:
-        return table_path(f"handler:{self._subscription.name}", namespace, name)
+        return table_path(f"handler:{self.subscription.name}", namespace, name)
 
     def needs_copy(self, rel: RelRow) -> bool:
         """Whether the table is to be copied: never."""
@@ -66,13 +62,13 @@ class HandledTables:
         Any other one follows as soon as the stream has it (`other`): the server only sends what is published.
         """
         del server  # what the function has written is not known here
-        name = self._subscription.name
-        known = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name)}
+        name = self.subscription.name
+        known = {(rel.namespace, rel.name): rel for rel in self.catalog.rels(name)}
         subscribed: dict[tuple[str, str], Subscribed] = {}
         for key, table in tables.items():
             (rel,) = self.new_rels([table])
             if known.get(key) != rel:
-                self._catalog.put_rel(name, rel)
+                self.catalog.put_rel(name, rel)
             types = publisher.types(column.type_oid for column in table.columns)
             fields = [(one.name, resolve(one.type_oid, one.typmod, types).arrow) for one in table.columns]
             target = Target(*key, rel.path, target_schema(fields), "handler")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from bridge import remedies
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import placed
 from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import store_hint
-from bridge.apply.delta.table_forms import delta_schema, row_schema
-from bridge.apply.target.layout_rules import check_layout
+from bridge.apply.delta.spark_errors import store_hint, summary
+from bridge.apply.delta.table_forms import VALIDITY_NAMES, delta_schema, row_schema
+from bridge.apply.target.layout_rules import check_layout, kept_layout
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import SyncError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.target.target import Mode, TargetSchema
     from bridge.publication.published_table import PublishedTable
@@ -78,3 +79,25 @@ def replaced_columns(columns: Sequence[TargetColumn], partition_by: Sequence[str
         replace(column, type=replace(column.type, place=Place.PARTITION)) if column.name in partition_by else column
         for column in columns
     )
+
+
+def layout_after_copy(
+    rel: RelRow,
+    made: Sequence[TargetColumn],
+    mode: Mode,
+    layout: Layout,
+    *,
+    subscription: str,
+    log: FilteringBoundLogger,
+) -> Layout:
+    """The layout of a Delta table that exists, once a copy has replaced its columns. What it loses is logged."""
+    kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
+    if lost := sorted(set(layout.columns) - set(kept.columns)):
+        what = f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more"
+        log.warning(
+            what,
+            relation=rel.qualified_name,
+            hint=f"to lay them out by other columns, move {rel.path} away, set cluster_by or partition_by, and "
+            f"run: {remedies.resync(subscription, rel.qualified_name)}",
+        )
+    return kept

@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 
 class OwnPositions:
-    """Reads the positions of the tables of a subscription, or of a tablesync worker.
-
-    Args:
-        spark: Its Spark session.
-        catalog: The process's catalog.
-        name: Its name.
-        log: The worker's logger.
-    """
+    """Reads the positions of the tables of a subscription, or of a tablesync worker."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
         self._spark = spark

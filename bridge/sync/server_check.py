@@ -42,15 +42,7 @@ def refused_by(positions: Held, server: ServerHistory, subscription: str) -> Pub
 
 
 class ServerCheck:
-    """Checks the server of a subscription, or of a tablesync worker.
-
-    Args:
-        subscription: The subscription.
-        catalog: Has the durable positions.
-        publisher: A connection for catalog queries.
-        log: The worker's logger.
-        stopping: See `ReplicationConnection`.
-    """
+    """Checks the server of a subscription, or of a tablesync worker; `publisher` is for catalog queries."""
 
     def __init__(
         self,

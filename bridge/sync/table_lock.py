@@ -18,16 +18,18 @@ import psycopg
 from psycopg import sql as psql
 
 import sql
+from bridge.apply.evolution.tracker import copied_columns
 from bridge.closing import Closing
 from bridge.errors import SyncError, TableAltered
 from bridge.receive.connection import connect, dictionaries, translated
-from bridge.sync.block_ranges import BlockRange, block_ranges
-from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.sync.copy_statement import BlockRange, block_ranges, select_statement, where_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bridge.publication.published_table import PublishedTable
+    from bridge.receive.publisher import Publisher
+    from bridge.track.catalog_rows import ColumnRow
 
 _LOCK_TIMEOUT_S = 1
 _FIRST_BLOCKS = 1000  # read in a moment, even if none of their rows is visible
@@ -36,12 +38,7 @@ _LEAST_ROWS = 1_000_000  # of a file: the planner may know little
 
 @dataclass(frozen=True, slots=True)
 class CopySize:
-    """The planner's estimate of a copy, with row filters and column lists taken into account.
-
-    Attributes:
-        rows: Number of rows.
-        row_bytes: Size of a row in COPY's binary format.
-    """
+    """The planner's estimate of a copy, after row filters and column lists; of a row, in COPY's binary format."""
 
     rows: float
     row_bytes: float
@@ -51,10 +48,7 @@ class TableLock(Closing):
     """A lock on a published table; the constructor waits for it, `close` releases it.
 
     Args:
-        conninfo: The publisher.
-        table: The table.
         snapshot: The exported snapshot under which the table will be read; None if it is younger than the lock.
-        application_name: For pg_stat_activity.
         stopping: Whether to give up while another session's lock is in the way.
 
     Attributes:
@@ -124,11 +118,7 @@ class TableLock(Closing):
         return max(_LEAST_ROWS, round(2 * self.size.rows / len(self.ranges)))
 
     def check(self) -> None:
-        """Check that the lock was not lost.
-
-        Raises:
-            PublisherError: The server has ended the connection, and with it the lock.
-        """
+        """Raise a PublisherError if the server has ended the connection, and with it the lock."""
         try:
             self._connection.execute("SELECT")
         except psycopg.Error as error:
@@ -137,6 +127,14 @@ class TableLock(Closing):
     def close(self) -> None:
         """Release the lock."""
         self._connection.close()
+
+
+def locked_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:
+    """Return the table's columns, which the lock keeps as they are; raise TableAltered if they changed before it."""
+    columns = copied_columns(table, publisher.attributes(table.relid))
+    if not columns:
+        raise TableAltered(f'table "{table.qualified_name}" was altered just before its copy, which starts again')
+    return columns
 
 
 def rows_made_anew(connection: psycopg.Connection[Any], table: PublishedTable) -> bool:

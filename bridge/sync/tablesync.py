@@ -21,43 +21,37 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import faults, remedies
-from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.routes import Subscribed
+from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import WAYS_BACK, asked, read_target_schema, schema_of
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.executor_errors import executor_hint
-from bridge.apply.delta.layout import layout_of
 from bridge.apply.delta.location import place_of, read_table
-from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.schema import is_variant, stored_rows
 from bridge.apply.delta.shared_folder import SharedFolders
-from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.spark_errors import executor_hint, store_hint, summary
 from bridge.apply.delta.stamp import CommitStamp
-from bridge.apply.delta.store_errors import store_hint
-from bridge.apply.delta.stored import is_variant, stored_rows
-from bridge.apply.delta.table_forms import VALIDITY_NAMES, check_new_table, copied_rows_as
+from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layout_of
 from bridge.apply.delta.table_position import check_committed
-from bridge.apply.evolution.tracker import copied_columns
-from bridge.apply.target.layout_rules import kept_layout
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import PublisherError, StoreError, SyncError, TableAltered, TargetBusy, TargetError
+from bridge.errors import PublisherError, StoreError, SyncError, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported_table
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
-from bridge.sync.copy_limit import CopyLimit
-from bridge.sync.copy_order import copy_order
-from bridge.sync.copy_progress import CopyMonitor
-from bridge.sync.copy_reader import copy_spec, key_of
-from bridge.sync.made_tables import make_table, new_columns, replaced_columns
+from bridge.sync.copy_order import mirror_order
+from bridge.sync.copy_progress import CopyLimit, CopyMonitor
+from bridge.sync.copy_reader import copy_spec
+from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns
 from bridge.sync.own_position import OwnPositions
-from bridge.sync.table_lock import TableLock
+from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.table_layout import NO_LAYOUT
 from bridge.track.catalog_rows import RelRow
 from bridge.track.refresh import owner_of
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.types import BUILTIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,10 +65,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
-    from bridge.sync.copy_order import CopyOrder
-    from bridge.table_layout import Layout
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import ColumnRow
     from bridge.track.position import ServerHistory
     from protocol.values.types import TypeInfo
 
@@ -94,13 +85,8 @@ class TableSync:
     """Creates, copies and opens the Delta tables of a subscription.
 
     Args:
-        spark: The subscription's Spark session.
-        subscription: The subscription.
-        catalog: The process's catalog.
-        log: The worker's logger.
         stopping: Called before each copy, and while one waits for its turn or for a lock on its table; if it returns
             True, there are no more copies.
-        copy_limit: Limits the copies of the whole process; None for no limit.
         heartbeat: Beats while a copy advances or waits; None for none.
     """
 
@@ -130,7 +116,6 @@ class TableSync:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
 
         Args:
-            tables: The tables.
             known: The subscription's tables.
 
         Raises:
@@ -182,10 +167,7 @@ class TableSync:
     def uncopied(self, rel: RelRow, table: PublishedTable, publisher: Publisher) -> RelRow:
         """Return the catalog row of a table that follows the stream at once, without a copy.
 
-        Its Delta table keeps its rows; it is created if it does not exist.
-
-        Raises:
-            TargetError: The Delta table does not fit.
+        Its Delta table keeps its rows; it is created if it does not exist. One that does not fit is a TargetError.
         """
         self._target(rel, table, publisher.types(column.type_oid for column in table.columns))
         return replace(rel, state="r")
@@ -251,9 +233,7 @@ class TableSync:
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
         made = new_columns(table, types, self._subscription.jsonb)
         if existed and columns is None and mode != "changelog":
-            kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
-            self._warn_of_lost_layout(rel, layout, kept)
-            layout = kept
+            layout = layout_after_copy(rel, made, mode, layout, subscription=name, log=self._log)
         stamp = self._stamp(snapshot)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
         variants = {column.name for column in written if is_variant(column)}
@@ -266,20 +246,19 @@ class TableSync:
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
-            known_columns = _known_columns(table, publisher)
-            spec = replace(
-                copy_spec(
-                    table,
-                    types,
-                    conninfo=conninfo,
-                    application_name=application_name,
-                    snapshot=snapshot.name,
-                    unrepresentable=self._subscription.unrepresentable,
-                    ranges=lock.ranges,
-                    columns=written,
-                ),
-                order=_order(publisher, table, written, lock, layout) if mode == "mirror" else None,
+            known_columns = locked_columns(table, publisher)
+            spec = copy_spec(
+                table,
+                types,
+                conninfo=conninfo,
+                application_name=application_name,
+                snapshot=snapshot.name,
+                unrepresentable=self._subscription.unrepresentable,
+                ranges=lock.ranges,
+                columns=written,
             )
+            if mode == "mirror":
+                spec = replace(spec, order=mirror_order(publisher, table.relid, spec.key, spec.schema, lock, layout))
             with (
                 monitor.watching(application_name, rel.namespace, rel.name, lock.size),
                 copied_rows(self._spark, spec, lock.table_bytes, self._stopping) as rows,
@@ -328,15 +307,6 @@ class TableSync:
         if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
             check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, jsonb))
 
-    def _warn_of_lost_layout(self, rel: RelRow, layout: Layout, kept: Layout) -> None:
-        if lost := sorted(set(layout.columns) - set(kept.columns)):
-            self._log.warning(
-                f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more",
-                relation=rel.qualified_name,
-                hint=f"to lay them out by other columns, move {rel.path} away, set cluster_by or partition_by, and "
-                f"run: {remedies.resync(self._subscription.name, rel.qualified_name)}",
-            )
-
     def _stamp(self, snapshot: Snapshot) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
         row, lsn = self._catalog.subscription(self._subscription.name), snapshot.consistent_point
@@ -355,9 +325,6 @@ class TableSync:
 
         Whoever knows that it does not exist says so: to ask Spark for what is not there takes a tenth of a second.
         """
-        columns = [
-            TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns
-        ]
         if (why := unsupported_table(table)) is not None:
             raise TargetError(why.reason, hint=why.hint)
         mode = self._subscription.mode_of(rel.qualified_name)
@@ -369,7 +336,7 @@ class TableSync:
             self._local.flush([rel.path])
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)
-        return target, target.check(columns)
+        return target, target.check(new_columns(table, types, jsonb="string"))
 
     def follow(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, server: ServerHistory
@@ -424,27 +391,3 @@ class TableSync:
             )
         self._shared.check(rel.path)
         return Target(rel.namespace, rel.name, rel.path, schema, mode), self._positions.read(rel)
-
-
-def _order(
-    publisher: Publisher, table: PublishedTable, columns: Iterable[TargetColumn], lock: TableLock, layout: Layout
-) -> CopyOrder | None:
-    """The order in which the rows of a mirror are written, unless the user has chosen another layout."""
-    key = key_of(table)
-    if layout.partition_by or layout.cluster_by not in {(), tuple(key)}:
-        return None
-    types = {column.name: column.type.arrow for column in columns if column.name in key}
-    parts = round(lock.size.rows / lock.rows_per_file)
-    return copy_order(publisher, table.relid, types, table_bytes=lock.table_bytes, parts=parts)
-
-
-def _known_columns(table: PublishedTable, publisher: Publisher) -> list[ColumnRow]:
-    """Return the table's columns, which the lock that is held keeps as they are.
-
-    Raises:
-        TableAltered: Between the reading of its definition and the lock.
-    """
-    columns = copied_columns(table, publisher.attributes(table.relid))
-    if not columns:
-        raise TableAltered(f'table "{table.qualified_name}" was altered just before its copy, which starts again')
-    return columns

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from bridge.config import Subscription
     from bridge.publication.published_table import PublishedTable
-    from bridge.sync.copy_limit import CopyLimit
+    from bridge.sync.copy_progress import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
@@ -77,11 +77,8 @@ class TableSyncWorker:
     remove the reason of its failure.
 
     Args:
-        subscription: The subscription that gets the tables.
         spark: A session of the worker's own.
-        catalog: The process's catalog.
         give_up_after: How many failures in a row end it: of the server, and of other kinds; None for any number.
-        copy_limit: Limits the copies of the whole process; None for no limit.
 
     Attributes:
         within_reach: Set when the tables are at the subscription's origin, or close to it.

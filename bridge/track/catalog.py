@@ -53,9 +53,6 @@ def boot_id() -> str:
 class Catalog:
     """The open catalog. Methods may be called from any thread; each is one transaction.
 
-    Attributes:
-        state_dir: Its folder.
-
     Raises:
         StateError: On opening, if the file cannot be used or was written by a later version. From each method, if
             it cannot be read or written now; with `retry` if the disk is full or another process holds the lock.
@@ -178,8 +175,7 @@ class Catalog:
     def advance_origin(self, name: str, remote_lsn: Lsn) -> bool:
         """Move the origin past WAL without changes for us; never back, and not while a batch is being applied.
 
-        Returns:
-            Whether the origin moved: only then may `remote_lsn` be confirmed.
+        Returns whether the origin moved: only then may `remote_lsn` be confirmed.
         """
         return self._advances.advance(name, remote_lsn)
 
@@ -208,11 +204,7 @@ class Catalog:
             self._ready_rels(db, name)
 
     def begin_batch(self, name: str, intent: BatchIntent) -> None:
-        """Record the batch's intent before its first commit to Delta.
-
-        Raises:
-            StateError: A batch was begun and not finished.
-        """
+        """Record the batch's intent before its first commit to Delta; raise a StateError if one is not finished."""
         with self._transaction() as db:
             standing = self.batch(name)
             if standing is not None:
@@ -283,8 +275,6 @@ class Catalog:
         """The whole batch is durable: move the origin, drop the intent, delete an earlier error. One transaction.
 
         Args:
-            name: The subscription.
-            end_lsn: The batch's end.
             prepared: Transactions that were prepared within it.
             ended: Files of prepared transactions that were committed or rolled back within it.
             clear_skip_lsn: The skip LSN to clear; another one that was set meanwhile stays.
@@ -436,8 +426,6 @@ class Catalog:
         """Keep an error as the last one, and count it.
 
         Args:
-            name: The subscription.
-            message: The error's text.
             counter: `apply`, `sync`, or None: a server that cannot be reached counts as neither, as in
                 pg_stat_subscription_stats.
             finish_lsn: The finish LSN of the transaction that failed.

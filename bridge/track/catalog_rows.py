@@ -78,7 +78,6 @@ class CopyRow:
     """The progress of a table's copy.
 
     Attributes:
-        rows: Rows read so far.
         bytes: Bytes read so far, in COPY's binary format.
         total_bytes_estimate: `bytes` at the end, by the planner's estimate of rows.
         rows_per_s: The latest rate; None before it is known.
@@ -143,10 +142,8 @@ class AppliedBatch:
 
     Attributes:
         origin: The application id of its commits.
-        start_lsn: The batch's start.
         first_commit_us: When its first transaction was committed: microseconds since 2000-01-01 UTC; 0 if not known.
         last_commit_us: When its last one was.
-        transactions: How many there are.
         tables: (namespace, name, path) of each table that it may have committed to.
         committed: The locations of those whose logs now have the batch's end as their position.
     """

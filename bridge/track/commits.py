@@ -35,7 +35,6 @@ class CommitRecord:
     """A record.
 
     Attributes:
-        number: Its number.
         kind: `batch`: the batch is durable. `joined`: a table follows the stream from then on. `left`: it does not any
             more, because it was removed, or is copied afresh.
         origin: The application id of the batch's commits; None for other kinds.
@@ -44,7 +43,6 @@ class CommitRecord:
         first_commit_us: When the batch's first transaction was committed: microseconds since 2000-01-01 UTC; None if
             that is not known.
         last_commit_us: When its last one was.
-        transactions: How many it has.
         tables: (namespace, name, path) of each table that it may have committed to, or that joined or left.
         recorded_s: When it was recorded, in seconds since 1970.
     """

@@ -71,3 +71,27 @@ def ahead_of_origin(catalog: Catalog, name: str) -> list[RelRow]:
     """The tables that have transactions beyond the origin of a batch that was cut short, not of a copy."""
     remote_lsn = catalog.remote_lsn(name) or INVALID
     return [rel for rel in catalog.rels(name) if rel.position > max(remote_lsn, rel.lsn)]
+
+
+def fence_lsn(catalog: Catalog, subscription: str) -> Lsn:
+    """The end of a batch that a handler was given and did not accept: batches do not go over it; 0 if there is none.
+
+    What the handler has written with that end as its version stays written. So all that follows in smaller batches ends
+    there, too: a table that has that version leaves them out, and one that lacks it gets each of them.
+    """
+    rows = catalog.rows("SELECT fence_lsn FROM origin WHERE subscription = ?", subscription)
+    return Lsn(rows[0][0]) if rows else Lsn(0)
+
+
+def give_up_batch(catalog: Catalog, subscription: str) -> Lsn | None:
+    """Drop the intent of the batch under way; remember and return its end, None without one. One transaction."""
+    with catalog.transaction() as db:
+        row = db.execute("SELECT end_lsn, timeline FROM batch WHERE subscription = ?", (subscription,)).fetchone()
+        if row is None:
+            return None
+        db.execute(
+            "UPDATE origin SET fence_lsn = ?2, fence_timeline = ?3 WHERE subscription = ?1 AND fence_lsn < ?2",
+            (subscription, *row),
+        )
+        db.execute("DELETE FROM batch WHERE subscription = ?", (subscription,))
+    return Lsn(row[0])

@@ -58,7 +58,6 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
 
     Args:
         state_dir: The state directory; its own lock is held.
-        patience_s: How long to wait.
 
     Yields:
         The descriptor to inherit: the lock is held until all processes that have it are gone.

@@ -26,7 +26,6 @@ class MaintainedRow:
         since_s: When it was first looked at, in seconds since 1970.
         files: The number of its data files, as last measured.
         optimized_s: When it was last optimized; None for never.
-        vacuumed_s: When it was last vacuumed.
         error: The last attempt's error; None if it succeeded.
     """
 
@@ -42,7 +41,6 @@ class OptimizeIntent:
     """An OPTIMIZE that was begun and is not known to be on disk.
 
     Attributes:
-        path: The Delta table.
         version: Its version before.
         doubtful: What it wrote is not to be relied on: the machine was rebooted since, or a flush was begun and has not
             succeeded (see `BatchIntent`).

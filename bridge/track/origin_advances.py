@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,32 +23,30 @@ COMMIT_DELAY_S: Final = 0.05
 """How long a transaction waits for others, if the one before had several origins."""
 
 
+@dataclass(eq=False)
 class _Advance:
     """One origin that is to move. `moved` is None until a transaction has tried."""
 
-    def __init__(self, name: str, remote_lsn: Lsn) -> None:
-        self.name, self.remote_lsn = name, remote_lsn
-        self.moved: bool | None = None
+    name: str
+    remote_lsn: Lsn
+    moved: bool | None = None
 
 
+@dataclass(eq=False)
 class OriginAdvances:
     """Advances origins; one thread writes for all that wait.
 
-    Args:
+    Attributes:
         transaction: Begins a transaction of the catalog.
         ready_rels: Makes a subscription's tables ready whose copies the origin has passed.
     """
 
-    def __init__(
-        self,
-        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
-        ready_rels: Callable[[sqlite3.Connection, str], None],
-    ) -> None:
-        self._transaction, self._ready_rels = transaction, ready_rels
-        self._waiting: list[_Advance] = []
-        self._lock = threading.Lock()  # of `_waiting`
-        self._turn = threading.Lock()
-        self._siblings = False
+    transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    ready_rels: Callable[[sqlite3.Connection, str], None]
+    _waiting: list[_Advance] = field(init=False, default_factory=list)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)  # of `_waiting`
+    _turn: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _siblings: bool = field(init=False, default=False)
 
     def advance(self, name: str, remote_lsn: Lsn) -> bool:
         """Move an origin; return whether it moved, which is durable then.
@@ -71,7 +70,7 @@ class OriginAdvances:
             group, self._waiting = self._waiting, []
         self._siblings = len(group) > 1
         try:
-            with self._transaction() as db:
+            with self.transaction() as db:
                 moved = [self._move(db, one) for one in group]
         except BaseException:
             with self._lock:
@@ -86,5 +85,5 @@ class OriginAdvances:
             "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
             (one.name, one.remote_lsn),
         )
-        self._ready_rels(db, one.name)
+        self.ready_rels(db, one.name)
         return moved.rowcount > 0

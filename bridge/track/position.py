@@ -25,7 +25,6 @@ class Position:
     Attributes:
         system_identifier: The cluster's; None before a subscription has begun.
         timeline: The timeline of a server that had it; None if that is not known: an earlier version recorded it.
-        lsn: The LSN.
         begin_lsn: Where that timeline begins; None if that is not known. Two standbys that are promoted without knowing
             of each other give their timelines the same number.
     """

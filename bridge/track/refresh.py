@@ -97,12 +97,9 @@ def take_up(
     """Turn requests into the tables' states, in one transaction.
 
     Args:
-        catalog: The catalog.
-        subscription: The subscription.
         up_to: The number of the last of the requests.
         bring_in: Tables to copy: they move to the tablesync worker until they are handed over.
         follow: Tables that follow the subscription's stream at once.
-        remove: Tables to remove.
     """
     sync = sync_name(subscription)
     with catalog.transaction() as db:

@@ -45,8 +45,6 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
     """Have the next start create the slot again and copy all tables again, each replaced by one commit.
 
     Args:
-        catalog: The catalog.
-        name: The subscription.
         published: (namespace, name) of the tables that are published now; others do not follow any more.
 
     Returns:

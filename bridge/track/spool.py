@@ -52,7 +52,6 @@ class SpoolFile:
     """One transaction's file.
 
     Attributes:
-        path: Its path.
         rows: Number of row messages in it.
         relation_ids: The relations that its changes belong to.
     """
@@ -118,11 +117,7 @@ class SpoolFile:
 
     @classmethod
     def load(cls, path: Path) -> Transaction:
-        """Read the prepared transaction that `keep` wrote.
-
-        Raises:
-            StateError: The file is missing, cut short or damaged.
-        """
+        """Read the prepared transaction that `keep` wrote; raise a StateError if the file is missing or damaged."""
         footer: dict[str, Any] | None = None
         for kind, _, payload in _blocks(path):
             footer = json.loads(payload) if kind == _FOOTER else None

@@ -29,7 +29,6 @@ class WorkerStatus:
     """One worker's state and errors. No method raises if the catalog cannot be read or written.
 
     Args:
-        catalog: The catalog.
         name: The worker's subscription in the catalog.
         log: Logs once that the catalog cannot be written.
     """

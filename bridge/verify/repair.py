@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.looked_up import have_changed, unless_changed
 from bridge.apply.delta.merge import merge_into
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.target.location import quoted, sql_name
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import VerifyError
 from bridge.spark_outcome import SPARK_ERRORS
-from bridge.sync.block_ranges import BlockRange
 from bridge.sync.copy_reader import copy_rows, copy_spec
+from bridge.sync.copy_statement import BlockRange
 from bridge.verify.source_table import SourceTable
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ SESSIONS = """
 from pgbridge import session as public
 from bridge import connect, session
 import numpy as np, pyarrow as pa
-from bridge.apply.delta import stage
+from bridge.apply.delta import arrow_source as stage
 from bridge.spark_outcome import is_lost
 
 spark = public.start(MASTER, {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": 3})

@@ -18,7 +18,7 @@ from bridge.pipeline import StreamHistory, recover
 from bridge.receive.streaming_fallback import REPEATS
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent
-from bridge.track.fence import fence_lsn
+from bridge.track.held import fence_lsn
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from protocol.message_array import MessageArray

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.sync.copy_limit import CopyLimit
+from bridge.sync.copy_progress import CopyLimit
 from bridge.track import database
 from bridge.track.catalog import Catalog, catalog_path
 from tests.bridge.subscribed import SETUP, batches, end, ids, running, wait_until

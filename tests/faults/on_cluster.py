@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from bridge import faults, session
-from bridge.apply.delta.stage import SparkStage
+from bridge.apply.delta.arrow_source import SparkStage
 from bridge.errors import ApplyError
 from bridge.receive import copy_both
 from tests.fix_bridge import Pipeline

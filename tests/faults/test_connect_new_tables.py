@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.apply.delta.layout import layout_of
+from bridge.apply.delta.table_forms import layout_of
 from bridge.table_layout import Layout
 from tests.faults.test_connect import caught_up
 

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bridge.apply.delta import deletion_vectors, merge_effects
+from bridge.apply.delta import merge_effects
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,6 @@ def ways(request, monkeypatch):
     """In some tests small tables are written anew; in others rewritten by key; or merged."""
     way = zlib.crc32(request.node.name.encode()) % 3
     if way == 1:
-        monkeypatch.setattr(deletion_vectors, "LARGE_BYTES", 1)
+        monkeypatch.setattr(merge_effects, "LARGE_BYTES", 1)
     if way == 2:
         monkeypatch.setattr(merge_effects, "rewrite_joined", lambda *_: None)

@@ -52,7 +52,7 @@ TABLES = ("keyed", "moved", "emptied", "log", "altered")
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
-    from bridge.apply.delta.stage import SparkStage
+    from bridge.apply.delta.arrow_source import SparkStage
 
     put: list[int] = []
     original = SparkStage.put

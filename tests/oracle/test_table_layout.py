@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.layout import layout_of
 from bridge.apply.delta.maintain import DeltaTables
+from bridge.apply.delta.table_forms import layout_of
 from bridge.config_tables import Table
 from bridge.errors import TargetError
 from bridge.table_layout import Layout

@@ -31,7 +31,6 @@ class Batch:
         end_lsn: The origin's LSN after it: the last transaction's end.
         finish_lsn: The last transaction's commit LSN, for errors.
         xid: The transaction's, where there is only one.
-        transactions: How many.
         rows: How many row messages were received, for a target or not.
         tables: The changes of each target, in order. A target has several entries where the columns change by which its
             rows are found.
@@ -40,8 +39,6 @@ class Batch:
         ended: Prepared transactions that were committed or rolled back in the batch.
         spools: Spool files that can go once the batch is durable.
         items: The transactions that it was formed from; empty if other batches have joined it.
-        relations_before: The relations that the stream had announced before it.
-        columns_before: What was known of the tables' columns before it.
         columns: What is known of published tables' columns after it, by relid, where it differs from before.
         names_before: The names of the subscription's tables before it, by relid.
         relids: The names of tables that have another relid after it, by that relid.
@@ -78,12 +75,7 @@ class Batch:
 
     @classmethod
     def of(cls, transactions: Sequence[Item], start_lsn: Lsn) -> Self:
-        """A batch of these transactions, without their changes.
-
-        Args:
-            transactions: In the order of their ends.
-            start_lsn: The origin's LSN.
-        """
+        """A batch of these transactions, which are in the order of their ends, without their changes."""
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
         number = count(transactions)
         finish_lsn, xid, last_end_lsn, time_us, first_us = start_lsn, None, start_lsn, 0, 0
@@ -119,10 +111,8 @@ class Batch:
     def messages(self) -> Iterator[tuple[Transaction, LogicalMessage]]:
         """Logical messages in order, each with the transaction it came in.
 
-        Messages of spool files are read one at a time. The files stay until the batch is durable.
-
-        Raises:
-            StateError: A spool file cannot be read.
+        Messages of spool files are read one at a time; a StateError tells that one cannot be read. The files stay until
+        the batch is durable.
         """
         for transaction in self.with_messages:
             here = (event for _, event in transaction.events if isinstance(event, LogicalMessage))

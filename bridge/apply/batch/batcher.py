@@ -18,8 +18,7 @@ from bridge.apply.batch.decode_block import decode_blocks
 from bridge.apply.batch.definitions import Definitions
 from bridge.apply.batch.positions import Ordinals
 from bridge.apply.batch.projection import keep, kept_positions
-from bridge.apply.batch.routes import name_of
-from bridge.apply.batch.subscribed import key_of
+from bridge.apply.batch.routes import key_of, name_of
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES
 from protocol.errors import ProtocolError
@@ -42,15 +41,10 @@ class Batcher:
     """Forms the batches of one stream; knows the relations that the stream has announced.
 
     Args:
-        origin_name: For error contexts.
-        routes: Says which target each relation goes to.
-        types: Resolves pairs of type oid and typmod.
         unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
         ignored: Called with a table that has changes and is not subscribed.
         stage: Takes changes that memory cannot hold.
         memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
-        tracker: Plans how the targets' columns follow the stream. None: as in PostgreSQL's subscriber, a column that
-            the target lacks is an error.
     """
 
     def __init__(
@@ -81,11 +75,7 @@ class Batcher:
         )
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
-        """Decode transactions into a batch.
-
-        Args:
-            transactions: In the order of their ends.
-            start_lsn: The origin's LSN.
+        """Decode transactions, in the order of their ends, into a batch.
 
         Raises:
             ApplyError: A message or value cannot be decoded, or a target lacks a column. The context names
@@ -100,10 +90,8 @@ class Batcher:
     def attempt(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
         """Like `form`, but an ApplyError becomes the `error` of a batch without changes.
 
-        Afterwards all definitions are known that the transactions announced, also where one cannot be decoded.
-
-        Raises:
-            StateError: A spool file cannot be read.
+        Afterwards all definitions are known that the transactions announced, also where one cannot be decoded. An
+        unreadable spool file is a StateError here, too.
         """
         batch = Batch.of(transactions, start_lsn)
         batch.names_before = dict(self._routes.names)

@@ -15,12 +15,17 @@ import pyarrow as pa
 
 from bridge.apply.batch.collector import ChangeCollector
 from bridge.apply.batch.positions import BlockPositions
-from bridge.apply.batch.projection import as_changes, in_target_types, keep, kept_positions, old_positions
-from bridge.apply.batch.routes import name_of
-from bridge.apply.batch.server_filters import with_new_operations
-from bridge.apply.batch.subscribed import key_of
+from bridge.apply.batch.projection import (
+    as_changes,
+    from_old_tuples,
+    in_target_types,
+    keep,
+    kept_positions,
+    old_positions,
+)
+from bridge.apply.batch.routes import key_of, name_of
+from bridge.apply.batch.row_filters import with_new_operations
 from bridge.apply.batch.table_changes import inserts_only
-from bridge.apply.batch.unchanged_toast import from_old_tuples
 from bridge.apply.effects.operations import COMMANDS, INSERT
 from bridge.apply.target.target import unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
@@ -35,8 +40,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.decode_block import DecodeBlock
     from bridge.apply.batch.definitions import Definitions
     from bridge.apply.batch.positions import Ordinals
-    from bridge.apply.batch.routes import Routes
-    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.apply.batch.routes import Routes, Subscribed
     from protocol.lsn import Lsn
     from protocol.messages import Relation
     from protocol.values.value_array import Bools, Bytes, Ints
@@ -52,13 +56,7 @@ class BlockDecoder:
     """Decodes one block.
 
     Args:
-        block: The row messages.
         collectors: Take the changes, by their target's path; made as they are needed.
-        routes: Says which target each relation goes to.
-        definitions: What the stream has announced, up to the block's rows.
-        origin_name: For error contexts.
-        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
-        ignored: Called with a table that has changes and is not subscribed.
         ordinals: Counts changes from block to block; None if no target keeps every change.
 
     Attributes:

@@ -34,7 +34,6 @@ class DecodeBlock:
     """Row messages of transactions in commit order, and the other messages between them.
 
     Attributes:
-        xids: The xid of each transaction.
         commit_lsns: The commit LSN of each transaction, ascending.
         rows: The row messages, with the header of XLogData.
         events: (position, transaction, message): each comes before the row at `position`. Those of aborted
@@ -190,11 +189,7 @@ def _events(
 ) -> list[tuple[int, Transaction, Event]]:
     """A transaction's events as those of a block; the definitions in force at its start come with the `first` ones.
 
-    Args:
-        transaction: The transaction.
-        events: Its events, or those of a chunk, by the position of the row after each.
-        offset: What to add to the positions.
-        first: Whether these are its first events.
+    `events` are all or those of a chunk, by the position of the row after each.
     """
     relations: Sequence[Event] = transaction.relations if first else ()
     return [

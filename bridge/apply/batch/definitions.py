@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.apply.batch.subscribed import key_of
+from bridge.apply.batch.routes import key_of
 from bridge.apply.evolution.tracker import newly_known
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.collector import ChangeCollector
-    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.apply.batch.routes import Subscribed
     from bridge.apply.evolution.tracker import DefinitionTracker
     from bridge.apply.target.target import Target
     from protocol.messages import Relation
@@ -39,13 +39,8 @@ class RelationColumns(NamedTuple):
 class Definitions:
     """The definitions of one stream, up to where its batches are formed.
 
-    Args:
-        types: Resolves pairs of type oid and typmod.
-        tracker: Plans how the targets' columns follow the stream. None: as in PostgreSQL's subscriber, a column that
-            the target lacks is an error.
-
-    Attributes:
-        relations: The relations that the stream has announced.
+    A `tracker` plans how the targets' columns follow the stream. Without one, a column that the target lacks is an
+    error, as in PostgreSQL's subscriber.
     """
 
     def __init__(
@@ -92,11 +87,7 @@ class Definitions:
             self._tracker.restore(batch.columns_before)
 
     def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> RelationColumns:
-        """Have a target follow a definition. Its collector gets the alterations of the target, once.
-
-        Raises:
-            TargetError: The target cannot follow it.
-        """
+        """Have a target follow a definition, or raise a TargetError. Its collector gets the alterations, once."""
         target = subscribed.target
         found = self._followed.get(relation.relation_id)
         if found is None:
@@ -130,11 +121,7 @@ class Definitions:
 
 
 def _check_key(target: Target, key: Sequence[TargetColumn]) -> None:
-    """Check that rows can be found by the key's columns: Spark compares no VARIANT.
-
-    Raises:
-        TargetError: One of them is of VARIANT.
-    """
+    """Raise a TargetError if rows cannot be found by the key's columns: Spark compares no VARIANT."""
     for column in key:
         if column.type.place is Place.VARIANT:
             raise TargetError(

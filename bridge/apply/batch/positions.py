@@ -5,6 +5,7 @@ No Python runs per row. They are made only for targets that keep every change, a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from protocol.values.value_array import Bools, Ints
 
 
+@dataclass(eq=False)
 class Ordinals:
     """Counts the changes of the transaction that goes on in the next block; one for each batch."""
 
-    def __init__(self) -> None:
-        self._commit_lsn = -1
-        self._count = 0
+    _commit_lsn: int = -1
+    _count: int = 0
 
     def begin(self, commit_lsn: int) -> int:
         """How many changes of a transaction were in earlier blocks."""
@@ -40,7 +41,6 @@ class BlockPositions:
     """The positions of a block's changes.
 
     Args:
-        block: The block.
         aborted: Which rows are of rolled back subtransactions, and do not count; None for none.
         ordinals: What earlier blocks have counted; it is moved on.
     """

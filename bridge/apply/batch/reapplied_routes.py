@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge.apply.batch.routes import Routes, name_of
-from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.batch.row_filters import RowFilters, ServerFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.partition_identity import missing_partition_key, partition_refusal
 from bridge.publication.replica_identity import refusals_of
@@ -16,9 +15,8 @@ from bridge.publication.tables import from_relation_message, with_replica_identi
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.apply.batch.routes import RenamedTable
+    from bridge.apply.batch.routes import RenamedTable, Subscribed
     from bridge.apply.batch.row_filters import FilterCompiler
-    from bridge.apply.batch.subscribed import Subscribed
     from bridge.publication.entry import Entry
     from bridge.publication.replica_identity import Refusal
     from bridge.publication.routing import Routing
@@ -30,13 +28,7 @@ class ReappliedRoutes(Routes):
     """Gives each relation the actions, root, row filters and column list of the re-applied publications.
 
     Args:
-        subscribed: The subscribed tables whose copy is complete, by (namespace, name).
-        routing: The publications, applied to the server's catalog.
-        filter_compiler: Compiles the row filters of the publications.
         refresh: Applies the publications to the catalog as it is now.
-        subscription: As in `Routes`.
-        replaced: As in `Routes`.
-        others: As in `Routes`.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge import remedies
@@ -11,10 +11,62 @@ from bridge.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.apply.batch.subscribed import Subscribed
+    from bridge.apply.batch.row_filters import RowFilters, ServerFilters
+    from bridge.apply.target.target import Target
     from bridge.publication.replica_identity import Refusal
     from protocol.lsn import Lsn
     from protocol.messages import Relation
+
+
+ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A subscribed table whose initial copy is complete.
+
+    Attributes:
+        lsn: The target already has the transactions that committed before it (`srsublsn`).
+        primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
+        actions: The published actions: some of insert, update, delete, truncate.
+        columns: Names of the published columns; None for all that the stream has.
+        filters: The row filters that Spark computes; None for none.
+        cut_identity: Names of the replica identity's columns, if not all of them are published.
+        relid: The published table's oid; None if unknown.
+        server_filters: The row filters that a server computes; None for none. Never beside `filters`.
+        within_partition: The stream's replica identity is unique within a partition of the table only, so it identifies
+            none of the table's rows.
+    """
+
+    target: Target
+    lsn: Lsn
+    primary_key: tuple[str, ...]
+    actions: frozenset[str] = ACTIONS
+    columns: frozenset[str] | None = None
+    filters: RowFilters | None = None
+    cut_identity: frozenset[str] = frozenset()
+    relid: int | None = None
+    server_filters: ServerFilters | None = None
+    within_partition: bool = False
+
+
+def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:
+    """Positions of the columns that identify a row: the replica identity's, or under FULL the primary key's.
+
+    Empty if the identity is unique within a partition only; or if a column list leaves one of them out, because a part
+    of a key identifies no row. Such a table has only INSERTs (`CheckCmdReplicaIdentity`). A message that was sent
+    before the column list, or before a column of the key was renamed, has the whole key.
+    """
+    if relation.replica_identity == "f":
+        names = {column.name for column in relation.columns}
+        if not subscribed.primary_key or not names.issuperset(subscribed.primary_key):
+            return ()
+        return tuple(i for i, column in enumerate(relation.columns) if column.name in subscribed.primary_key)
+    if subscribed.within_partition:
+        return ()
+    key = tuple(i for i, column in enumerate(relation.columns) if column.is_key)
+    cut = subscribed.cut_identity.difference(column.name for column in relation.columns)
+    return () if cut and len(key) < len(subscribed.cut_identity) else key
 
 
 class RenamedTable(NamedTuple):
@@ -36,7 +88,6 @@ class Routes:
         subscribed: The subscribed tables whose copy is complete, by (namespace, name).
         cut_identities: Asks the server for the tables whose replica identity is not wholly published
             (`Subscribed.cut_identity`).
-        subscription: The subscription's name, for hints.
         replaced: Called when another table has a subscribed table's name, as after DROP and CREATE: with that name,
             and the command that copies the table afresh.
         others: Makes a subscribed table of any other one that is published, by its namespace and name: each name that
@@ -137,9 +188,7 @@ class Routes:
     ) -> Sequence[Refusal]:
         """Why UPDATEs or DELETEs of a relation cannot be applied exactly: their old tuple lacks a column.
 
-        Args:
-            relation: The relation, as the stream has announced it.
-            definition_of: Gives the last definition of an oid that the stream has announced.
+        `definition_of` gives the last definition of an oid that the stream has announced.
         """
         del relation, definition_of
         return ()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bridge import faults
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_type, table_properties
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings, variants
 from bridge.apply.target.location import quoted, sql_name
 from bridge.changes.schema import NEW, OLD, UNCHANGED
@@ -93,13 +93,7 @@ def needed_properties(changes: Sequence[Alteration]) -> dict[str, str]:
 
 
 def statements(path: str, changes: Sequence[Alteration], places: Sequence[str] = ("",)) -> Iterator[str]:
-    """The changes as statements, in order; one ADD COLUMNS for columns added in a row.
-
-    Args:
-        path: The Delta table.
-        changes: The changes.
-        places: Where the columns are: the prefixes of their names.
-    """
+    """The changes as statements, in order; one ADD COLUMNS for columns added in a row. `places` are prefixes."""
     table = f"ALTER TABLE {sql_name(path)}"
     added: list[str] = []
     for change in changes:
@@ -138,12 +132,7 @@ def _change_images(
 ) -> None:
     """Have a changelog's images follow, in one commit: Delta leaves out a second one with the same stamp.
 
-    Args:
-        spark: The session.
-        path: The Delta table.
-        values: The constants of new columns, which the new images get: the table's rows have them.
-        documents: Those of VARIANT.
-        renamed: The new names of columns, which the lists of unchanged columns get.
+    New images get the `values` of new columns, as the table's rows have; lists of unchanged columns get the new names.
     """
     assignments = [f"t.{NEW}.{quoted(name)} = {_constant(i, name, documents)}" for i, name in enumerate(values)]
     if renamed:

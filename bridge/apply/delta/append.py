@@ -1,4 +1,4 @@
-"""Commits that add rows to a Delta table; to one with a key, only if it has no row with one of the keys."""
+"""Commits that add rows to a Delta table, to one with a key only if it has none of the keys, or replace all rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.key_condition import least_and_greatest
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.raise_error import literal
+from bridge.apply.delta.schema import stored_column
 from bridge.apply.delta.stamp import stamp_options
-from bridge.apply.delta.stored import stored_column
+from bridge.apply.delta.table_forms import layout_of, overwrite_keeping, overwrite_with_columns
 from bridge.apply.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.apply.effects.events import INSERTED
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.keyed_target import KeyedTarget
     from bridge.apply.delta.stamp import CommitStamp
     from bridge.apply.effects.net_effect import NetEffect
-
+    from bridge.table_layout import Layout
 
 BROADCAST_ROWS = 500_000
 """Up to this many keys of a batch are broadcast to the target's rows; beyond, Spark sorts both sides."""
@@ -51,7 +54,6 @@ class NewKeys:
     """The keys of inserted rows.
 
     Attributes:
-        rows: How many rows there are.
         unique: All keys differ.
         bounds: The least and the greatest value of each column of the key; None if they are not known.
     """
@@ -82,10 +84,7 @@ def new_keys(changes: TableChanges) -> NewKeys:
 
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     """The least and the greatest value; None for types that have no such bounds."""
-    if not _has_bounds(values.type):
-        return None
-    found = pc.min_max(values).as_py()
-    return found["min"], found["max"]
+    return least_and_greatest(values) if _has_bounds(values.type) else None
 
 
 def _has_bounds(arrow: pa.DataType) -> bool:
@@ -95,14 +94,7 @@ def _has_bounds(arrow: pa.DataType) -> bool:
 
 
 def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys: NewKeys) -> None:
-    """Append rows; the commit fails with a conflict if the target has one of the keys.
-
-    Args:
-        spark: The session.
-        inserts: The rows, in `new_<i>`.
-        keyed: The target.
-        keys: Their keys, which all differ.
-    """
+    """Append rows `new_<i>` of different keys; the commit fails with a conflict if the target has one of the keys."""
     wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
     if keys.rows <= BROADCAST_ROWS:
         wanted = F.broadcast(wanted)
@@ -115,11 +107,8 @@ def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, e
     """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
 
     Args:
-        spark: The session.
         source: Effects whose rows all begin in the batch: `KeyedTarget.columns_of`, `first`, `ended`. A row that also
             ends is not appended, but must not be there either.
-        keyed: The target.
-        effect: The same.
     """
     wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
     effects = effect.table
@@ -146,12 +135,7 @@ def _between(target: DataFrame, keyed: KeyedTarget, bounds: Sequence[tuple[Any, 
 def _in_the_way(target: DataFrame, wanted: DataFrame, keyed: KeyedTarget, name: str, schema: StructType) -> DataFrame:
     """Rows of a schema, of which there never is one: computing the first one raises the conflict.
 
-    Args:
-        target: The target's keys, `t_<k>`.
-        wanted: Keys that it must not have, `s_<k>`.
-        keyed: The target.
-        name: An expression for the conflict's name.
-        schema: The schema, of the target's columns.
+    The target's keys are in `t_<k>`, those that it must not have in `s_<k>`.
     """
     exists = target.join(wanted, keyed.found("s"))
     return exists.select(
@@ -162,3 +146,39 @@ def _in_the_way(target: DataFrame, wanted: DataFrame, keyed: KeyedTarget, name: 
             for i, column in enumerate(keyed.names)
         )
     )
+
+
+def overwrite_rows(
+    rows: DataFrame,
+    path: str,
+    stamp: CommitStamp | None = None,
+    *,
+    columns_too: bool = False,
+    rows_per_file: int | None = None,
+    layout: Layout | None = None,
+) -> None:
+    """Replace all rows of an existing table, in one commit; its layout stays.
+
+    Args:
+        rows: The new rows, under the target's column names.
+        stamp: The commit's stamp, outside of `stamped`.
+        columns_too: Replace the table's columns by those of the rows; else they stay. Of the layout what the new
+            columns allow stays.
+        rows_per_file: The most rows of a file; None for one file for each partition of `rows`.
+        layout: The table's layout; None to ask Delta for it.
+    """
+    options = stamp_options(stamp) if stamp is not None else {}
+    if rows_per_file is not None:
+        options["maxRecordsPerFile"] = str(rows_per_file)
+    kept = layout_of(rows.sparkSession, path) if layout is None else layout
+    overwrite = overwrite_with_columns if columns_too else overwrite_keeping
+    overwrite(rows, path, options, kept)
+
+
+def truncate_table(spark: SparkSession, path: str) -> None:
+    """Remove all rows of the table, in one commit; its columns stay.
+
+    Raises:
+        TargetError: The table does not exist any more.
+    """
+    overwrite_rows(spark.createDataFrame([], existing_schema(spark, path)), path)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.append import ONE_FILE_ROWS, append_new, append_rows, new_keys
+from bridge.apply.delta.append import ONE_FILE_ROWS, append_new, append_rows, new_keys, overwrite_rows, truncate_table
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.bag import Bag
 from bridge.apply.delta.commit_sessions import commit_session, work_of_append
 from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.filter_changes import published_changes
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_bag import apply_bag
 from bridge.apply.delta.merge_by_key import apply_keyed, raise_one_by_one
 from bridge.apply.delta.merge_effects import apply_effects
-from bridge.apply.delta.overwrite import overwrite_rows, truncate_table
-from bridge.apply.delta.published_changes import published_changes
-from bridge.apply.delta.stored import stored_column
+from bridge.apply.delta.schema import stored_column
 from bridge.apply.effects.conflicts import Tally
 from bridge.apply.effects.net_effect import net_effect
 
@@ -42,8 +41,6 @@ def apply_table(
     """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
-        spark: The session.
-        changes: The changes.
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
             `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
         unrepresentable: If a row that passes its filter has a value that the column cannot hold: "error" makes the

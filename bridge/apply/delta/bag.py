@@ -12,9 +12,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
+from bridge.apply.delta.arrow_source import constant
 from bridge.apply.delta.location import read_table
-from bridge.apply.delta.stage import constant
-from bridge.apply.delta.stored import canonical, is_variant, stored, stored_column
+from bridge.apply.delta.schema import canonical, is_variant, stored, stored_column
 from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from bridge.apply.target.target import TargetColumn
-
 
 _BROADCAST_ROWS = 50_000
 """Up to this many changes are broadcast to look up the target's rows; beyond, Spark sorts both by all columns."""
@@ -34,8 +33,6 @@ class Bag:
     """A target whose rows have no key.
 
     Attributes:
-        path: The Delta table.
-        columns: The replicated columns.
         rows: The number of changes; None if unknown.
         fills: The values of new rows in columns that are not replicated.
     """

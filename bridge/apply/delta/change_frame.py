@@ -9,9 +9,8 @@ from pyspark.sql.types import VariantType
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import ONE_FILE_ROWS, append_rows
-from bridge.apply.delta.published_changes import published_changes
-from bridge.apply.delta.schema import spark_type
-from bridge.apply.delta.stored import is_variant, stored_column
+from bridge.apply.delta.filter_changes import published_changes
+from bridge.apply.delta.schema import is_variant, spark_type, stored_column
 from bridge.apply.effects.operations import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.changes.schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 
@@ -30,14 +29,7 @@ def change_frame(
     unrepresentable: Literal["error", "null"] = "error",
     lost: Callable[[int], None] = lambda _: None,
 ) -> DataFrame:
-    """The changes that are published, a row for each, in no particular order.
-
-    Args:
-        spark: The session.
-        changes: Changes of a target that keeps every change.
-        unrepresentable: As in `apply_table`.
-        lost: As in `apply_table`.
-    """
+    """The published changes of a target that keeps every change, a row for each, in no particular order."""
     frame, columns, _ = published_changes(spark, changes, unrepresentable, lost)
     operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
     has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)

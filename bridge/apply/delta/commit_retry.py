@@ -34,15 +34,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
 def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger | None = None) -> T:
-    """Call `commit`, and again while concurrent commits make it fail.
-
-    Args:
-        commit: Reads the table and commits; each attempt calls it.
-        path: The Delta table, for messages.
-        log: Where a failed attempt is logged.
-
-    Returns:
-        What `commit` returns.
+    """Call `commit`, which reads the table, too, and again while concurrent commits make it fail.
 
     Raises:
         TargetBusy: Concurrent commits made every attempt fail; nothing is committed.

@@ -41,7 +41,6 @@ class CommitRows:
 
     Attributes:
         parent: The subscription's session; the commits are made in a companion without its stamp.
-        path: The table.
         local: Flushes it, if it is local.
     """
 

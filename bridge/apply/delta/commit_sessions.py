@@ -61,12 +61,7 @@ _SETTINGS: Final = MappingProxyType(
 
 
 def commit_session(spark: SparkSession, work: Work) -> SparkSession:
-    """The companion session for commits whose sources do not change.
-
-    Args:
-        spark: The subscription's session.
-        work: How much the commit computes.
-    """
+    """The companion session for commits whose sources do not change."""
     session = companion(spark, work, _SETTINGS[work])
     copy_stamp(spark, session)
     return session

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.target.location import own_location, sql_name
 from bridge.errors import TargetError
 from protocol.epoch import utc

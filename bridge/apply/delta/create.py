@@ -9,15 +9,16 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from bridge.apply.delta.delta_table import CREATED, forget_size, schema_of, table_version
-from bridge.apply.delta.layout import clauses, layout_of
-from bridge.apply.delta.namespace import MISSING, create_namespace
+from bridge.apply.delta.location import knows_catalog
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import table_properties
-from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.spark_errors import catalog_hint, summary
+from bridge.apply.delta.table_forms import clauses, layout_of
 from bridge.apply.target.layout_rules import layout_properties
 from bridge.apply.target.location import catalog_parts, quoted, sql_name
-from bridge.errors import StoreError
+from bridge.errors import StoreError, TargetError
 from bridge.session import CHECKPOINT_INTERVAL
+from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.table_layout import NO_LAYOUT
 
 if TYPE_CHECKING:
@@ -34,15 +35,12 @@ batch wrote all their checkpoints, it would take half as long again, and the nex
 
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
+MISSING: Final = "SCHEMA_NOT_FOUND"
+"""Spark's condition for a statement in a namespace that does not exist."""
+
 
 def create_table(spark: SparkSession, location: str, schema: StructType, layout: Layout = NO_LAYOUT) -> None:
     """Create an empty Delta table. In a catalog it is a managed table, and its namespace is created if it is missing.
-
-    Args:
-        spark: The session.
-        location: The table.
-        schema: Its columns.
-        layout: How its files are laid out.
 
     Raises:
         StoreError: The namespace cannot be created, or there are files where the catalog would put the table's.
@@ -126,3 +124,51 @@ def _is_left_over(spark: SparkSession, place: str, schema: StructType, layout: L
     detail = spark.sql(f"DESCRIBE DETAIL {sql_name(place)}").select("numFiles", "properties").collect()[0]
     empty = bool(detail.numFiles == 0 and detail.properties.get(CREATED) == "true")
     return empty and layout_of(spark, place) == layout
+
+
+def find_namespace(spark: SparkSession, catalog: str, namespace: str | None) -> bool:
+    """Whether a catalog has a namespace; with None, whether it can be listed.
+
+    Raises:
+        TargetError: Spark does not know the catalog.
+        StoreError: The catalog does not answer, or refuses.
+    """
+    if not knows_catalog(spark, catalog):
+        raise TargetError(
+            f'Spark knows no catalog "{catalog}"',
+            hint=f'set "spark.sql.catalog.{catalog}" in [spark.conf], or correct warehouse',
+        )
+    try:
+        if namespace is None:
+            spark.sql(f"SHOW NAMESPACES IN {quoted(catalog)}").collect()
+        else:
+            spark.sql(f"DESCRIBE NAMESPACE {_name(catalog, namespace)}").collect()
+    except Exception as error:  # a catalog's own, too, of any class
+        if is_lost(error):
+            raise
+        if namespace is not None and isinstance(error, AnalysisException) and error.getCondition() == MISSING:
+            return False
+        raise StoreError(f'catalog "{catalog}" cannot be used: {summary(error)}', hint=catalog_hint(error)) from error
+    return True
+
+
+def create_namespace(spark: SparkSession, catalog: str, namespace: str) -> None:
+    """Create a namespace, if it does not exist.
+
+    Raises:
+        StoreError: The catalog refuses.
+    """
+    name = _name(catalog, namespace)
+    try:
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}").collect()
+    except SPARK_ERRORS as error:
+        if is_lost(error):
+            raise
+        raise StoreError(
+            f'namespace "{namespace}" of catalog "{catalog}" does not exist, and cannot be created: {summary(error)}',
+            hint=f"create it in Spark: CREATE NAMESPACE {name}; or grant pgbridge's user the right to",
+        ) from error
+
+
+def _name(catalog: str, namespace: str) -> str:
+    return f"{quoted(catalog)}.{quoted(namespace)}"

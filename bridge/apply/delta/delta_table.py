@@ -10,12 +10,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.utils import is_remote
 
-from bridge.apply.delta.layout import partition_columns
 from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
 from bridge.apply.delta.location import find_schema
-from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.store_errors import catalog_hint, store_hint
-from bridge.apply.delta.table_forms import row_schema
+from bridge.apply.delta.spark_errors import catalog_hint, store_hint, summary
+from bridge.apply.delta.table_forms import partition_columns, row_schema
 from bridge.apply.target.location import catalog_parts, sql_name
 from bridge.errors import StoreError, TargetError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.server_filters import ServerFilters, VerdictSource
+from bridge.apply.batch.row_filters import RowFilters, ServerFilters, VerdictSource
 from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter
 from bridge.rowfilter.on_server import server_filter

@@ -12,25 +12,34 @@ NULL is no match. An UPDATE without an old tuple has not changed its replica ide
 no other columns, so its new row stands for both. The published actions are not checked again for what a change becomes.
 An unchanged TOAST value, which the stream does not carry, is taken from the old tuple; if that does not have it, it is
 NULL in an UPDATE that becomes an INSERT.
+
+Of the changes that pass, `published_changes` leaves the published columns.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.unrepresentable import MARKS, exact
+from bridge.apply.batch.table_changes import Staged
+from bridge.apply.delta.arrow_source import as_frame
+from bridge.apply.delta.schema import spark_type
+from bridge.apply.delta.unrepresentable import MARKS, exact, held
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.apply.target.widening import published_type
+from bridge.changes.schema import POSITION_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
     from bridge.apply.batch.row_filters import RowFilter, RowFilters
+    from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.target.target import TargetColumn
 
 
 def filter_changes(
@@ -44,8 +53,6 @@ def filter_changes(
     Args:
         changes: In the columns of `TableChanges.changes`; if there is an old tuple, with `old_<i>` for every column
             that the filters use.
-        filters: The filters.
-        positions: The columns' positions, by name.
         types: The published types, which filters compute with, of columns that the target has wider, by name.
 
     Returns:
@@ -132,3 +139,55 @@ def _with_new_operations(marked: DataFrame, *, has_olds: bool) -> DataFrame:
         else:
             columns.append(F.col(name))
     return marked.select(*columns, lost.alias("lost"))
+
+
+def published_changes(
+    spark: SparkSession,
+    changes: TableChanges,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
+    """The changes that pass the row filters, each with the operation it becomes.
+
+    Returns:
+        The changes, their columns, and the key's positions among these. Evaluating the DataFrame raises an error if a
+        value cannot be held and may not be NULL.
+    """
+    frame, columns, key = _published(passed_changes(spark, changes, lost), changes)
+    return held(frame, columns, key, unrepresentable), columns, key
+
+
+def passed_changes(spark: SparkSession, changes: TableChanges, lost: Callable[[int], None]) -> DataFrame:
+    """The changes that pass the row filters, as what they become; also columns that only filters need."""
+    frame = _frame(spark, changes)
+    if changes.lost:
+        lost(changes.lost)
+    if not changes.filters:
+        return frame
+    positions = {column.name: i for i, column in enumerate(changes.columns)}
+    types = {c.name: published_type(c.type) for c in changes.columns}
+    wider = {c.name: spark_type(types[c.name]) for c in changes.columns if not c.type.arrow.equals(types[c.name])}
+    passed = filter_changes(frame, changes.filters, positions, wider)
+    if any(name.startswith("unchanged_") for name in frame.columns) and (rows := passed.filter("lost").count()):
+        lost(rows)
+    return passed.drop("lost")
+
+
+def _frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
+    if isinstance(changes.changes, Staged):
+        staged: DataFrame = changes.changes.frame
+        return staged
+    return as_frame(spark, changes.changes)
+
+
+def _published(frame: DataFrame, changes: TableChanges) -> tuple[DataFrame, tuple[TargetColumn, ...], tuple[int, ...]]:
+    """Drop the columns that only the filters need; returns the changes, the columns, the key's positions."""
+    published = [i for i, c in enumerate(changes.columns) if changes.published is None or c.name in changes.published]
+    if len(published) == len(changes.columns):
+        return frame, changes.columns, changes.key
+    place = {str(position): i for i, position in enumerate(published)}
+    parts = [name.partition("_") for name in frame.columns]
+    kept = [F.col(name) for name in ("seq", "op", "old", *POSITION_NAMES) if name in frame.columns]
+    kept += [F.col("".join(part)).alias(f"{part[0]}_{place[part[2]]}") for part in parts if part[2] in place]
+    columns = tuple(changes.columns[i] for i in published)
+    return frame.select(*kept), columns, tuple(published.index(k) for k in changes.key)

@@ -28,8 +28,6 @@ class Commit:
     """One entry of the history.
 
     Attributes:
-        version: The table's version.
-        operation: Delta's name of the operation.
         origin: The application id of its batch or copy; empty for other writers' commits.
         end_lsn: That batch's end, as text.
         restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
@@ -123,7 +121,6 @@ class History:
     """A table's commits, read back as far as needed.
 
     Attributes:
-        path: The Delta table.
         read: Reads the latest commits, given how many; the latest first.
         at_first: How many commits are read at first; the number doubles while that is not enough.
     """
@@ -156,14 +153,10 @@ class History:
         return None if first is None else first.version
 
     def own(self, families: Collection[str], known: int = 0) -> Commit | None:
-        """The latest commit of a subscription that the latest version contains: it has the table's position.
+        """The latest commit that the latest version contains of a subscription, by how its application ids begin.
 
-        Args:
-            families: How the application ids of the subscription begin.
-            known: The position that the catalog has.
-
-        Returns:
-            The commit; None if there is none, as far as the history goes back.
+        It has the table's position, as far as the history goes back. Parts of a batch beyond `known`, which the catalog
+        has, are an error.
 
         Raises:
             TargetError: It is a part of a batch; or the table was restored to a time.

@@ -30,8 +30,6 @@ class KeyedTarget:
 
     Attributes:
         relation: `namespace.name`.
-        path: The Delta table.
-        columns: The replicated columns.
         key: Positions of the key's columns.
         overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
     """

@@ -46,9 +46,6 @@ def overwrite_table(
     """Replace all rows of the table by rows under its column names, in one commit.
 
     Args:
-        rows: The new rows.
-        location: The table.
-        options: Options of the write.
         partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
     """
     # a session may have "dynamic" by default, which replaces the partitions of these rows only
@@ -63,14 +60,9 @@ def overwrite_table(
 
 
 def overwrite_where(rows: DataFrame, location: str, condition: str) -> None:
-    """Replace the table's rows that meet a condition by rows that do, too, in one commit.
+    """Replace the table's rows that meet a condition of SQL by rows that do, too, in one commit.
 
     A table that has vanished is not created again.
-
-    Args:
-        rows: The new rows, under the table's column names.
-        location: The table.
-        condition: The condition, as SQL.
     """
     rows.writeTo(sql_name(location)).overwrite(F.expr(condition))
 
@@ -109,13 +101,7 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
 
 
 def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:
-    """The path or URI of the table's files; None if a catalog does not have the table.
-
-    Args:
-        spark: A session.
-        location: The location.
-        now: Ask the catalog again, if this process knows the answer already.
-    """
+    """The path or URI of the table's files; None if a catalog lacks the table. A catalog is asked once, and `now`."""
     if catalog_parts(location) is None:
         return location
     if not now and location in _places:

@@ -98,11 +98,7 @@ class DeltaTables:
 def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list[int]:
     """The versions to restore, one after the other, that undo an OPTIMIZE which may not be on disk.
 
-    They are those of `History.doubtful_of`, and for its reasons.
-
-    Args:
-        later: The commits since, the latest first.
-        intent: The OPTIMIZE.
+    They are those of `History.doubtful_of`, and for its reasons. The later commits come the latest first.
 
     Raises:
         TargetError: Another writer has changed rows since.

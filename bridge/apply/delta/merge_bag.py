@@ -22,12 +22,12 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.apply.delta.append import overwrite_rows
+from bridge.apply.delta.arrow_source import as_frame, checkpointed
 from bridge.apply.delta.bag import Bag, BagTable
 from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.looked_up import unless_changed
-from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import error_object
-from bridge.apply.delta.stage import as_frame, checkpointed
 from bridge.apply.effects.bag_moves import bag_moves
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, UPDATE
@@ -43,16 +43,11 @@ _MISSING: Final = "pgbridge_missing"
 
 
 def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: bool) -> Tally:
-    """Commit changes to a bag.
+    """Commit changes to a bag; returns the conflicts, none if the table has the batch already.
 
     Args:
-        spark: The session.
         changes: In the columns of `TableChanges.changes`, with the old values of all columns.
-        bag: The target.
         truncated: The target was truncated before the changes.
-
-    Returns:
-        The conflicts; none if the table has the batch already.
     """
     halves = halves_of(changes, bag)
     target = BagTable.read(spark, bag)
@@ -241,8 +236,6 @@ def _settled(nets: DataFrame, target: BagTable, condition: Column | None = None)
     copies, by the query that is part of the commit.
 
     Args:
-        nets: `v_<i>`, `k_<i>` and `net` of each distinct row of the changes.
-        target: The target.
         condition: Over the columns of `nets` and `copies`, the copies in the target: raises if they are too few.
     """
     bag = target.bag

@@ -13,15 +13,15 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta import merge
+from bridge.apply.delta.append import overwrite_rows
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.looked_up import unless_changed
-from bridge.apply.delta.merge_statement import leaving_clause, left_none
+from bridge.apply.delta.merge import leaving_clause, left_none
 from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
-from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of, literal
-from bridge.apply.delta.stage import as_frame
-from bridge.apply.delta.stored import is_variant, stored_column
+from bridge.apply.delta.schema import is_variant, stored_column
 from bridge.apply.effects import fold
 from bridge.apply.effects.conflicts import (
     DELETE_MISSING,
@@ -52,18 +52,13 @@ def apply_keyed(
     truncated: bool,
     needs_fold: bool,
 ) -> Tally:
-    """Commit changes of all kinds.
+    """Commit changes of all kinds; returns the conflicts that it bears, none if the table has the batch already.
 
     Args:
-        spark: The session.
         changes: In the columns of `TableChanges.changes`.
-        keyed: The target.
         toast: Positions of the columns that have an `unchanged_<i>`.
         truncated: The target is empty.
         needs_fold: A key change carries an unchanged TOAST value.
-
-    Returns:
-        The conflicts that did not make the commit fail; none if the table has the batch already.
     """
     if needs_fold:
         return _one_by_one(spark, changes, keyed, truncated=truncated)
@@ -231,13 +226,9 @@ def merge_effects(
     variants: Sequence[int] = (),
     leaving: str | None = None,
 ) -> merge.MergeCounts | None:
-    """Apply effects (see `bridge.apply.delta.net_effect`) in one commit.
+    """Apply effects (see `bridge.apply.delta.net_effect`), at most one for each row of the target, in one commit.
 
     Args:
-        effects: At most one effect for each row of the target.
-        path: The Delta table.
-        columns: The replicated columns' names, by position.
-        key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`.
         raising: An expression over `s`, of the type of the key's first column, that raises; evaluated if an effect
             that begins with a new row finds an existing one. None to overwrite the existing one.

@@ -14,24 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge import faults
 from bridge.apply.delta import merge
-from bridge.apply.delta.append import BROADCAST_ROWS, append_effects
-from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source
+from bridge.apply.delta.append import BROADCAST_ROWS, append_effects, overwrite_rows
+from bridge.apply.delta.arrow_source import PLAN_ROWS, arrow_source, as_frame
 from bridge.apply.delta.commit_sessions import commit_session, is_tiny, work_of_append
-from bridge.apply.delta.deletion_vectors import enable_for_large
-from bridge.apply.delta.delta_table import table_size, table_version
+from bridge.apply.delta.delta_table import forget_size, table_size, table_version
 from bridge.apply.delta.location import read_table
+from bridge.apply.delta.merge import Clauses, left_none
 from bridge.apply.delta.merge_by_key import any_missing, conflicts, fits
-from bridge.apply.delta.merge_statement import Clauses, left_none
 from bridge.apply.delta.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
-from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.rewrite_joined import rewrite_joined
 from bridge.apply.delta.rewrite_keys import rewrite_keys
-from bridge.apply.delta.stage import as_frame
-from bridge.apply.delta.stored import stored_column
+from bridge.apply.delta.schema import stored_column
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.events import BEGINS
+from bridge.apply.target.location import sql_name
+from bridge.session import companion
 from bridge.spark_outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ _FILES: Final = 4
 """With more files than this, Delta is told the keys' ranges. Their constants make Spark compile the query each time,
 which takes longer than to read a few files."""
 
+LARGE_BYTES: Final = 128 << 20
+"""Below this size deletion vectors save little: with a million rows in 48 MB a commit takes as long either way."""
+
 
 def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *, truncated: bool) -> Tally | None:
     """Commit a net effect.
 
     Args:
-        spark: The subscription's session.
         effect: The net effect, of at least one row.
-        keyed: The target.
         truncated: The target is emptied first.
 
     Returns:
@@ -171,3 +172,24 @@ def _none_found(effects: pa.Table, keyed: KeyedTarget) -> Tally:
             tally.counts[name] = int(counts.sum())
             tally.keys[name] = [tuple(row.values()) for row in keys.to_pylist()]
     return tally
+
+
+def enable_for_large(spark: SparkSession, path: str, size: TableSize) -> None:
+    """Give a table deletion vectors, if it is large, pgbridge created it, and nobody has decided otherwise.
+
+    Without them Delta writes each touched file anew: with random keys, a thousand changes touch every file of a table.
+    With them a commit marks the rows as deleted. That takes Delta more steps, which small tables need not pay for.
+
+    The property is set in a commit of its own, before the batch's commit and without its stamp: neither does Delta take
+    the ALTER TABLE for the batch, nor does an undo revert it.
+    """
+    if not (size.vectors_undecided and size.size_bytes >= LARGE_BYTES):
+        return
+    forget_size(path)  # somebody may have decided since
+    if table_size(spark, path).vectors_undecided:
+        unstamped = companion(spark, "unstamped", {})
+        unstamped.sql(
+            f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        ).collect()
+        forget_size(path)
+        faults.reach("vectors_enabled")

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.arrow_source import SparkStage, as_frame
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import schema_of
 from bridge.apply.delta.raise_error import literal
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.target.location import own_location, sql_name
 from bridge.errors import TargetError
 from protocol.epoch import POSTGRES_EPOCH_US
@@ -107,14 +107,7 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
 
 
 def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[_Message]], path: str) -> None:
-    """Append a batch's messages by one commit; more than 16 MiB of them go to Spark in parts.
-
-    Args:
-        spark: A session.
-        subscription: The subscription's name.
-        found: Returns the messages in order; may be called again.
-        path: The table.
-    """
+    """Append a batch's messages by one commit; more than 16 MiB go to Spark in parts. `found` may be called twice."""
     parts = (as_table(subscription, part) for part in _parts(found()))
     first, second = next(parts, None), next(parts, None)
     if first is None:
@@ -146,14 +139,7 @@ def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Selects a batch's rows of one subscription: messages whose transaction, or which themselves, end in its range.
-
-    Attributes:
-        path: The table.
-        subscription: The subscription's name.
-        start_lsn: The batch's start.
-        end_lsn: The batch's end.
-    """
+    """Selects a batch's rows of one subscription: messages whose transaction, or which themselves, end in its range."""
 
     path: str
     subscription: str

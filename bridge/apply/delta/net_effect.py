@@ -87,8 +87,6 @@ def net_effect(changes: DataFrame, key: Sequence[int], toast: Sequence[int]) -> 
     """Compute one effect for each key.
 
     Args:
-        changes: Changes in the columns of `TableChanges.changes`.
-        key: Positions of the key's columns.
         toast: Positions of the columns that have an `unchanged_<i>`. No key change may carry an unchanged value
             (see `bridge.apply.effects.fold`).
 

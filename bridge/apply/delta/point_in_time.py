@@ -41,9 +41,6 @@ class TableAt:
     """A table as of a position.
 
     Attributes:
-        namespace: The published table's schema.
-        name: Its name.
-        path: Its Delta table.
         recorded: The version that the table of commits has; None if it is not recorded yet.
         later: Whether a later batch may have committed to it.
     """
@@ -65,11 +62,9 @@ class Point:
     """Where a batch ends.
 
     Attributes:
-        subscription: The subscription.
         lsn: The batch's end: the tables have all transactions that end at or before it, and no other.
         commit_time: When the last of these was committed; of a copy that no batch has followed yet, when the tables
             began to follow the stream.
-        tables: The tables that follow the stream there.
     """
 
     subscription: str
@@ -89,9 +84,6 @@ def point_of(
     """Find the last batch that ends at or before a position or time.
 
     Args:
-        spark: A session.
-        warehouse: The subscription's warehouse.
-        at: The position or time.
         subscription: The subscription; None if the warehouse is of one only.
         pending: Records of the subscription, each with its origin, that the table of commits does not have yet.
 

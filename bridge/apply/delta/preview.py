@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.location import read_table
-from bridge.apply.delta.stored import canonical, is_variant
+from bridge.apply.delta.schema import canonical, is_variant
 from bridge.apply.effects.events import BEGINS
 from bridge.apply.target.location import quoted
 
@@ -40,7 +40,6 @@ class RowPreview:
 
     Attributes:
         outcome: `OVERWRITTEN`, `UPDATED` or `DELETED`.
-        key: The key's columns and values.
         before: The values that would be lost: of the columns that change, or all of a deleted row.
         after: The values of the same columns afterwards; empty for a deleted row.
     """
@@ -67,13 +66,7 @@ class Preview:
 
 
 def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Preview:
-    """Compare a net effect with the table.
-
-    Args:
-        spark: A session.
-        effect: A net effect that is clear (see `NetEffect.clear`).
-        keyed: The table.
-    """
+    """Compare a net effect, which must be clear, with the table."""
     names = keyed.names
     rows = read_table(spark, keyed.path)
     texts = (

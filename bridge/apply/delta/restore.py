@@ -36,9 +36,6 @@ class UndoneBatch:
     """The batch whose commits are reverted.
 
     Attributes:
-        app_id: Delta's application id.
-        start_lsn: The batch's start.
-        end_lsn: The batch's end.
         doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see
             `History.doubtful_beyond`). Of the table of logical messages, a DELETE that was made already is not
             repeated.
@@ -81,11 +78,9 @@ def restore_tables(
     Args:
         spark: The caller's own session: the commits' user metadata is a setting of the session.
         tables: The position of each Delta table before the batch; one that does not exist is ignored.
-        batch: The batch.
         fence: An earlier process, or a Spark that did not answer, may still commit it.
         on_restored: Called after each RESTORE, and after the DELETE of messages.
         own_messages: The batch's rows in tables of logical messages, where it may have some.
-        log: Where concurrent commits are logged.
 
     Raises:
         TargetBusy: Concurrent commits made every attempt fail; the undo has to be called again.

@@ -22,7 +22,7 @@ from bridge.apply.delta.arrow_source import arrow_source
 from bridge.apply.delta.commit_sessions import commit_session, is_tiny
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.raise_error import error_object
-from bridge.apply.delta.stored import has_variant, stored_column
+from bridge.apply.delta.schema import has_variant, stored_column
 from bridge.apply.delta.transaction import RowCounter, can_begin, transaction
 from bridge.apply.target.location import quoted
 from bridge.spark_outcome import SPARK_ERRORS
@@ -62,9 +62,7 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
     """Commit a net effect to a table of a file or two, if no row is in the way of one that begins.
 
     Args:
-        spark: The subscription's session.
         effect: The net effect, of at least one row; clear.
-        keyed: The target.
         size: Its size, now or some calls ago.
 
     Returns:

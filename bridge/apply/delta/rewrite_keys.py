@@ -23,7 +23,7 @@ from bridge.apply.delta.delta_table import still_vectors
 from bridge.apply.delta.key_condition import key_condition
 from bridge.apply.delta.location import overwrite_where, read_table
 from bridge.apply.delta.raise_error import error_object
-from bridge.apply.delta.stored import stored_column
+from bridge.apply.delta.schema import stored_column
 from bridge.apply.target.location import quoted
 from bridge.spark_outcome import SPARK_ERRORS
 
@@ -48,10 +48,7 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
     """Commit a net effect to a table with deletion vectors, if it has each row that the effects are on, and no other.
 
     Args:
-        spark: The subscription's session.
         effect: The net effect, of at least one row; clear.
-        keyed: The target.
-        size: Its size.
 
     Returns:
         Whether it is committed, or Delta has left it out, because the table has the batch already. If not, nothing is.

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.apply.delta.arrow_source import reads_local_files
 from bridge.apply.delta.durable import local_folder
-from bridge.apply.delta.executor_errors import executor_hint
 from bridge.apply.delta.location import place_of
-from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.spark_errors import executor_hint, summary
 from bridge.apply.target.location import catalog_parts
 from bridge.errors import TargetError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
@@ -29,22 +28,14 @@ _TASKS: Final = 16
 
 
 class SharedFolders:
-    """Looks at the folders of a catalog's tables, each once: where a table lies is known when it exists.
-
-    Args:
-        spark: A session.
-    """
+    """Looks at the folders of a catalog's tables, each once: where a table lies is known when it exists."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._checked: set[str] = set()
 
     def check(self, location: str) -> None:
-        """Do as `check_shared` in the folder that a catalog's table lies in; raises as it does.
-
-        Args:
-            location: A Delta table that exists; one that is in no catalog is left alone.
-        """
+        """Do as `check_shared` in the folder that an existing table of a catalog lies in; leave other tables alone."""
         if catalog_parts(location) is None or reads_local_files(self._spark):
             return
         place = place_of(self._spark, location)

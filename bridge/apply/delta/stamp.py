@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from protocol.lsn import Lsn
 
-
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -35,7 +34,6 @@ class CommitStamp:
 
     Attributes:
         txn_app_id: Delta's application id: server, subscription, incarnation and epoch.
-        start_lsn: The batch's start.
         end_lsn: The batch's end; Delta's transaction version. Delta leaves a commit out if the table has its version,
             or a higher one, of the application id.
         alters: The commits change the table's columns for the batch. They have an application id of their own, and the

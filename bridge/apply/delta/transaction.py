@@ -34,12 +34,7 @@ def can_begin(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
-    """Begin a transaction, which is this thread's active one within; what is not committed then is given up.
-
-    Args:
-        spark: A session; the commit has its stamp.
-        path: The Delta table, for which `can_begin` holds.
-    """
+    """Begin a transaction, if `can_begin`: this thread's active one within; what is not committed then is given up."""
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to it
     session = spark._jsparkSession  # noqa: SLF001
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)  # Delta takes its settings from this one

@@ -43,13 +43,7 @@ _IN_FILTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Unheld:
-    """A value that made a commit fail.
-
-    Attributes:
-        column: The column's name.
-        message: The error's message.
-        hint: The error's hint.
-    """
+    """A value that made a commit fail."""
 
     column: str
     message: str
@@ -73,10 +67,8 @@ def exact(name: str, value: Column, text: Column, type_: spark_types.DataType) -
     microseconds from 1970, raises an error when the filter evaluates it.
 
     Args:
-        name: The column's name.
         value: The value; NULL if the column cannot hold it.
         text: PostgreSQL's text of such a value; NULL for other values.
-        type_: The value's type.
     """
     if isinstance(type_, spark_types.StringType):
         return F.coalesce(value, text)
@@ -100,8 +92,6 @@ def held(
     """Drop the texts from changes that have passed; evaluating the result raises if such a value may not be NULL.
 
     Args:
-        frame: The changes.
-        columns: The changes' columns.
         key: Positions of the columns that identify rows; empty if all do.
         unrepresentable: Whether such a value is an error or NULL; in the key it is always an error.
     """

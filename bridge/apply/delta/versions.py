@@ -23,13 +23,13 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.arrow_source import checkpointed
 from bridge.apply.delta.bag import stored_identity
+from bridge.apply.delta.filter_changes import published_changes
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.looked_up import unless_changed
 from bridge.apply.delta.merge import merge_into
-from bridge.apply.delta.published_changes import published_changes
-from bridge.apply.delta.stage import checkpointed
-from bridge.apply.delta.stored import stored_changes
+from bridge.apply.delta.schema import stored_changes
 from bridge.apply.delta.table_forms import VALIDITY
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.apply.target.location import quoted, sql_name
@@ -59,10 +59,7 @@ def apply_versions(
     """Commit one table's changes to its history.
 
     Args:
-        spark: The session.
         changes: Changes of a target in the mode "history". Without a key they are INSERTs and TRUNCATEs.
-        unrepresentable: As in `apply_table`.
-        lost: As in `apply_table`.
 
     Raises:
         PySparkException, Py4JError: The commit failed (see `bridge.apply.delta`).
@@ -102,11 +99,7 @@ class _History:
     """A history and the changes to it.
 
     Args:
-        spark: The session.
-        path: The Delta table.
-        columns: The columns of the changes.
         key: Positions of the key's columns; without any, each change is a row of its own.
-        frame: The changes.
 
     Attributes:
         toast: Positions of the columns that may be as in the version before.
@@ -287,7 +280,6 @@ class _History:
         """The MERGE statement.
 
         Args:
-            view: The name of the view of `versions`.
             truncate: The first TRUNCATE, which ends the versions of all other keys: its commit LSN and time.
         """
         names = [quoted(column.name) for column in self._columns]

@@ -12,10 +12,9 @@ import pyarrow as pa
 from bridge import session
 from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.arrow_source import reads_local_files
+from bridge.apply.delta.arrow_source import reads_local_files, scratch_folder
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.delta.scratch import scratch_folder
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.operations import INSERT, NO_OLD, UPDATE
 from bridge.apply.target.target import Target, TargetColumn, target_schema
@@ -36,11 +35,7 @@ _MERGED_BYTES: Final = 256 << 20
 
 
 class WarmUp:
-    """Warms a young Spark up, once, while its user waits for something else.
-
-    Args:
-        spark: A session; what is done has a fork of it.
-    """
+    """Warms a young Spark up, once, by a fork of a session, while its user waits for something else."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -50,8 +45,7 @@ class WarmUp:
     def begin(self, table_bytes: Iterable[int]) -> None:
         """Begin in a thread of its own, unless it was begun before or Spark is elsewhere.
 
-        Args:
-            table_bytes: The sizes of the tables that follow: the way to commit to them depends on these.
+        The way to commit to the tables that follow depends on their sizes.
         """
         with self._lock:
             if self._begun:
@@ -67,12 +61,7 @@ class WarmUp:
 
 
 def warm_up(spark: SparkSession, rows: int = ROWS) -> None:
-    """Commit an INSERT and an UPDATE to a table in a scratch folder.
-
-    Args:
-        spark: A session that nobody else uses; its master is on this machine.
-        rows: How many rows each has.
-    """
+    """Commit an INSERT and an UPDATE of so many rows to a scratch table, in a session that nobody else uses."""
     with scratch_folder() as folder:
         path = str(folder / "table")
         columns = (TargetColumn("id", resolve(20, -1)), TargetColumn("value", resolve(25, -1)))

@@ -38,12 +38,7 @@ class BagMoves:
 
 
 def bag_moves(copies: Mapping[int, int], halves: pa.Table) -> BagMoves:
-    """Follow the copies through the changes.
-
-    Args:
-        copies: How many copies the target has of each row.
-        halves: `ord`, `op` and `id` (the row's number) of `bag.halves_of`, in order of `ord`.
-    """
+    """Follow the copies through `ord`, `op` and `id` (the row's number) of `merge_bag.halves_of`, in order of `ord`."""
     staying = dict(copies)
     moved: dict[tuple[int, int], int | None] = {}
     arrived: dict[int, list[tuple[int, int] | None]] = {}  # by row; None: a copy from an INSERT

@@ -26,15 +26,7 @@ BEGINS: Final = (INSERTED, ARRIVED)
 
 
 def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
-    """Turn changes into effects of one event each, of which a key change has two.
-
-    Args:
-        changes: In the columns of `TableChanges.changes`, in order.
-        key: Positions of the key's columns.
-
-    Returns:
-        The effects, in order, and the number of the change that each is of.
-    """
+    """Turn changes, in their order, into effects of one event each, two for a key change, and each one's change."""
     operations = changes["op"].to_numpy()
     moved = _moved(changes, operations, key)
     rounds = np.arange(len(operations))

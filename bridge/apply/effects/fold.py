@@ -44,12 +44,7 @@ class _Row:
 
 
 class Exists(Exception):
-    """A row already has the key of an INSERT or a key change, and is not to be overwritten.
-
-    Attributes:
-        name: The conflict's name.
-        key: The key.
-    """
+    """A row already has the key of an INSERT or a key change, and is not to be overwritten."""
 
     def __init__(self, name: str, key: Key) -> None:
         super().__init__(name, key)
@@ -63,7 +58,6 @@ class _Table:
 
     Attributes:
         present: The keys that the target had before.
-        live: The rows that exist, by key.
         touched: The keys of all changes so far; one that is not in `live` has no row.
         deleted: The keys under which the target has rows that are deleted.
     """
@@ -103,11 +97,7 @@ def fold(
     """Fold a table's changes into effects.
 
     Args:
-        changes: In the columns of `TableChanges.changes`, in order.
-        key: Positions of the key's columns.
-        types: The columns' types, by position.
         present: The keys of the changes that the target has (see `key_of_values`).
-        tally: Counts the conflicts.
         overwrite: Whether an INSERT or a key change overwrites a row that already has its key.
 
     Returns:

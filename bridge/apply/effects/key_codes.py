@@ -22,9 +22,6 @@ def key_codes(columns: Sequence[pa.ChunkedArray]) -> Ints:
     """Return a number for each row, the same for equal keys only.
 
     Values are equal as Spark has it: 0.0 is -0.0, NaN is NaN; a NULL, which no key has, is NULL.
-
-    Args:
-        columns: The key's columns, at least one.
     """
     if len(columns) == 1 and pa.types.is_integer(columns[0].type) and not columns[0].null_count:
         return np.asarray(columns[0].to_numpy()).astype(np.int64, copy=False)

@@ -83,12 +83,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
-    """The net effect of changes.
-
-    Attributes:
-        table: Effects, in the columns that the module describes; each row once.
-        shape: How many there are of each kind.
-    """
+    """The net effect of changes, in the columns that the module describes; each row once."""
 
     table: pa.Table
     shape: Shape
@@ -100,22 +95,13 @@ class NetEffect:
 
 
 def net_effect(changes: pa.Table, key: Sequence[int]) -> NetEffect:
-    """Compute the net effect of changes.
-
-    Args:
-        changes: In the columns of `TableChanges.changes`, in order.
-        key: Positions of the key's columns; at least one.
-    """
+    """Compute the net effect of changes."""
     table, rounds = events(changes, key)
     return _fold(table, rounds, key)
 
 
 def fold(effects: Sequence[pa.Table]) -> NetEffect:
-    """Fold effects, and effects that were folded before, into one for each row.
-
-    Args:
-        effects: Tables of effects, the earlier ones first; at least one.
-    """
+    """Fold effects, and effects that were folded before, into one for each row; the earlier ones come first."""
     table = pa.concat_tables(effects, promote_options="default") if len(effects) > 1 else effects[0]
     table = with_marks(table)
     if len(effects) == 1:
@@ -206,14 +192,7 @@ def _ends(starts: Ints, number: int) -> Ints:
 
 
 def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints) -> pa.Table:
-    """Fold the effects of each group; `match_<k>` is the last one's.
-
-    Args:
-        table: The effects.
-        columns: What counts in place of the table's columns of these names.
-        order: Their rows, by group and then in order.
-        starts: Where each group begins in `order`.
-    """
+    """Fold the effects of each group; `match_<k>` is the last one's, and `columns` count instead of the table's."""
     columns = {name: column[order] for name, column in columns.items()}
     lasts = _ends(starts, len(order))
     group = np.repeat(np.arange(len(starts)), lasts - starts + 1)

@@ -49,7 +49,6 @@ class Match:
     """A column of the message with its attribute number.
 
     Attributes:
-        column: The column.
         attnum: Its number; above the catalog's numbers if the catalog has no trace of the column.
         known: The column as it was known before; None for a new one.
         attribute: The column in the catalog; None if it has been dropped.
@@ -76,7 +75,6 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Seq
 
     Args:
         known: The columns before the message.
-        columns: The message's columns.
         attributes: The publisher's present catalog; empty if the table has been dropped.
 
     Returns:
@@ -143,12 +141,8 @@ def _best(
 def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], *, more: bool) -> int:
     """Return the cost of the message lacking this column.
 
-    Args:
-        number: The column's number.
-        known: The columns before the message.
-        attributes: The catalog.
-        more: Whether the message has a column with a higher number. If so, this one existed, too: it was dropped
-            before it was seen, or it is not published.
+    If the message has `more` columns, with higher numbers, this one existed, too: it was dropped before it was seen, or
+    it is not published.
     """
     row = known.get(number)
     exists = number in attributes and attributes[number].name is not None

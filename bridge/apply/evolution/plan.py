@@ -63,10 +63,7 @@ class Definition:
 
     Attributes:
         relation: `namespace.name` of the target, for messages.
-        columns: The Relation message's columns.
-        types: How their values are read.
         replicated: Names of the replicated columns, which the target must have; None for all.
-        key: Names of the columns that identify a row.
         known: The columns before this definition; empty if they are not known.
         attributes: The columns in the publisher's present catalog.
         sole_source: Whether the target gets changes from this table only, not from several partitions.
@@ -94,10 +91,6 @@ class Definition:
 
 def plan(definition: Definition, schema: TargetSchema) -> Plan:
     """Plan how a target follows a definition.
-
-    Args:
-        definition: The definition.
-        schema: The target's present columns.
 
     Raises:
         TargetError: The target cannot follow it.

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 
 class TrackedState(NamedTuple):
-    """What is known at a point of the stream.
-
-    Attributes:
-        known: The published tables' columns, by relid.
-        schemas: The targets' columns, by path.
-    """
+    """What is known at a point of the stream: tables' columns by relid, targets' columns by path."""
 
     known: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({})
     schemas: Mapping[str, TargetSchema] = MappingProxyType({})
@@ -48,7 +43,6 @@ class DefinitionTracker:
     """Follows the definitions of one stream.
 
     Args:
-        subscription: The subscription's name, for the remedies.
         known: The published tables' columns, by relid, as of the origin's LSN.
         attributes: Returns a table's columns in the publisher's present catalog.
         types: Resolves (type oid, typmod).
@@ -96,11 +90,7 @@ class DefinitionTracker:
         """Plan how a target follows a definition. The plan counts from now on.
 
         Args:
-            relation: The definition.
-            types: How its columns' values are read.
-            target: The table's target.
             replicated: Names of the replicated columns, which the target must have; None for all.
-            key: Names of the columns that identify a row.
 
         Raises:
             TargetError: The target cannot follow it.

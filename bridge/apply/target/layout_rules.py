@@ -26,11 +26,6 @@ _INDEXED_COLUMNS: Final = 32
 def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
     """Check that a new Delta table can have a layout.
 
-    Args:
-        relation: The published table, `namespace.name`.
-        layout: As configured.
-        schema: The Delta table's columns.
-
     Raises:
         TargetError: A column does not exist, or is of a type that Delta does not allow there.
     """
@@ -60,13 +55,7 @@ def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
 
 
 def kept_layout(layout: Layout, columns: Sequence[TargetColumn], others: Collection[str] = ()) -> Layout:
-    """What is left of a table's layout once a copy replaces its columns.
-
-    Args:
-        layout: The table's layout.
-        columns: The new columns.
-        others: Further columns that the table keeps, with their types.
-    """
+    """What is left of a table's layout once a copy replaces its columns; `others` are kept, with their types."""
     fields = {one.name: TargetField(one.name, one.type.arrow, "", one.type.place) for one in columns}
 
     def left(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -94,11 +83,6 @@ def _allowed(field: TargetField, layout: Layout) -> bool:
 
 
 def layout_properties(layout: Layout, leaves: list[str]) -> dict[str, str]:
-    """The properties that a new Delta table needs for a layout.
-
-    Args:
-        layout: The layout.
-        leaves: The table's columns, where those of a struct stand for it.
-    """
+    """The properties that a new Delta table needs for a layout. Of a struct, `leaves` has the columns."""
     indexed = max((leaves.index(name) + 1 for name in layout.cluster_by), default=0)
     return {"delta.dataSkippingNumIndexedCols": str(indexed)} if indexed > _INDEXED_COLUMNS else {}

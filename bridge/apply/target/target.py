@@ -35,10 +35,8 @@ class TargetField(NamedTuple):
     """A column of a Delta table.
 
     Attributes:
-        name: Its name.
         arrow: The type of its values; None for a Delta type that is not the type of any published column.
         sql_type: The type in Spark SQL, for messages.
-        place: Where its values go.
     """
 
     name: str
@@ -96,12 +94,9 @@ class Target:
     """The Delta table of a published table.
 
     Attributes:
-        namespace: The published table's schema.
-        name: The published table's name.
         path: The Delta table's location (`bridge.apply.target.location`): a path, or a table of a catalog.
         schema: The Delta table's columns. In a changelog those of its images, in a history those of the published row;
             for a handler, which has no Delta table, the published table's when the stream began.
-        mode: What becomes of the changes.
     """
 
     namespace: str
@@ -121,10 +116,7 @@ class Target:
         return f"{self.namespace}.{self.name}"
 
     def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
-        """Check that the Delta table has the columns of a Relation message, in any order.
-
-        Returns:
-            The columns in the Delta table's types, which may be wider.
+        """Return the columns of a Relation message, in any order, in the Delta table's types, which may be wider.
 
         Raises:
             TargetError: A column is missing, or its type does not hold all values of the published type.

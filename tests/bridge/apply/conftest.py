@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from bridge.apply.delta import merge_effects, scratch
+from bridge.apply.delta import arrow_source, merge_effects
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import empty_target
@@ -24,9 +24,9 @@ def merging(request, monkeypatch):
 def scratch_base(tmp_path, monkeypatch):
     """Where scratch folders are made: a folder of this test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scratch._folder.cache_clear()
+    arrow_source._folder.cache_clear()
     yield tmp_path
-    scratch._folder.cache_clear()
+    arrow_source._folder.cache_clear()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from bridge.apply import handler as module
 from bridge.apply.handler import HandlerApplier
 from bridge.errors import ApplyError, OutcomeUnknown
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.fence import fence_lsn
+from bridge.track.held import fence_lsn
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_worker import changes_of

@@ -11,7 +11,7 @@ import pytest
 from bridge.apply import replayable
 from bridge.apply.batch.row_filters import RowFilters
 from bridge.apply.batch.table_changes import Staged, TableChanges
-from bridge.apply.delta.stage import SparkStage
+from bridge.apply.delta.arrow_source import SparkStage
 from bridge.apply.effects.operations import INSERT, KEY_TUPLE
 from bridge.apply.replayable import Skipper, read, write
 from bridge.apply.target.target import Target, TargetColumn, target_schema

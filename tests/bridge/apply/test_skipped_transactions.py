@@ -8,7 +8,7 @@ import pytest
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.table_changes import Staged, TableChanges
-from bridge.apply.delta.stage import SparkStage
+from bridge.apply.delta.arrow_source import SparkStage
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.skipped_transactions import readable, write
 from bridge.apply.target.target import Target, TargetColumn
@@ -80,7 +80,7 @@ def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
 
 def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
     """A part at a time."""
-    monkeypatch.setattr("bridge.apply.skipped_transactions._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("bridge.apply.replayable._ROWS_AT_ONCE", 2)
     staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, needs_fold=False)
     path = write(of(staged), tmp_path, "sub")
     assert pq.read_table(path / "public.t_1.parquet").to_pylist() == READABLE

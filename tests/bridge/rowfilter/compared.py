@@ -189,7 +189,7 @@ def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
 
 def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
     """Fill a table `rows` with random values and copy it to Spark."""
-    from bridge.apply.delta.stage import as_frame
+    from bridge.apply.delta.arrow_source import as_frame
 
     fill(connection, count, seed)
     attributes = connection.execute(

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from bridge.errors import SyncError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.sync import block_ranges, copy
+from bridge.sync import copy, copy_statement
 from bridge.sync.copy import copied_rows, read_on_executors
 from bridge.sync.copy_order import CopyOrder
 from bridge.sync.copy_reader import copy_spec
@@ -42,7 +42,7 @@ def spec_of(publisher, name, snapshot, unrepresentable="error"):
         application_name="copy",
         snapshot=snapshot,
         unrepresentable=unrepresentable,
-        ranges=(block_ranges.BlockRange(),),
+        ranges=(copy_statement.BlockRange(),),
     )
 
 

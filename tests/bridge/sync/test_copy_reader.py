@@ -14,7 +14,7 @@ from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.sync import block_ranges, copy_reader
+from bridge.sync import copy_reader, copy_statement
 from bridge.sync.copy_reader import CopySpec, key_of, read_ranges
 from bridge.sync.copy_statement import copy_select
 from bridge.sync.table_lock import TableLock
@@ -54,7 +54,7 @@ def test_the_key_is_that_of_the_changes_to_come(identity, key):
 @pytest.fixture
 def small_ranges(monkeypatch):
     """Ranges of 64 blocks, so that a test's table has some."""
-    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 64 * 8192)
 
 
 def read_range(spec, number):

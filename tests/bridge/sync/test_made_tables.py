@@ -1,7 +1,7 @@
 """A table that is made has the columns and the layout that it should have."""
 
 from bridge.apply.delta.delta_table import read_target_schema, table_size
-from bridge.apply.delta.layout import layout_of
+from bridge.apply.delta.table_forms import layout_of
 from bridge.apply.target.target import TargetColumn
 from bridge.sync.made_tables import make_table
 from bridge.table_layout import NO_LAYOUT, Layout

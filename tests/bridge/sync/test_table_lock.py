@@ -10,8 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.errors import PublisherError, TableAltered
 from bridge.receive.publisher import Publisher
-from bridge.sync import block_ranges
-from bridge.sync.block_ranges import BlockRange
+from bridge.sync import copy_statement
+from bridge.sync.copy_statement import BlockRange
 from bridge.sync.table_lock import CopySize, TableLock
 
 SETUP = """
@@ -42,7 +42,7 @@ def locked(publisher):
 
 
 def test_size_and_ranges(publisher, locked, monkeypatch):
-    monkeypatch.setattr(block_ranges, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 64 * 8192)
     publisher.execute(
         "INSERT INTO t SELECT g, repeat('x', 3000), repeat('y', 300) FROM generate_series(1, 2000) g; ANALYZE t;"
         "INSERT INTO root SELECT generate_series(0, 60000); ANALYZE root"

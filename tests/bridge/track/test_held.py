@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bridge.track import refresh, reset
-from bridge.track.catalog import Catalog
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import AppliedBatch, BatchIntent
-from bridge.track.fence import give_up_batch
-from bridge.track.held import ahead_of_origin, held, note_timeline, timeline_begins
+from bridge.track.held import ahead_of_origin, fence_lsn, give_up_batch, held, note_timeline, timeline_begins
 from bridge.track.position import Position
 from bridge.track.recovery import Held
-from protocol.lsn import Lsn
+from protocol.lsn import INVALID, Lsn
 from tests.bridge.track.made_catalog import T1, T2, server_on
 
 TABLES = {("public", "t1"): Position("7", None, Lsn(0)), ("public", "t2"): Position("7", None, Lsn(0x200))}
@@ -172,3 +171,21 @@ def test_tables_ahead_of_the_origin_by_a_batch(shop, lsn, position, ahead):
     shop.put_rel("shop", rel)
     assert ahead_of_origin(shop, "shop") == ([rel] if ahead else [])
     assert ahead_of_origin(shop, "other") == []
+
+
+def test_it_outlives_the_intent_and_never_goes_back(tmp_path):
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        assert fence_lsn(catalog, "sub") == INVALID
+        catalog.create_origin("sub", Lsn(10), "inc", [])
+        assert give_up_batch(catalog, "sub") is None
+        for end_lsn in (40, 30):
+            catalog.begin_batch("sub", BatchIntent(Lsn(10), Lsn(end_lsn)))
+            assert give_up_batch(catalog, "sub") == Lsn(end_lsn)
+            assert catalog.batch("sub") is None
+        assert fence_lsn(catalog, "sub") == Lsn(40)
+        row = catalog.subscription("sub")
+        assert row is not None
+        assert row.epoch == 0, "another application id would let Delta take the batch twice"
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        assert fence_lsn(catalog, "sub") == Lsn(40)

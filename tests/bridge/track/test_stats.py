@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from bridge.track import stats
+from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import CopyRow
+from bridge.track.stats import left_out, put_left_out
 
 
 def test_copies_are_those_that_were_put_last(started):
@@ -22,3 +26,18 @@ def test_conflicts_are_counted_by_name(started):
     stats.count_conflicts(started, "shop", {"delete_missing": 3})
     assert stats.conflicts(started, "shop") == {"delete_missing": 5, "update_missing": 1}
     assert stats.conflicts(started, "other") == {}
+
+
+def test_each_is_new_once(tmp_path):
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        for name in ("shop", "other"):
+            catalog.register(name, enabled=True)
+        reasons = {("public", "bare"): "no column", ("public", "a"): "case"}
+        assert put_left_out(catalog, "shop", reasons) == [("public", "bare"), ("public", "a")]
+        assert put_left_out(catalog, "other", {("public", "x"): "case"}) == [("public", "x")]
+        assert put_left_out(catalog, "shop", reasons) == []
+        assert list(left_out(catalog, "shop").items()) == sorted(reasons.items())
+        assert put_left_out(catalog, "shop", {("public", "bare"): "case"}) == [("public", "bare")]
+        assert left_out(catalog, "shop") == {("public", "bare"): "case"}
+        assert put_left_out(catalog, "shop", {}) == []
+        assert (left_out(catalog, "shop"), len(left_out(catalog, "other"))) == ({}, 1)

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.apply.batch.collector import ChangeCollector
-from bridge.apply.batch.renaming import renamed
-from bridge.apply.batch.subscribed import Subscribed
-from bridge.apply.batch.table_changes import Staged, TableChanges
+from bridge.apply.batch.routes import Subscribed
+from bridge.apply.batch.table_changes import Staged, TableChanges, renamed
 from bridge.apply.effects.operations import INSERT, NO_OLD, OLD_TUPLE
 from bridge.apply.target.target import Target, TargetColumn
 from protocol.lsn import INVALID

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.routes import Routes, Subscribed
 from bridge.apply.target.target import Target, target_schema
 from protocol.lsn import INVALID, Lsn
 from protocol.message_array import MessageArray

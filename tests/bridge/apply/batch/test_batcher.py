@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.batch.row_filters import RowFilters, ServerFilters
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.errors import ApplyError
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes
+from bridge.apply.batch.routes import Routes, Subscribed
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.subscribed import Subscribed
 from bridge.apply.target.target import Target, target_schema
 from bridge.errors import ApplyError
 from bridge.publication.replica_identity import Refusal

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.subscribed import Subscribed
+from bridge.apply.batch.routes import Routes, Subscribed
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target.target import Target, variant_field

@@ -17,7 +17,7 @@ from bridge.rowfilter.row_filter import RowFilterError
 from protocol.lsn import Lsn
 from protocol.messages import Column, Relation
 from protocol.values.types import resolve
-from tests.bridge.apply.batch.test_routes import subscribed
+from tests.bridge.apply.batch.test_routes import by_name
 
 SCHEMA = """
 CREATE TABLE t (id int PRIMARY KEY, n int, note text COLLATE "en-x-icu");
@@ -56,9 +56,7 @@ def routes(server, text: str, *names: str) -> tuple[ReappliedRoutes, list[int]]:
             return Routing(publications, read_relations(publisher), missing_ok=True)
 
     routing = look()
-    made = ReappliedRoutes(
-        subscribed(*names), routing, EntryFilterCompiler(types, None, routing.relations.encoding), look
-    )
+    made = ReappliedRoutes(by_name(*names), routing, EntryFilterCompiler(types, None, routing.relations.encoding), look)
     looks.clear()
     return made, looks
 
@@ -100,7 +98,7 @@ def test_a_table_that_was_renamed(server):
 
     def of(text):
         made, _ = routes(server, text)
-        made.subscribed = subscribed("t", "root")
+        made.subscribed = by_name("t", "root")
         made.names = {before[name].relation_id: ("public", name) for name in ("t", "root")}
         return made
 

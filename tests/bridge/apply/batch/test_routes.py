@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from bridge.apply.batch.routes import Routes
-from bridge.apply.batch.subscribed import Subscribed
+from dataclasses import replace
+
+from bridge.apply.batch.routes import Routes, Subscribed, key_of
 from bridge.apply.target.target import Target
 from protocol.lsn import Lsn
 from protocol.messages import Column, Relation
+from tests.bridge.apply.batch.streamed import (
+    INT4,
+    T,
+    batcher,
+    insert,
+    subscribed,
+    transaction,
+)
 
 
-def subscribed(*names: str) -> dict[tuple[str, str], Subscribed]:
+def test_a_part_of_an_identity_is_no_key():
+    """A column list may leave out a part of the key. A message from before the list, or before a rename, has all."""
+    wide = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=True)))
+    cut = replace(subscribed(wide), cut_identity=frozenset({"id", "c"}))
+    assert key_of(T, cut) == ()
+    assert key_of(wide, cut) == (0, 2)
+    assert key_of(wide, replace(cut, cut_identity=frozenset({"id", "renamed"}))) == (0, 2)
+    twice = transaction(100, T, insert(1, "a"), insert(1, "b"))
+    (table,) = batcher(cut).form([twice], Lsn(50)).tables
+    assert (table.key, table.inserts_only) == ((), True)
+
+
+def by_name(*names: str) -> dict[tuple[str, str], Subscribed]:
     return {
         ("public", name): Subscribed(Target("public", name, f"/lake/{name}", ()), Lsn(7), ("id",)) for name in names
     }
@@ -17,7 +38,7 @@ def subscribed(*names: str) -> dict[tuple[str, str], Subscribed]:
 
 def test_by_name():
     """Each relation goes to the target of its name. A table in pg_catalog has no schema in its message."""
-    here = Routes({**subscribed("t"), ("pg_catalog", "c"): subscribed("c")["public", "c"]})
+    here = Routes({**by_name("t"), ("pg_catalog", "c"): by_name("c")["public", "c"]})
     t, unknown, system = (
         Relation(n, ns, name, "d", ()) for n, (ns, name) in enumerate((("public", "t"), ("public", "u"), ("", "c")))
     )
@@ -48,7 +69,7 @@ def test_a_key_that_becomes_smaller_has_the_catalog_asked_whether_it_is_whole():
 
 def test_every_name_that_the_stream_has_is_a_table_of_its_own():
     """With `others`: no table is missing, renamed or replaced."""
-    made = Routes(subscribed("t"), others=lambda _, name: subscribed(name)["public", name])
+    made = Routes(by_name("t"), others=lambda _, name: by_name(name)["public", name])
     assert made.every_change
     t, renamed = (Relation(1, "public", name, "d", ()) for name in ("t", "u"))
     for relation in (t, renamed):
@@ -58,4 +79,4 @@ def test_every_name_that_the_stream_has_is_a_table_of_its_own():
         made.remember_relid(relation)
         assert made.renamed_table(relation) is None
     assert made.names == {}
-    assert not Routes(subscribed("t")).every_change
+    assert not Routes(by_name("t")).every_change

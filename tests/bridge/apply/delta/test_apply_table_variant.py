@@ -9,11 +9,11 @@ import pytest
 
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.preview import OVERWRITTEN, UNCHANGED, preview
 from bridge.apply.delta.schema import spark_schema, target_schema_of
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import DELETE, INSERT, OLD_TUPLE, UPDATE
 from bridge.apply.target.target import Target, TargetColumn

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.delta import arrow_source as module
-from bridge.apply.delta.arrow_source import arrow_source, arrow_stream_source
-from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.arrow_source import arrow_source, arrow_stream_source, as_frame
 
 VALUES = {
     "new_0": pa.array([1, None], pa.int16()),

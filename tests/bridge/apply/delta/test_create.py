@@ -1,15 +1,16 @@
-"""An empty table is created once, whenever a creation before it was cut short."""
+"""An empty table is created once, whenever a creation before it was cut short; and so is its namespace."""
 
 import uuid
 from collections import Counter
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.create import checkpoint_interval, create_table
+from bridge.apply.delta.create import checkpoint_interval, create_namespace, create_table, find_namespace
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.location import find_schema, place_of, read_table
-from bridge.errors import StoreError
+from bridge.errors import StoreError, TargetError
 
 
 @pytest.fixture
@@ -56,3 +57,22 @@ def test_tables_with_as_many_commits_do_not_write_their_checkpoints_at_once():
     commits = Counter(checkpoint_interval(f"/lake/public/t{i}") for i in range(160))
     assert set(commits) == set(range(30, 46))
     assert max(commits.values()) < 25
+
+
+def test_a_namespace_is_created_once(spark):
+    name = f"ns_{uuid.uuid4().hex}"
+    assert find_namespace(spark, "spark_catalog", None)
+    assert not find_namespace(spark, "spark_catalog", name)
+    create_namespace(spark, "spark_catalog", name)
+    create_namespace(spark, "spark_catalog", name)
+    assert find_namespace(spark, "spark_catalog", name)
+    spark.sql(f"DROP NAMESPACE {name}")
+
+
+def test_a_catalog_that_refuses_is_told_with_the_remedy(spark):
+    with pytest.raises(TargetError, match='Spark knows no catalog "nowhere"'):
+        find_namespace(spark, "nowhere", None)
+    with pytest.raises(StoreError, match="cannot be created") as raised:
+        create_namespace(spark, "spark_catalog", "not-allowed")
+    assert "CREATE NAMESPACE `spark_catalog`.`not-allowed`; or grant" in str(raised.value)
+    assert isinstance(raised.value.__cause__, AnalysisException)

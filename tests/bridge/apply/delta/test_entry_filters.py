@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.server_filters import ServerFilters
+from bridge.apply.batch.row_filters import RowFilters, ServerFilters
 from bridge.apply.delta.entry_filters import AnyOf, EntryFilterCompiler
 from bridge.config import Subscription
 from bridge.publication.definitions import parse

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.delta.filter_changes import filter_changes
-from bridge.apply.delta.stage import as_frame
+from bridge.apply.delta.arrow_source import as_frame
+from bridge.apply.delta.filter_changes import filter_changes, published_changes
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from bridge.changes.schema import POSITION_NAMES
+from tests.bridge.apply.delta.test_change_frame import ROWS, changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column
+
 
 POSITIONS = {"id": 0, "n": 1, "note": 2}
 
@@ -173,3 +176,18 @@ def test_what_cannot_be_held_goes_along(spark):
         (INSERT, None, False, True),
         (UPDATE, None, True, False),
     ]
+
+
+def test_columns_that_only_filters_look_at_go(spark):
+    made = replace(changes("/t", *ROWS), published=frozenset({"id"}))
+    frame, columns, key = published_changes(spark, made)
+    assert [column.name for column in columns] == ["id"]
+    assert key == (0,)
+    assert frame.columns == ["seq", "op", "old", *POSITION_NAMES, "new_0", "old_0"]
+    assert frame.count() == len(ROWS)
+
+
+def test_all_of_them(spark):
+    frame, columns, _ = published_changes(spark, changes("/t", *ROWS))
+    assert len(columns) == 2
+    assert "unchanged_1" in frame.columns

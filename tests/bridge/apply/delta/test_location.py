@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
+from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.location import find_schema, place_of, read_table
-from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.errors import TargetError
 
 

@@ -1,13 +1,114 @@
-"""A MERGE tells what it did, and nothing where the table has the batch."""
+"""A MERGE has the clauses that the effects need, and its source the columns that the clauses use.
 
+It tells what it did, and nothing where the table has the batch.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.delta.delta_table import table_version
-from bridge.apply.delta.merge import MergeCounts, before_merge
+from bridge.apply.delta.keyed_target import KeyedTarget
+from bridge.apply.delta.merge import Clauses, MergeCounts, before_merge, leaving_clause, left_none
 from bridge.apply.delta.merge_by_key import merge_effects
 from bridge.apply.delta.stamp import CommitStamp, stamped
+from bridge.apply.effects.net_effect import NetEffect, net_effect
+from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.apply.target.target import TargetColumn
 from bridge.session import fork
 from protocol.lsn import Lsn
+from protocol.values.types import resolve
+
+COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
+
+
+def effect_of(text, *, unchanged=False) -> NetEffect:
+    """The net effect of changes by their initial letters: `I1 U2` inserts 1 and updates 2; `M34` moves 3 to 4."""
+    rows = []
+    for seq, word in enumerate(text.split()):
+        op = {"I": INSERT, "U": UPDATE, "D": DELETE, "M": UPDATE}[word[0]]
+        old = int(word[1]) if word[0] in "DM" else None
+        new = None if word[0] == "D" else int(word[-1])
+        row = {"seq": seq, "op": op, "old": NO_OLD if old is None else KEY_TUPLE, "new_0": new, "new_1": "x"}
+        rows.append({**row, "old_0": old, **({"unchanged_1": op == UPDATE} if unchanged else {})})
+    fields = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "new_0": pa.int64(), "new_1": pa.string()}
+    fields |= {"old_0": pa.int64(), **({"unchanged_1": pa.bool_()} if unchanged else {})}
+    return net_effect(pa.Table.from_pylist(rows, pa.schema(list(fields.items()))), (0,))
+
+
+def written(text, *, overwrite=False, ranges=False, unchanged=False):
+    """The statement from its condition on, and the source's columns."""
+    effect = effect_of(text, unchanged=unchanged)
+    keyed = KeyedTarget("public.t", "/l/t", COLUMNS, (0,), overwrite)
+    clauses = Clauses.of(effect, overwrite=overwrite)
+    source = clauses.source(effect.table, keyed.key)
+    statement = clauses.statement("v", source, keyed, ranges=ranges)
+    return statement.removeprefix(
+        "MERGE INTO delta.`/l/t` AS t USING v AS s ON t.`id` = s.match_0"
+    ), source.column_names
+
+
+UPDATE_ALL = "WHEN MATCHED THEN UPDATE SET t.`id` = s.match_0, t.`note` = s.new_1"
+INSERT_NEW = "WHEN NOT MATCHED AND s.inserted THEN INSERT (`id`, `note`) VALUES (s.match_0, s.new_1)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "overwrite", "statement", "columns"),
+    [
+        ("U1 U2", False, f" {UPDATE_ALL}", ["match_0", "new_1"]),
+        ("D1 D2", False, " WHEN MATCHED THEN DELETE", ["match_0"]),
+        (
+            "U1 D2",
+            False,
+            f" WHEN MATCHED AND s.ended THEN DELETE {UPDATE_ALL}",
+            ["match_0", "new_1", "ended"],
+        ),
+        ("D1 I1", False, f" {UPDATE_ALL} {INSERT_NEW}", ["match_0", "new_1", "inserted"]),
+        ("I1 I2", True, f" {UPDATE_ALL} {INSERT_NEW}", ["match_0", "new_1", "inserted"]),
+        ("I1 D1", True, " WHEN MATCHED THEN DELETE", ["match_0"]),
+    ],
+)
+def test_without_conflicts(changes, overwrite, statement, columns):
+    assert written(changes, overwrite=overwrite) == (statement, columns)
+
+
+@pytest.mark.parametrize("brief", ["", " I5 D5"])
+def test_a_new_row_raises_where_there_is_one(brief):
+    """Also a row that ended in the batch: it could not have been inserted."""
+    statement, columns = written(f"U1 I2{brief}")
+    raising, rest = statement.split(" AS bigint) ")
+    assert raising.startswith(" WHEN MATCHED AND s.first IN (0, 1) THEN UPDATE SET t.`id` = CAST(raise_error(")
+    assert "'insert_exists'" in raising
+    assert "update_exists" not in raising
+    assert rest == f"{UPDATE_ALL} {INSERT_NEW}"
+    assert columns == ["match_0", "new_1", "first", "inserted"]
+    assert "CASE s.first WHEN 0 THEN 'insert_exists' ELSE 'update_exists' END" in written("M12")[0]
+
+
+def test_a_row_that_moves_must_be_there_if_it_overwrites():
+    """Without it the other key's row stays. Where nothing is overwritten, a row in the way makes the commit fail."""
+    clause = leaving_clause("`id`", "bigint")
+    statement, columns = written("M12", overwrite=True)
+    assert f" {clause.rstrip()}" in statement
+    assert "leaves" in columns
+    assert "leaves" not in "".join((written("M12")[0], *written("M12")[1]))
+    assert left_none(ValueError(clause))
+    assert not left_none(ValueError("pgbridge_left_none"))
+
+
+def test_an_unchanged_value_is_the_targets():
+    statement, columns = written("U1", unchanged=True)
+    assert statement.endswith("t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END")
+    assert columns == ["match_0", "new_1", "unchanged_1"]
+
+
+def test_ranges_are_in_the_condition():
+    assert written("D1 D9", ranges=True)[0] == (
+        " AND (t.`id` >= 1L AND t.`id` <= 1L OR t.`id` >= 9L AND t.`id` <= 9L) WHEN MATCHED THEN DELETE"
+    )
+
 
 STAMP = CommitStamp("pgbridge/1/sub/inc/0", Lsn(0x10), Lsn(0x20))
 

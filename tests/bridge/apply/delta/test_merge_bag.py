@@ -19,12 +19,12 @@ from bridge.apply.batch.table_changes import Staged, TableChanges
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.arrow_source import SparkStage, as_frame
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.delta.merge_bag import settle
 from bridge.apply.delta.schema import spark_schema, target_schema_of
-from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE

@@ -12,17 +12,17 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.apply.batch.growing_table import GrowingTable
+from bridge.apply.batch.growing_batch import GrowingTable
 from bridge.apply.batch.table_changes import Staged, TableChanges, needs_fold
 from bridge.apply.delta import merge
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.apply_table import apply_table
+from bridge.apply.delta.arrow_source import SparkStage, as_frame
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.looked_up import have_changed
 from bridge.apply.delta.merge_by_key import merge_statement
 from bridge.apply.delta.raise_error import conflict_of
 from bridge.apply.delta.schema import spark_schema, target_schema_of
-from bridge.apply.delta.stage import SparkStage, as_frame
 from bridge.apply.delta.stamp import CommitStamp, stamped
 from bridge.apply.effects.conflicts import Conflict, Conflicts
 from bridge.apply.target.target import Target, TargetColumn

@@ -12,12 +12,12 @@ from pyspark.errors import PySparkException
 
 from bridge.apply.delta import arrow_source, merge_effects
 from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.merge_effects import apply_effects
 from bridge.apply.delta.raise_error import conflict_of
-from bridge.apply.delta.stage import as_frame
 from bridge.session import fork
-from tests.bridge.apply.delta.test_merge_statement import COLUMNS, effect_of
+from tests.bridge.apply.delta.test_merge import COLUMNS, effect_of
 from tests.bridge.apply.made_targets import content, empty_target
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply.delta.append import append_rows
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.keyed_target import KeyedTarget
 from bridge.apply.delta.preview import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
 from bridge.apply.delta.schema import spark_schema
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.effects.net_effect import net_effect
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.apply.target.target import TargetColumn

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.log_commits import history_of
-from bridge.apply.delta.overwrite import overwrite_rows
 from bridge.apply.delta.restore import UndoneBatch, restore_tables
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.errors import TargetError

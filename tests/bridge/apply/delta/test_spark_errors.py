@@ -1,8 +1,13 @@
-"""What is shown of Spark's errors."""
+"""What is shown of Spark's errors, and the hints.
+
+The texts are of Spark 4.2 and Hadoop 3.5.0; `tests/faults/test_cluster.py` and `tests/faults/test_s3.py` meet some.
+"""
 
 from __future__ import annotations
 
-from bridge.apply.delta.spark_errors import summary
+import pytest
+
+from bridge.apply.delta.spark_errors import catalog_hint, executor_hint, store_hint, summary
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():
@@ -32,4 +37,53 @@ def test_summary_cuts_stack_traces_and_length():
     assert len(summary(Exception("x" * 5000))) < 700
 
 
-# --- targets that cannot be written -----------------------------------------------------------------------------------
+STORE_TEXTS = {
+    "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lake/t': getFileStatus on s3a://lake/t: "
+    "software.amazon.awssdk.services.s3.model.NoSuchBucketException": "create the bucket",
+    "java.nio.file.AccessDeniedException: s3a://lake/t: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: "
+    "No AWS Credentials provided by ProfileCredentialsProvider": "AWS_ACCESS_KEY_ID",
+    "java.nio.file.AccessDeniedException: s3a://lake/t: getFileStatus on s3a://lake/t: "
+    "S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: 18E):null": "refuses pgbridge's credentials",
+    "AWSClientIOException: initializing on s3a://lake/t: Unable to load region from any of the": "AWS_REGION",
+    "java.net.ConnectException: getFileStatus on s3a://lake/t: Unable to execute HTTP request": "does not answer",
+    "java.net.UnknownHostException: getFileStatus on s3a://lake/t: Received an UnknownHostException": "does not answer",
+    'UnsupportedFileSystemException: No FileSystem for scheme "s3"': "s3a://",
+    "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found": "restart the daemon",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), STORE_TEXTS.items())
+def test_an_error_of_the_store(text, words):
+    assert words in store_hint(OSError(text))
+
+
+@pytest.mark.parametrize("text", ["java.net.ConnectException: of something else", "s3a://lake/t: division by zero"])
+def test_errors_of_no_store(text):
+    assert store_hint(OSError(text)) == ""
+
+
+def test_a_catalog_is_told_from_a_derby_that_another_jvm_has():
+    assert "one JVM at a time" in catalog_hint(Exception("Another instance of Derby may have already booted"))
+    assert "[spark.conf]" in catalog_hint(Exception("PERMISSION_DENIED: no USE SCHEMA"))
+
+
+EXECUTOR_TEXTS = {
+    'java.io.IOException: Cannot run program "/opt/none/bin/python": error=2': "no Python at /opt/none/bin",
+    "ModuleNotFoundError: No module named 'psycopg'": "psycopg[binary]",
+    "[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed": "psycopg[binary]",
+    "[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 9) than that in driver 3.11": "minor version",
+    "java.lang.ClassNotFoundException: org.apache.hadoop.fs.s3a.S3AFileSystem": "lack org.apache.hadoop.fs",
+    "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137": (
+        "tries again by itself"
+    ),
+    "Checkpoint block rdd_53_0 not found! Either the executor that originally": "tries again by itself",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), EXECUTOR_TEXTS.items())
+def test_an_error_of_an_executor(text, words):
+    assert words in executor_hint(RuntimeError(text))
+
+
+def test_errors_of_no_executor():
+    assert executor_hint(RuntimeError("division by zero")) == ""

@@ -7,8 +7,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.schema import spark_type
-from bridge.apply.delta.stage import as_frame
 from bridge.apply.delta.unrepresentable import exact, held, unheld_of
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.apply.target.target import TargetColumn

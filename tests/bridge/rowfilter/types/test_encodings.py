@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
+from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
-from bridge.apply.delta.stage import as_frame
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
 from bridge.receive.publisher import Publisher as Server

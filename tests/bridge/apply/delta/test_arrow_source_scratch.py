@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from bridge.apply.delta import scratch
+from bridge.apply.delta import arrow_source
 
 
 def test_what_a_killed_process_left_is_removed(scratch_base):
@@ -17,20 +17,20 @@ def test_what_a_killed_process_left_is_removed(scratch_base):
     for one in (left, same, running):
         one.mkdir()
         (one / "rows-1.parquet").write_bytes(b"x")
-    own = scratch._folder()
+    own = arrow_source._folder()
     assert sorted(scratch_base.iterdir()) == sorted([running, own])
 
 
 def test_a_folder_that_was_cleaned_away_is_made_again(scratch_base):
-    own = scratch._folder()
+    own = arrow_source._folder()
     own.rmdir()
-    with scratch.scratch_file() as path:
+    with arrow_source.scratch_file() as path:
         assert path.parent == own
         assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_scratch_folder_goes_with_all_that_is_in_it(scratch_base):
-    with scratch.scratch_folder() as path:
+    with arrow_source.scratch_folder() as path:
         (path / "a").mkdir()
         assert path.stat().st_mode & 0o777 == 0o700
     assert not path.exists()

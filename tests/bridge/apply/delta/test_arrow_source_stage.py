@@ -9,8 +9,8 @@ import weakref
 
 import pyarrow as pa
 
-from bridge.apply.batch.renaming import Renaming
-from bridge.apply.delta.stage import SparkStage, as_frame
+from bridge.apply.batch.table_changes import Renaming
+from bridge.apply.delta.arrow_source import SparkStage, as_frame
 from bridge.apply.effects.operations import UPDATE
 
 VALUES = {

@@ -6,12 +6,19 @@ from decimal import Decimal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.append import commit_nothing
+from bridge.apply.delta.append import commit_nothing, truncate_table
 from bridge.apply.delta.create import create_table
-from bridge.apply.delta.overwrite import truncate_table
-from bridge.apply.delta.schema import spark_schema, target_schema_of
+from bridge.apply.delta.schema import (
+    canonical,
+    has_variant,
+    spark_schema,
+    stored,
+    stored_changes,
+    stored_column,
+    stored_rows,
+    target_schema_of,
+)
 from bridge.apply.delta.stamp import CommitStamp
-from bridge.apply.delta.stored import canonical, has_variant, stored, stored_changes, stored_column, stored_rows
 from bridge.apply.target.target import TargetColumn, variant_field
 from protocol.lsn import Lsn
 from protocol.values.places import json_fault

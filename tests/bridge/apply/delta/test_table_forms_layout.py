@@ -4,11 +4,11 @@ import uuid
 
 import pytest
 
+from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.create import create_table
 from bridge.apply.delta.delta_table import read_target_schema, table_size
-from bridge.apply.delta.layout import layout_of, partition_columns
 from bridge.apply.delta.location import read_table
-from bridge.apply.delta.overwrite import overwrite_rows
+from bridge.apply.delta.table_forms import layout_of, partition_columns
 from bridge.table_layout import Layout
 from protocol.values.types import Place
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import deletion_vectors
+from bridge.apply.delta import merge_effects
 from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.delta_table import forget_size, table_size, table_version
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
@@ -33,7 +33,7 @@ def target(spark, tmp_path):
 
 @pytest.fixture
 def every_size_is_large(monkeypatch):
-    monkeypatch.setattr(deletion_vectors, "LARGE_BYTES", 1)
+    monkeypatch.setattr(merge_effects, "LARGE_BYTES", 1)
 
 
 def vectors(spark, target):
