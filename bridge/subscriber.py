@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from bridge.sync.copy_progress import CopyLimit
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
-    from bridge.track.position import ServerHistory
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 
@@ -289,7 +288,7 @@ class SubscriptionWorker:
                 refreshing.take_up(requests, published.tables, publisher)
             tables: TableSync | HandledTables = self._handled or sync
             left_out = self._leave_out(published) if self._handled is None else []
-            self._added.take_over(self._stop, server)
+            self._added.take_over(self._stop, check.look)
             self._copying = True
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
@@ -307,7 +306,7 @@ class SubscriptionWorker:
                 stopping=self.heartbeat.beating(self._stop.is_set),
             )
             errors = start.run()
-            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], server)
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
             again = stream(
                 published,
@@ -339,7 +338,7 @@ class SubscriptionWorker:
         return [".".join(name) for name in found]
 
     def _set_apart(
-        self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow], server: ServerHistory
+        self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow], check: ServerCheck
     ) -> None:
         """Leave tables that could not be copied to a tablesync worker, so that the others' stream begins.
 
@@ -355,7 +354,7 @@ class SubscriptionWorker:
         worst = max(why.values(), key=is_own)
         if not others or (self.subscription.disable_on_error and is_own(worst)) or self._stop.is_set():
             raise worst
-        self._added.set_apart(why, self._stop, server)
+        self._added.set_apart(why, self._stop, check.look)
 
     # --- control of the stream --------------------------------------------------------------------------------------
 

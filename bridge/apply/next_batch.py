@@ -58,11 +58,13 @@ class Growth:
         apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
         failures: The number of joined batches that could not be applied.
         fence_lsn: No batch goes over this LSN (see `bridge.track.held`).
+        leads_to_lsn: The LSN to skip that tables were brought back for: transactions before it come again.
     """
 
     apart_until_lsn: Lsn | None = None
     failures: int = 0
     fence_lsn: Lsn = INVALID
+    leads_to_lsn: Lsn | None = None
 
     def apart(self, until_lsn: Lsn) -> None:
         """Batches are not to join before the origin has reached an LSN."""

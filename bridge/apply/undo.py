@@ -9,7 +9,6 @@ log entries matters.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge import faults
@@ -19,7 +18,7 @@ from bridge.apply.delta.spark_errors import summary
 from bridge.errors import ApplyError
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.held import ahead_of_origin
-from protocol.lsn import INVALID, Lsn
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -127,8 +126,8 @@ class BatchUndo:
             own_messages=own_messages,
             log=self._log,
         )
-        if intent is not None:
-            self._end([*tables, *(own.path for own in own_messages)])
+        # also without a batch: messages that were deleted come again, and Delta must not leave them out
+        self._end([*tables, *(own.path for own in own_messages)])
 
     def bring_back(self) -> bool:
         """Take back what tables have of batches beyond the origin, because a transaction there is to be skipped.
@@ -139,11 +138,8 @@ class BatchUndo:
         remote_lsn = self._catalog.remote_lsn(self._subscription)
         if not ahead or remote_lsn is None:
             return False
-        for rel in ahead:  # read from its log again at the next start, which is also after a crash here
-            self._catalog.put_rel(self._subscription, replace(rel, position=INVALID))
-        end_lsn = max(rel.position for rel in ahead)
-        intent = BatchIntent(remote_lsn, end_lsn, tables=tuple(rel.path for rel in ahead))
-        self._catalog.begin_batch(self._subscription, intent)
+        intent = BatchIntent(remote_lsn, max(rel.position for rel in ahead), tables=tuple(rel.path for rel in ahead))
+        self._catalog.begin_batch(self._subscription, intent, forget_positions=True)
         self.undo()
         return True
 

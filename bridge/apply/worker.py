@@ -255,7 +255,10 @@ class ApplyWorker:
             return
         if skip_lsn is not None and skip_lsn == batch.finish_lsn and batch.committed:
             # a transaction is skipped as a whole: tables that have it already must not
-            if self._applier.bring_back() or not self._next.form_again_after(batch):
+            if self._applier.bring_back():
+                self._next.growth.leads_to_lsn = skip_lsn
+                self._receive_again(batch)
+            if not self._next.form_again_after(batch):
                 self._receive_again(batch)
             self._batcher.forget_plan(batch)
             self._submit(pool, batch, partial(self._skip, batch, skip_lsn))
@@ -272,6 +275,8 @@ class ApplyWorker:
         """Whether a batch comes again that preceded the transaction to skip, because tables were brought back."""
         if skip_lsn is None or batch.finish_lsn >= skip_lsn:
             return False
+        if skip_lsn == self._next.growth.leads_to_lsn:
+            return True
         error = self._catalog.last_error(self._name)
         return error is not None and error.finish_lsn == skip_lsn
 
@@ -384,8 +389,9 @@ class ApplyWorker:
         if self._applier.holds:
             passed_lsn = self._progress.passed_lsn  # read first: all that was sent until then is handed over
             released_lsn = self._applier.release(passed_lsn, self._progress.handed_over_lsn)
-            if released_lsn is not None:
-                self._durable(released_lsn)
+            if released_lsn is None:
+                return False  # the next batch begins where the last one that is held has ended
+            self._durable(released_lsn)
         quiet_lsn = self._progress.quiet_lsn()
         if quiet_lsn is None:
             return False

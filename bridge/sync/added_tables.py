@@ -18,7 +18,7 @@ from bridge.track.recovery import compare
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -81,12 +81,13 @@ class AddedTables:
         """Forget a worker that has ended, before requests are carried out: `take_over` starts another one."""
         self._worker = None
 
-    def take_over(self, stopping: threading.Event, server: ServerHistory) -> None:
+    def take_over(self, stopping: threading.Event, look: Callable[[], ServerHistory]) -> None:
         """Take over tables that are up to the origin, and start a worker for others. No stream may run meanwhile.
 
         Args:
             stopping: Ends the wait for a worker's last batch.
-            server: The server. Tables that have more than it are left to the worker, which copies them afresh.
+            look: Looks at the server, once the worker has ended: it may be further than an earlier look. Tables that
+                have more than the server are left to a worker, which copies them afresh.
         """
         worker, remote_lsn = self._worker, self.catalog.remote_lsn(self.subscription.name)
         if worker is not None and remote_lsn is not None and worker.within_reach.is_set():
@@ -94,7 +95,7 @@ class AddedTables:
         if self._running or (worker is not None and worker.gave_up):
             return
         positions = held(self.catalog, refresh.sync_name(self.subscription.name))
-        known = positions is not None and compare(positions, server).has_all
+        known = positions is not None and compare(positions, look()).has_all
         joined = refresh.hand_over(self.catalog, self.subscription.name) if known else []
         for rel in joined:
             self.log.info("table joins the stream", relation=rel.qualified_name, lsn=str(rel.lsn))
@@ -111,7 +112,9 @@ class AddedTables:
             )
             self._worker.thread.start()
 
-    def set_apart(self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event, server: ServerHistory) -> None:
+    def set_apart(
+        self, errors: Mapping[RelRow, BridgeError], stopping: threading.Event, look: Callable[[], ServerHistory]
+    ) -> None:
         """Leave tables that could not be copied to a tablesync worker, which tries them again beside the stream."""
         refresh.take_up(self.catalog, self.subscription.name, 0, bring_in=list(errors), follow=(), remove=())
         for rel, error in errors.items():
@@ -119,7 +122,7 @@ class AddedTables:
             self.catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
             if is_own(error):
                 refresh.count_sync_error(self.catalog, self.subscription.name)
-        self.take_over(stopping, server)
+        self.take_over(stopping, look)
 
     def stream_should_end(self) -> bool:
         """Whether the subscription's stream should end between two batches, to begin again with other tables."""

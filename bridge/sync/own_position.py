@@ -9,6 +9,7 @@ from bridge import remedies
 from bridge.apply.delta.table_position import table_position, version_at
 from bridge.apply.target.location import sql_name
 from bridge.errors import TableAhead, TargetError
+from bridge.receive.slot import refusal
 from bridge.track.held import timeline_begins
 from bridge.track.position import Position
 from bridge.track.refresh import copy_afresh, owner_of
@@ -45,6 +46,7 @@ class OwnPositions:
         Raises:
             TargetError: The log is behind what the catalog knows.
             TableAhead: The server does not have what the table has. The catalog has it copied afresh.
+            PublisherError: It is a standby that does not have it yet.
         """
         name = self._name
         self._catalog.raise_epoch(name, position.epoch)
@@ -54,16 +56,21 @@ class OwnPositions:
             raise self._behind(rel, position)
         if position.lsn <= rel.position:
             return rel
-        begin_lsn = timeline_begins(self._catalog, name).get(position.timeline)
-        at = Position(server.system_identifier, position.timeline, position.lsn, begin_lsn)
+        # commits of earlier versions do not say; they were made on the timeline that was known then
+        timeline = position.timeline if position.timeline is not None else rel.timeline
+        begin_lsn = timeline_begins(self._catalog, name).get(timeline)
+        at = Position(server.system_identifier, timeline, position.lsn, begin_lsn)
         if (missing := server.missing(at)) is not None:
+            if missing.later:
+                raise refusal(missing, at, anew="")
             copy_afresh(self._catalog, name, (rel.namespace, rel.name))
             raise TableAhead(
                 f'the Delta table of "{rel.qualified_name}" has changes up to {at}, which the publisher does not have: '
                 f"{missing.reason}",
                 hint="the table is copied afresh now",
             )
-        rel = replace(rel, position=position.lsn, timeline=position.timeline)
+        joined_lsn = max(rel.lsn, position.lsn) if position.copied else rel.lsn
+        rel = replace(rel, lsn=joined_lsn, position=position.lsn, timeline=timeline)
         if rel.position > (self._catalog.remote_lsn(name) or INVALID):
             self._log.info(
                 "a table keeps what it has beyond the origin", relation=rel.qualified_name, lsn=str(rel.position)

@@ -200,11 +200,21 @@ class Catalog:
                     f"the origin is already at {Lsn(found[0])}: going back to {remote_lsn} would apply changes again "
                     "that are in the tables"
                 )
+            ahead = "SELECT max(position) FROM subscription_rel WHERE subscription = ? AND position > max(lsn, ?)"
+            (kept_lsn,) = db.execute(ahead, (name, found[0])).fetchone()
+            if kept_lsn is not None:
+                raise StateError(
+                    f"tables have changes up to {Lsn(kept_lsn)}, of a batch that was cut short",
+                    hint="run the daemon until the origin has passed that, then stop it again",
+                )
             db.execute("UPDATE origin SET remote_lsn = ? WHERE subscription = ?", (remote_lsn, name))
             self._ready_rels(db, name)
 
-    def begin_batch(self, name: str, intent: BatchIntent) -> None:
-        """Record the batch's intent before its first commit to Delta; raise a StateError if one is not finished."""
+    def begin_batch(self, name: str, intent: BatchIntent, *, forget_positions: bool = False) -> None:
+        """Record the batch's intent before its first commit to Delta; raise a StateError if one is not finished.
+
+        With `forget_positions` its tables are to be brought back to its start, and are read from their logs again.
+        """
         with self._transaction() as db:
             standing = self.batch(name)
             if standing is not None:
@@ -222,6 +232,11 @@ class Catalog:
                     None if intent.tables is None else json.dumps(intent.tables),
                 ),
             )
+            if forget_positions:
+                db.executemany(
+                    "UPDATE subscription_rel SET position = 0 WHERE subscription = ? AND path = ?",
+                    [(name, path) for path in intent.tables or ()],
+                )
 
     def batch(self, name: str) -> BatchIntent | None:
         """The intent of the batch that was begun and not finished, if there is one."""

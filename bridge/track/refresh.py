@@ -144,7 +144,12 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
     sync = sync_name(subscription)
     with catalog.transaction() as db:
         sync_lsn, remote_lsn = (_origin(db, name) for name in (sync, subscription))
-        batch = db.execute("SELECT 1 FROM batch WHERE subscription = ?", (sync,)).fetchone()
+        # nor while a table is ahead of the others, of a batch that was cut short
+        batch = db.execute(
+            "SELECT 1 FROM batch WHERE subscription = ?1 UNION ALL "
+            "SELECT 1 FROM subscription_rel WHERE subscription = ?1 AND position > max(lsn, ?2)",
+            (sync, sync_lsn),
+        ).fetchone()
         if sync_lsn is None or remote_lsn is None or sync_lsn < remote_lsn or batch is not None:
             return []
         (timeline,) = db.execute("SELECT timeline FROM origin WHERE subscription = ?", (sync,)).fetchone()

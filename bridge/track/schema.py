@@ -283,6 +283,16 @@ _SINCE_17 = (
     ) STRICT
     """,
     "ALTER TABLE batch ADD COLUMN tables TEXT",  # JSON: the paths that it commits to; NULL for all
+    # all of it was recorded on the origin's timeline, or before
+    *(
+        f"UPDATE {table} SET {column} = (SELECT o.timeline FROM origin o WHERE o.subscription = {table}.{name})"
+        for table, column, name in (
+            ("batch", "timeline", "subscription"),
+            ("subscription_rel", "timeline", "subscription"),
+            ("origin", "fence_timeline", "subscription"),
+            ("subscription", "skip_timeline", "name"),
+        )
+    ),
 )
 
 _SINCE = (

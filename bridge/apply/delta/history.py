@@ -343,11 +343,14 @@ class History:
         """The first commit of another writer with rows that an undo has reverted; None if there is none."""
         assert undo.restored is not None  # noqa: S101 - it is a RESTORE
         lost: Commit | None = None
-        for commit in self._walk(undo.version - 1):  # not what was reverted before
-            if commit.version <= undo.restored:
-                break
+        version = undo.version - 1
+        while version > undo.restored and (commit := self._find(version)) is not None:
+            if commit.restored is not None and commit.restored < version and not commit.given_up:
+                version = commit.restored  # what somebody had reverted before
+                continue
             if commit.changes_rows and commit.operation != "RESTORE":
                 lost = commit
+            version -= 1
         return lost
 
     def _restore(self, version: int) -> str:

@@ -32,6 +32,7 @@ class TablePosition:
         version: The table's version that has it; -1 for none.
         is_whole: The log goes back to the table's beginning, so that it would have such a commit.
         epoch: The least epoch that Delta does not refuse to commit to the table.
+        copied: It is of a copy, not of a batch.
     """
 
     lsn: Lsn
@@ -39,6 +40,7 @@ class TablePosition:
     version: int
     is_whole: bool
     epoch: int
+    copied: bool = False
 
 
 def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: str, known: Lsn) -> TablePosition:
@@ -61,7 +63,8 @@ def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: 
     own = history.own((family, f"{server}/", f"{server}:sync/") if known else (family,), known)
     lsn = INVALID if own is None or own.position is None else Lsn(own.position)
     timeline, version = (None, -1) if own is None else (own.timeline, own.version)
-    return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family))
+    copied = own is not None and own.epoch is None
+    return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied)
 
 
 def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:

@@ -112,7 +112,7 @@ def test_a_planned_batch_that_the_new_primary_lacks_is_refused(source, size_byte
         with pytest.raises(PublisherWentBack) as caught:
             reader.partitions(begin, end)
         assert f"up to {end['lsn']} of timeline 1" in caught.value.message
-        assert "its timeline 2 left it at" in caught.value.message
+        assert "its timeline 2 left timeline 1 at" in caught.value.message
         assert "docs/spark-source.md#beginning-again" in caught.value.hint
     with pytest.raises(PublisherWentBack):  # also where only batch 1 is planned
         planned(reader, end)
@@ -159,7 +159,7 @@ def test_a_promotion_between_two_batches_of_one_reader(source):
     server.promote()
     server.insert(101, 103)
     server.grow()
-    with pytest.raises(PublisherWentBack, match="left it at"):
+    with pytest.raises(PublisherWentBack, match="left timeline 1 at"):
         planned(reader, end)
 
 

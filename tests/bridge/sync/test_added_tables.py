@@ -84,7 +84,7 @@ def synchronized(catalog, lsn, timeline=None, *, position=INVALID):
 
 def test_without_added_tables_nothing_happens(shop, workers):
     _, added = shop
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     assert workers == []
     assert (added.syncing, added.outstanding, added.stream_should_end()) == (False, False, False)
     added.stop()
@@ -94,7 +94,7 @@ def test_a_worker_is_started_once(shop, workers):
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
     for _ in range(2):
-        added.take_over(threading.Event(), SERVER)
+        added.take_over(threading.Event(), lambda: SERVER)
     (worker,) = workers
     assert worker.alive
     assert added.syncing
@@ -107,11 +107,11 @@ def test_a_worker_is_started_once(shop, workers):
 def test_tables_within_reach_are_taken_over_between_two_streams(shop, workers):
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     synchronized(catalog, Lsn(0x120))
     workers[0].within_reach.set()
     assert added.stream_should_end()
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     assert {rel.name: rel.state for rel in catalog.rels("shop")} == {"a": "r", "b": "s"}
     assert not workers[0].alive
 
@@ -125,7 +125,7 @@ def test_tables_with_more_than_the_server_has_are_left_to_the_worker(shop, worke
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
     synchronized(catalog, Lsn(lsn), timeline, position=position)
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     assert [rel.name for rel in catalog.rels("shop")] == ["a"]
     assert len(workers) == 1
     assert workers[0].alive
@@ -135,7 +135,7 @@ def test_tables_on_an_earlier_timeline_of_the_servers_history_join(shop):
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
     synchronized(catalog, Lsn(0x110), 1, position=Lsn(0x108))
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     (joined,) = (rel for rel in catalog.rels("shop") if rel.name == "b")
     assert (joined.state, joined.lsn, joined.position, joined.timeline) == ("s", 0x110, 0x108, 1)
 
@@ -149,7 +149,7 @@ def test_requests_wait_for_a_worker_and_for_a_batch(shop, workers):
     assert added.requests() == []
     catalog.finish_batch("shop", Lsn(0x120))
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     assert added.requests() == []
     workers[0].stop()
     assert len(added.requests()) == 1
@@ -159,9 +159,9 @@ def test_a_worker_that_gave_up_has_no_successor(shop, workers):
     """`run --until-caught-up` then reports its error."""
     catalog, added = shop
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     workers[0].gave_up, workers[0].error, workers[0].alive = True, SyncError("no room"), False
-    added.take_over(threading.Event(), SERVER)
+    added.take_over(threading.Event(), lambda: SERVER)
     assert len(workers) == 1
     assert str(added.error) == "no room"
     assert added.syncing
@@ -173,7 +173,7 @@ def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, own, ret
     """An error of the server, or of a store, is not the subscription's, so it is not counted."""
     catalog, added = shop
     catalog.put_rel("shop", NEW)
-    added.set_apart({NEW: error}, threading.Event(), SERVER)
+    added.set_apart({NEW: error}, threading.Event(), lambda: SERVER)
     assert [rel.name for rel in catalog.rels("shop")] == ["a"]
     assert [rel.name for rel in catalog.rels(refresh.sync_name("shop"))] == ["b"]
     assert catalog.last_error(refresh.sync_name("shop")).message == str(error)

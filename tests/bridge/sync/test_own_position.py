@@ -41,7 +41,8 @@ class World:
         self.catalog.set_slot(name, slot_name="s", slot_state="creating", system_identifier="7")
         rel = RelRow("public", "t", "r", Lsn(0x10), self.path, 5, position=Lsn(0x30), timeline=1)
         self.catalog.create_origin(name, Lsn(0x30), "inc", [rel], 1)
-        subscription = Subscription(name=name, connection="", publications=("p",), warehouse=str(folder))
+        subscription = Subscription(name="shop", connection="", publications=("p",), warehouse=str(folder))
+        subscription = subscription.model_copy(update={"name": name})
         self.sync = TableSync(self.session, subscription, self.catalog, structlog.get_logger())
         self.commit(0x10, "copy", copy_number=1)
         self.commit(0x20)
@@ -178,7 +179,7 @@ def test_a_later_epoch_in_a_tables_log_is_gone_on_with(world):
 
 def test_a_restore_to_a_time_is_refused(world):
     history = world.session.sql(f"DESCRIBE HISTORY delta.`{world.path}`").collect()
-    world.session.sql(f"RESTORE TABLE delta.`{world.path}` TO TIMESTAMP AS OF '{history[0].timestamp}'").collect()
+    world.session.sql(f"RESTORE TABLE delta.`{world.path}` TO TIMESTAMP AS OF '{history[1].timestamp}'").collect()
     with pytest.raises(TargetError, match="version 4 is a RESTORE to a time"):
         world.follow()
     world.restore(3)

@@ -99,7 +99,7 @@ def test_a_copy_that_is_ahead_of_its_own_stream(catalog):
     assert (given.state, given.lsn) == ("s", 0x200)
 
 
-@pytest.mark.parametrize(("position", "state"), [(0x90, "r"), (0x100, "r"), (0x180, "s")])
+@pytest.mark.parametrize(("position", "state"), [(0x90, "r"), (0x100, "r")])
 def test_a_table_keeps_the_position_of_its_own_log(catalog, position, state):
     """It joins where the worker's stream was, on the worker's timeline."""
     bring_in(catalog, NEW, at=0x100)
@@ -108,6 +108,13 @@ def test_a_table_keeps_the_position_of_its_own_log(catalog, position, state):
     (given,) = refresh.hand_over(catalog, "shop")
     assert given == RelRow("public", "new", state, Lsn(0x100), NEW.path, position=Lsn(position), timeline=3)
     assert given in catalog.rels("shop")
+
+
+def test_a_table_that_is_ahead_of_the_others_is_not_handed_over(catalog):
+    """Of a batch that was cut short; the others get there first."""
+    bring_in(catalog, NEW, at=0x100)
+    catalog.put_rel(SYNC, RelRow("public", "new", "s", Lsn(0x80), NEW.path, position=Lsn(0x180), timeline=1))
+    assert refresh.hand_over(catalog, "shop") == []
 
 
 @pytest.mark.parametrize("state", ["s", "r"])

@@ -65,12 +65,14 @@ def test_what_version_17_has_of_positions(tmp_path):
     def at(lsn, timeline=None):
         return Position("7", timeline, Lsn(lsn))
 
-    table = RelRow("public", "t", "s", Lsn(110), "/t")
-    assert (table.position, table.timeline) == (0, None)
+    table = RelRow("public", "t", "s", Lsn(110), "/t", timeline=3)
+    assert table.position == 0
     for _ in range(2):
         with closing(Catalog(path)) as catalog:
             assert catalog.rels("shop") == [table]
-            assert held(catalog, "shop") == Held(at(100, 3), at(120), {("public", "t"): at(110)}, at(140), at(130))
+            assert held(catalog, "shop") == Held(
+                at(100, 3), at(120, 3), {("public", "t"): at(110, 3)}, at(140, 3), at(130, 3)
+            )
             assert held(catalog, "old") == Held(at(100), None, {}, at(140), at(130))
             intent = catalog.batch("shop")
             assert intent is not None

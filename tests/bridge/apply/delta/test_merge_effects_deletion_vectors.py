@@ -16,7 +16,7 @@ from bridge.apply.delta.delta_table import forget_size, table_size, table_versio
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from bridge.errors import ApplyError
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_batches import Cut, applier, batch, failing
+from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 
 PROPERTY = "delta.enableDeletionVectors"
@@ -104,6 +104,7 @@ def test_killed_before_the_batch_is_committed(spark, catalog, target, point):
     with failing(Cut(), point), pytest.raises(Cut):
         applier(spark, catalog).apply(one)
     assert (content(spark, target), vectors(spark, target)) == (ROWS, "true")
+    settling(spark, catalog).keep()
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
     # by key, because the first try has given it vectors; its file stays, with one

@@ -38,8 +38,8 @@ class Table:
         self.frame = self.session.createDataFrame([(1,)], "id long")
         create_table(self.session, path, self.frame.schema)
 
-    def commit(self, lsn, app_id=f"{FAMILY}/0", **others):
-        stamp = CommitStamp(app_id, Lsn(0), Lsn(lsn), **others)
+    def commit(self, lsn, app_id=f"{FAMILY}/0", start=0, **others):
+        stamp = CommitStamp(app_id, Lsn(start), Lsn(lsn), **others)
         with stamped(self.session, stamp):
             append_rows(self.frame, self.path)
         return stamp
@@ -59,7 +59,7 @@ def table(spark, tmp_path):
 def test_the_last_commit_of_the_subscription(table):
     assert table.position() == TablePosition(INVALID, None, -1, is_whole=True, epoch=0)
     table.commit(0x10, f"{FAMILY}/copy", timeline=1, copy_number=5)
-    assert table.position() == TablePosition(Lsn(0x10), 1, 1, is_whole=True, epoch=0)
+    assert table.position() == TablePosition(Lsn(0x10), 1, 1, is_whole=True, epoch=0, copied=True)
     table.commit(0x20, f"{FAMILY}/2", timeline=2)
     assert table.position() == TablePosition(Lsn(0x20), 2, 2, is_whole=True, epoch=2)
     table.commit(0x30, f"{FAMILY}/2", fences=True)
@@ -98,9 +98,10 @@ def test_a_table_that_its_worker_has_copied(table):
 
 def test_a_part_of_a_batch(table):
     table.commit(0x10)
-    table.commit(0x20, part=0)
+    table.commit(0x20, start=0x10, part=0)
     with pytest.raises(TargetError, match="version 2 has a part of a batch that ends at 0/20"):
-        table.position()
+        table.position(Lsn(0x10))
+    assert table.position(Lsn(0x20)).lsn == 0x20, "the catalog knows that it was the last one"
     table.commit(0x20)
     assert table.position().lsn == 0x20
     assert version_at(table.session, table.path, Lsn(0x20)) == 3, "the part is none to restore"
