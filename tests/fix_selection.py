@@ -34,6 +34,7 @@ LONGEST: Final = frozenset(
         "faults/test_apply",
         "faults/test_cluster",
         "faults/test_connect",
+        "faults/test_positions",
         "faults/test_runbook",
         "oracle/test_catalog",
         "oracle/test_changelog_and_history",
