@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from bridge import faults
 from bridge.apply.delta import messages, restore
-from bridge.apply.delta.log_commits import history_of
 from bridge.apply.delta.spark_errors import summary
+from bridge.apply.delta.table_position import has_committed
 from bridge.errors import ApplyError
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.held import ahead_of_origin
@@ -111,8 +111,7 @@ class BatchUndo:
         if intent is not None:
             tables = self._places(intent, None)[0]
             for path in tables:
-                latest = history_of(self._spark, path, 4).latest_of(batch.app_id)
-                if latest is None or latest.end_lsn != str(intent.end_lsn):
+                if not has_committed(self._spark, path, batch.app_id, intent.end_lsn):
                     restore.fence_table(self._spark, path, batch, self._log)
         own_messages = [
             messages.BatchRows(path, self._subscription, remote_lsn, _ANY_LSN) for path in self._of_messages(intent)

@@ -67,14 +67,19 @@ def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: 
     return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied)
 
 
+def has_committed(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> bool:
+    """Whether the latest commit of a batch or copy is of this application id, and ends there."""
+    latest = history_of(spark, path, _LOOKED_AT).latest_of(app_id)
+    return latest is not None and latest.end_lsn == str(end_lsn)
+
+
 def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
     """Check that a table has the commit that was just made: Delta leaves one out, and says nothing, by its stamp.
 
     Raises:
         TargetError: It has been left out.
     """
-    latest = history_of(spark, path, _LOOKED_AT).latest_of(stamp.txn_app_id)
-    if latest is None or latest.end_lsn != str(stamp.end_lsn):
+    if not has_committed(spark, path, stamp.txn_app_id, stamp.end_lsn):
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
             f'made before, by the application id "{stamp.txn_app_id}": of an attempt that is not recorded here',
