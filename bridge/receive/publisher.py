@@ -103,10 +103,6 @@ class Publisher(Closing):
         """The end of the server's flushed WAL; on a standby, of its replayed WAL."""
         return Lsn.parse(self._one("server")["flush_lsn"])
 
-    def in_recovery(self) -> bool:
-        """Whether the server is a standby or restores a backup."""
-        return bool(self._one("server")["in_recovery"])
-
     def started_us(self) -> int:
         """When the server was started, in microseconds since 1970: no two servers share it."""
         return int(self._one("server")["started_us"])

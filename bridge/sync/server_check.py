@@ -113,7 +113,7 @@ class ServerCheck:
         status = self._publisher.slot(self._subscription.slot_name)
         self.check_slot(status, positions.origin.lsn)
         if status is not None:
-            self._set_failover(replication, status)
+            self._set_failover(replication, status, in_recovery=server.in_recovery)
         return server
 
     def admit(self, replication: ReplicationConnection) -> None:
@@ -197,12 +197,12 @@ class ServerCheck:
                 origin=str(positions.origin),
             )
 
-    def _set_failover(self, replication: ReplicationConnection, status: SlotStatus) -> None:
+    def _set_failover(self, replication: ReplicationConnection, status: SlotStatus, *, in_recovery: bool) -> None:
         """Have the slot synchronized to standbys if the subscription asks for it.
 
         It is never taken from a slot: an operator may have given it by hand.
         """
         slot_name = self._subscription.slot_name
-        if self._subscription.failover and not status.failover and not self._publisher.in_recovery():
+        if self._subscription.failover and not status.failover and not in_recovery:
             replication.set_failover(slot_name)
             self._log.info("set failover of the replication slot", slot_name=slot_name)

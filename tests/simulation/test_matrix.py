@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge import faults
-from bridge.errors import ApplyError, BridgeError, PublisherWentBack, SlotAdvanced, TargetError
+from bridge.errors import ApplyError, BridgeError, PublisherError, PublisherWentBack, SlotAdvanced, TargetError
 from tests.simulation.bridged import NAME, UNFIT, Killed, MemoryBridge
 from tests.simulation.server import MemoryServer
 
@@ -112,6 +112,11 @@ class Scenario:
         self.bridge.live()
         self.promote_without_tail()
 
+    def put_back_server(self) -> None:
+        """The server of before, on the same timeline: it has less WAL than is durable here."""
+        self.server.become(self.copy, promoted=False)
+        self.server.in_recovery = False
+
     def nothing(self) -> None:
         """Only the kill."""
 
@@ -180,6 +185,38 @@ def test_a_batch_that_the_server_lost_is_taken_back_and_not_copied_over(bridge):
     operations = [version.info["operation"] for log in lake.tables.values() for version in log]
     assert operations.count("RESTORE") in {1, 2}  # the other table's commit ends, too, before the process
     assert len(lake.tables[bridge.path("c")]) == lengths[bridge.path("c")]
+
+
+@pytest.mark.parametrize("point", ["table_committed", "before_confirm"])
+def test_a_standby_that_lags_is_waited_for(bridge, point):
+    """It will have what is durable here: nothing is taken back or copied afresh for that."""
+    server, lake = bridge.server, bridge.lake
+    standby = server.copied()
+    server.insert(a=(11,), b=(11,))
+    primary = server.copied()
+    assert isinstance(bridge.live(point), Killed)
+    server.become(standby, promoted=False)
+    error = bridge.live()
+    assert isinstance(error, PublisherError)
+    assert not isinstance(error, PublisherWentBack)
+    assert error.retry
+    server.become(primary, promoted=False)
+    assert bridge.live() is None
+    assert bridge.differences() == {}
+    assert "RESTORE" not in {version.info["operation"] for log in lake.tables.values() for version in log}
+
+
+def test_a_skip_is_not_of_another_transaction_at_the_same_lsn(bridge):
+    """The server that lost the transaction to skip writes another one in its place."""
+    server = bridge.server
+    standby = server.copied()
+    bad = server.insert(a=(UNFIT,))
+    assert isinstance(bridge.live(), ApplyError)
+    bridge.skip(bad.commit_lsn)
+    server.become(standby)
+    assert server.insert(a=(12,)).commit_lsn == bad.commit_lsn
+    assert bridge.live() is None
+    assert bridge.differences() == {}
 
 
 def test_a_state_of_before_an_undo_does_not_have_the_batch_left_out(bridge):

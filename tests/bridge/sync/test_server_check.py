@@ -74,7 +74,6 @@ class World:
         publisher: Any = SimpleNamespace(
             slot=lambda _: self.status,
             database="db",
-            in_recovery=lambda: self.server.in_recovery,
             started_us=lambda: 1,
         )
         subscription = Subscription(
