@@ -40,6 +40,7 @@ _LSN = re.compile(r"\b[0-9A-F]{1,8}/[0-9A-F]{1,8}\b")
 _REMEDY = re.compile(r"pgbridge ((?:refresh|resync) [^;,\n]+)")
 """The commands that copy tables afresh, as `bridge.remedies` writes them."""
 _DROP_SLOT = re.compile(r"SELECT pg_drop_replication_slot\('[^']+'\)")
+_RESTORE = re.compile(r"RESTORE TABLE delta\.`[^`]+` TO VERSION AS OF \d+")
 _REMEDIES = 3
 """How many refusals there may be, each after the remedy of the one before: of the server, the slot and a table."""
 
@@ -222,12 +223,14 @@ class Lives:
         return self._command(*arguments, "--config", str(file))
 
     def remedy(self, error: BaseException) -> None:
-        """Do what an error's HINT says: a command that copies tables afresh, or what a new state directory needs."""
+        """Do what an error's HINT says: copy tables afresh, restore one, or what a new state directory needs."""
         text = str(error)
         hint = text.partition("HINT:")[2]
         if commands := remedies_in(text):
             done = self.pgbridge(*commands[0])
             assert done.code == 0, (commands[0], done)
+        elif restores := _RESTORE.findall(hint):
+            self.spark.sql(restores[0]).collect()
         elif drops := _DROP_SLOT.findall(hint):
             self.server.query(drops[0])
         elif "set adopt = true" in hint:

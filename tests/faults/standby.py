@@ -217,7 +217,10 @@ class ForkedServer(Closing):
         return Lsn.parse(rows[0][0]) if rows else None
 
     def advance_slot(self, slot_name: str) -> None:
-        """Have a slot that nobody reads confirm everything, as an operator or another reader does."""
+        """Have a slot that nobody reads any more confirm everything, as an operator or another reader does."""
+        active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot_name}' AND active"
+        while self.query(active):  # the walsender of a life that was killed notices it when it sends
+            self.query("SELECT pg_sleep(0.1)")
         self.query(f"SELECT pg_replication_slot_advance('{slot_name}', pg_current_wal_flush_lsn())")
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ class History:
         has, are an error.
 
         Raises:
-            TargetError: It is a part of a batch; or the table was restored to a time.
+            TargetError: It is a part of a batch; or the table was restored to a time; or as `first_beyond`.
         """
         for commit in self._walk(self._latest()):
             if commit.restored is None and commit.operation == "RESTORE":
@@ -173,8 +173,8 @@ class History:
                 raise TargetError(
                     f"{self.path}: version {commit.version} has a part of a batch that ends at {commit.end_lsn}, of "
                     "which the state directory does not know",
-                    hint=f"see DESCRIBE HISTORY {sql_name(self.path)} for the version before the first of that batch, "
-                    "and restore the table to it",
+                    hint="put back what was before that batch, which comes again: "
+                    f"{self._restore((self.first_beyond(known) or commit.version) - 1)}",
                 )
             return commit
         return None

@@ -64,8 +64,8 @@ def test_a_table_without_a_commit_of_the_subscription():
 def test_a_part_of_a_batch_is_no_position():
     """The rest of it does not come again by itself: the state directory knew more when it was written."""
     with pytest.raises(TargetError, match=r"version 2 has a part of a batch that ends at 0/20") as caught:
-        history(*BEFORE, mine(0x20, part=True), UPKEEP)[0].own((FAMILY,))
-    assert "DESCRIBE HISTORY delta.`/lake/t`" in caught.value.hint
+        history(*BEFORE, mine(0x20, part=True), UPKEEP)[0].own((FAMILY,), 0x10)
+    assert "RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1" in caught.value.hint
     own = history(*BEFORE, mine(0x20, part=True), UPKEEP, back_to(1))[0].own((FAMILY,))
     assert own is not None
     assert own.version == 1
