@@ -80,11 +80,10 @@ class OwnPositions:
     def _behind(self, rel: RelRow, position: TablePosition) -> TargetError:
         """Return the error for a Delta table that has less than it had."""
         version = version_at(self._spark, rel.path, rel.position)
-        again = "" if version is None else f"RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
+        again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
         ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
         return TargetError(
             f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.since_lsn} were '
             f"durable in it, but {ends}. It was restored, or put back from a backup",
-            hint=f"put back what has the changes up to {rel.since_lsn}: {again}"
-            f"have the table copied afresh: {remedies.resync(owner_of(self._name), rel.qualified_name)}",
+            hint=f"{again}have the table copied afresh: {remedies.resync(owner_of(self._name), rel.qualified_name)}",
         )
