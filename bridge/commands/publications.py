@@ -34,7 +34,8 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
         `{"subscriptions": [{"name", "publications", "definitions", "refused", "warnings", "notes", "targets"}]}`.
         `definitions` is the definitions file; null if the document shows the server's own publications. `refused`
         says why the definitions cannot be re-applied, or is null. `warnings` names the UPDATEs and DELETEs that will
-        stop the subscription. `notes` names what the stream lacks for the definitions, and the tables left out.
+        stop the subscription. `notes` names what the stream lacks for the definitions, publications FOR ALL
+        SEQUENCES, and the tables left out.
         A target has `name`, `publications` (those with the filters and column lists that apply), `actions`,
         `filters` (one expression for each action, null if every row passes), `copy_filter`, `columns`, `root` (its
         own name if it is published instead of its partitions, else null) and `leaves` (those partitions).
@@ -61,6 +62,7 @@ def _one(subscription: Subscription) -> dict[str, Any]:
         "notes": [
             *notes,
             *(gap.message for gap in applied.gaps if not gap.fatal),
+            *applied.sequences,
             *_left_out(applied, subscription.warehouse),
         ],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],

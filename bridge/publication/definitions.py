@@ -1,4 +1,4 @@
-"""A file of CREATE PUBLICATION statements, read as PostgreSQL 18 reads them.
+"""A file of CREATE PUBLICATION statements, read as PostgreSQL 19 reads them.
 
 The grammar is gram.y's CreatePublicationStmt; the expression of a WHERE stays text. The statements that pg_dump writes
 are read as well: ALTER PUBLICATION … ADD TABLE, … ADD TABLES IN SCHEMA, … OWNER TO (which is ignored). What PostgreSQL
@@ -156,11 +156,7 @@ class _Parser:
         made = Publication(name, place=self._place(token.start))
         allowed = ["FOR", "WITH", '";"']
         if self._accept("for"):
-            if self._accept("all"):
-                self._all_tables()
-                made = replace(made, all_tables=True)
-            else:
-                made = self._objects(made, creating=True)
+            made = self._all_objects(made) if self._next.is_word("all") else self._objects(made, creating=True)
             allowed.remove("FOR")
         if self._accept("with"):
             made = self._with(made)
@@ -168,17 +164,37 @@ class _Parser:
             self._syntax(*allowed)
         self._made[name] = made
 
-    def _all_tables(self) -> None:
-        if self._next.is_word("sequences"):
-            self._fail("FOR ALL SEQUENCES is not supported: sequences are not replicated", self._next)
-        if not self._accept("tables"):
-            self._syntax("TABLES")
-        if self._next.is_word("in"):
-            self._fail("FOR ALL TABLES IN SCHEMA is not PostgreSQL's syntax: write FOR TABLES IN SCHEMA", self._next)
-        if self._next.is_word("except") or self._next.is_symbol("("):
-            self._fail("FOR ALL TABLES EXCEPT is not supported: list the tables or their schemas", self._next)
-        if self._next.is_symbol(","):
-            self._fail("FOR ALL TABLES cannot be combined with other objects", self._next)
+    def _all_objects(self, made: Publication) -> Publication:
+        """`ALL TABLES [EXCEPT (…)]` and `ALL SEQUENCES`, in any order."""
+        kinds: list[str] = []
+        while not kinds or self._accept_symbol(","):
+            token = self._next
+            if not self._accept("all"):
+                self._fail(f"FOR ALL {kinds[-1]} cannot be combined with other objects", self._tokens[self._at - 1])
+            kind = self._next.value.upper()
+            if not self._accept("tables") and not self._accept("sequences"):
+                self._syntax("TABLES", "SEQUENCES")
+            if kind in kinds:
+                detail = f"ALL {kind} can be specified only once."
+                self._fail("invalid publication object list", token, detail=detail)
+            if self._next.is_word("in"):
+                message = f"FOR ALL {kind} IN SCHEMA is not PostgreSQL's syntax: write FOR TABLES IN SCHEMA"
+                self._fail(message, self._next)
+            kinds.append(kind)
+            if kind == "TABLES" and self._accept("except"):
+                made = replace(made, except_tables=self._except_tables(made))
+        return replace(made, all_tables="TABLES" in kinds, all_sequences="SEQUENCES" in kinds)
+
+    def _except_tables(self, made: Publication) -> tuple[PublicationTable, ...]:
+        """`(TABLE name [, [TABLE] name]…)`."""
+        self._expect_symbol("(")
+        tables: list[tuple[PublicationTable, Token]] = []
+        while not tables or self._accept_symbol(","):
+            if not self._accept("table") and not tables:
+                self._syntax("TABLE")
+            tables.append((self._relation(), self._next))
+        self._expect_symbol(")", '","')
+        return self._distinct(made, tables, creating=True)
 
     def _alter(self) -> None:
         token = self._next
@@ -195,10 +211,11 @@ class _Parser:
             self._syntax("ADD TABLE", "ADD TABLES IN SCHEMA", "OWNER TO (which is ignored)")
         token = self._next
         added = self._objects(made, creating=False)
-        if made.all_tables:
+        if made.everything:
+            what = f"FOR {', '.join(made.everything)}"
             kind = "Schemas" if added.schemas else "Tables"
-            detail = f"{kind} cannot be added to or dropped from FOR ALL TABLES publications."
-            self._fail(f'publication "{name}" is defined as FOR ALL TABLES', token, detail=detail)
+            detail = f"{kind} cannot be added to or dropped from {what} publications."
+            self._fail(f'publication "{name}" is defined as {what}', token, detail=detail)
         self._made[name] = added
 
     # --- objects ------------------------------------------------------------------------------------------------------
@@ -208,7 +225,7 @@ class _Parser:
         tables: list[tuple[PublicationTable, Token]] = []
         schemas: list[str] = []
         kind = ""
-        while True:
+        while not kind or self._accept_symbol(","):
             if self._accept("table"):
                 kind = "table"
             elif self._accept("tables", "in"):
@@ -225,8 +242,6 @@ class _Parser:
                 tables.append((self._table(), token))
             else:
                 schemas.append(self._schema())
-            if not self._accept_symbol(","):
-                break
         added = self._distinct(made, tables, creating=creating)
         made = replace(made, tables=made.tables + added, schemas=tuple(dict.fromkeys((*made.schemas, *schemas))))
         self._check_lists(made, tables, schemas, creating=creating)
@@ -288,7 +303,8 @@ class _Parser:
             self._fail("WHERE clause not allowed for schema", self._next)
         return name
 
-    def _table(self) -> PublicationTable:
+    def _relation(self) -> PublicationTable:
+        """A table's name, with ONLY or `*`: gram.y's relation_expr."""
         token = self._next
         if token.is_word("current_schema"):
             self._fail("invalid table name", token)
@@ -303,33 +319,36 @@ class _Parser:
             kind = "cross-database references are not implemented: "
             kind = kind if len(parts) == 3 else "improper qualified name (too many dotted names): "
             self._fail(f'{kind}"{".".join(parts)}"', token)
-        star = not only and self._accept_symbol("*")
+        if not only:
+            self._accept_symbol("*")
+        *schema, name = parts
+        return PublicationTable(schema[0] if schema else DEFAULT_SCHEMA, name, only, place=self._place(token.start))
+
+    def _table(self) -> PublicationTable:
+        named = self._relation()
+        star = self._tokens[self._at - 1].is_symbol("*")
         columns = self._columns() if self._next.is_symbol("(") else None
         row_filter = self._where() if self._accept("where") else None
         if self._next.is_word("except"):
-            self._fail("EXCEPT is not supported: list the tables or their schemas", self._next)
+            self._fail("EXCEPT is not PostgreSQL's syntax here: only FOR ALL TABLES has it", self._next)
         if not any(map(self._next.is_symbol, ",;")) and not self._next.is_word("with"):
             allowed = ['","', "WITH", '";"']
             allowed[:0] = ["WHERE"] if row_filter is None else []
             allowed[:0] = ["a column list"] if columns is None and row_filter is None else []
-            allowed[:0] = ['"*"'] if columns is None and row_filter is None and not only and not star else []
+            allowed[:0] = ['"*"'] if columns is None and row_filter is None and not named.only and not star else []
             if self._next.kind is not Kind.END:
                 self._syntax(*allowed)
-        *schema, name = parts
-        place = self._place(token.start)
-        return PublicationTable(schema[0] if schema else DEFAULT_SCHEMA, name, only, columns, row_filter, place)
+        return replace(named, columns=columns, row_filter=row_filter)
 
     def _columns(self) -> tuple[str, ...]:
         self._expect_symbol("(")
         names: list[str] = []
-        while True:
+        while not names or self._accept_symbol(","):
             token = self._next
             name = self._name("a column's name")
             if name in names:
                 self._fail(f'duplicate column "{name}" in publication column list', token)
             names.append(name)
-            if not self._accept_symbol(","):
-                break
         self._expect_symbol(")", '","')
         return tuple(names)
 
@@ -356,7 +375,7 @@ class _Parser:
         """`WITH (name [= value], …)`."""
         self._expect_symbol("(")
         options: list[tuple[str, str | None, Token]] = []
-        while True:
+        while not options or self._accept_symbol(","):
             name = self._next
             if name.kind not in {Kind.WORD, Kind.QUOTED}:
                 self._syntax("publish", "publish_via_partition_root", "publish_generated_columns")
@@ -367,8 +386,6 @@ class _Parser:
                     self._syntax("a value")
                 value = self._take().value
             options.append((name.value, value, name))
-            if not self._accept_symbol(","):
-                break
         self._expect_symbol(")", '","')
         seen: dict[str, str | None] = {}
         for key, value, token in options:

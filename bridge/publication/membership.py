@@ -32,10 +32,12 @@ class Membership:
 
     Attributes:
         tables: By relid; also tables that are members because they inherit from one that is named.
+        excluded: The relids of those that EXCEPT names, and of tables that inherit from them (`prexcept`).
     """
 
     publication: Publication
     tables: Mapping[int, PublicationTable]
+    excluded: frozenset[int] = frozenset()
 
     def has(self, relation: CatalogRelation) -> bool:
         """Whether a table is a member, by itself or by its schema."""
@@ -73,22 +75,24 @@ def resolve(publication: Publication, relations: Relations, *, missing_ok: bool 
     Raises:
         PublicationError: The server would refuse this publication.
     """
-    named: list[tuple[CatalogRelation, PublicationTable]] = []
-    for table in publication.tables:
-        relation = relations.by_name.get((table.namespace, table.name))
-        if relation is None:
-            if missing_ok:
-                continue
-            _unknown(table, relations)
+    named, excepted = (
+        _named(tables, relations, missing_ok=missing_ok) for tables in (publication.tables, publication.except_tables)
+    )
+    for relation, table in named:
+        _check_kind(relation, table.place, f'cannot add relation "{relation.name}" to publication')
         _check_table(publication, table, relation)
-        named.append((relation, table))
+    for relation, table in excepted:
+        message = f'cannot use publication EXCEPT clause for relation "{relation.name}"'
+        if relation.is_partition:
+            _refuse(table.place, message, "This operation is not supported for individual partitions.")
+        _check_kind(relation, table.place, message)
     for schema in publication.schemas:
         if schema in {"pg_catalog", "pg_toast"}:
             detail = "This operation is not supported for system schemas."
             _refuse(publication.place, f'cannot add schema "{schema}" to publication', detail)
         if schema not in relations.schemas and not missing_ok:
             _refuse(publication.place, f'schema "{schema}" does not exist')
-    return Membership(publication, _members(named, relations))
+    return Membership(publication, _members(named, relations), frozenset(_members(excepted, relations)))
 
 
 def resolve_all(
@@ -96,6 +100,19 @@ def resolve_all(
 ) -> tuple[Membership, ...]:
     """Look several publications' tables up; raises as `resolve` does."""
     return tuple(resolve(publication, relations, missing_ok=missing_ok) for publication in publications)
+
+
+def _named(
+    tables: Iterable[PublicationTable], relations: Relations, *, missing_ok: bool
+) -> list[tuple[CatalogRelation, PublicationTable]]:
+    found = []
+    for table in tables:
+        relation = relations.by_name.get((table.namespace, table.name))
+        if relation is not None:
+            found.append((relation, table))
+        elif not missing_ok:
+            _unknown(table, relations)
+    return found
 
 
 def _members(
@@ -129,11 +146,13 @@ def _check_twice(table: PublicationTable, before: PublicationTable, relation: Ca
         _refuse(table.place, f'conflicting or redundant column lists for table "{relation.name}"')
 
 
-def _check_table(publication: Publication, table: PublicationTable, relation: CatalogRelation) -> None:
+def _check_kind(relation: CatalogRelation, place: str, message: str) -> None:
     if not relation.publishable:
         kind = _NO_TABLE.get(relation.relkind, "unlogged tables" if relation.relpersistence == "u" else "system tables")
-        detail = f"This operation is not supported for {kind}."
-        _refuse(table.place, f'cannot add relation "{relation.name}" to publication', detail)
+        _refuse(place, message, f"This operation is not supported for {kind}.")
+
+
+def _check_table(publication: Publication, table: PublicationTable, relation: CatalogRelation) -> None:
     if relation.relkind == "p" and not publication.via_root:
         when = "partitioned tables when publish_via_partition_root is false."
         if table.row_filter is not None:

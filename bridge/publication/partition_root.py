@@ -29,6 +29,8 @@ def publish_as(
     """
     ancestors = relations.ancestors(relation)
     if member.publication.all_tables:
+        if (ancestors[-1] if ancestors else relation).relid in member.excluded:
+            return None  # EXCEPT can name a root, but none of its partitions
         if member.publication.via_root and ancestors:
             return ancestors[-1], len(ancestors)
         return relation, 0

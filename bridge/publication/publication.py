@@ -52,6 +52,8 @@ class Publication:
 
     Attributes:
         all_tables: FOR ALL TABLES; `tables` and `schemas` are empty then.
+        except_tables: Those that its EXCEPT leaves out (PostgreSQL 19); they have no column list and no row filter.
+        all_sequences: FOR ALL SEQUENCES (PostgreSQL 19), also beside ALL TABLES. No stream carries a sequence.
         schemas: FOR TABLES IN SCHEMA.
         actions: `publish`.
         via_root: publish_via_partition_root.
@@ -66,7 +68,15 @@ class Publication:
     actions: frozenset[Action] = frozenset(ACTIONS)
     via_root: bool = False
     generated_columns: GeneratedColumns = "none"
+    except_tables: tuple[PublicationTable, ...] = ()
+    all_sequences: bool = False
     place: str = field(default="", compare=False)
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """What it is FOR whatever there is: ALL TABLES, ALL SEQUENCES, or both."""
+        kinds = {"ALL TABLES": self.all_tables, "ALL SEQUENCES": self.all_sequences}
+        return tuple(kind for kind, has in kinds.items() if has)
 
 
 def render(publications: Iterable[Publication]) -> str:
@@ -78,8 +88,12 @@ def _statement(publication: Publication) -> str:
     objects = [f"TABLE {_table(table)}" for table in publication.tables]
     objects += [f"TABLES IN SCHEMA {quote_identifier(schema)}" for schema in publication.schemas]
     lines = [f"CREATE PUBLICATION {quote_identifier(publication.name)}"]
-    if publication.all_tables:
-        lines[0] += " FOR ALL TABLES"
+    if publication.everything:
+        first, *second = publication.everything
+        if publication.except_tables:
+            excepted = ",\n".join(f"        TABLE {_table(table)}" for table in publication.except_tables)
+            first += f" EXCEPT (\n{excepted})"
+        lines[0] += f" FOR {', '.join([first, *second])}"
     elif objects:
         lines[0] += " FOR"
         lines.append(",\n".join(f"    {item}" for item in objects))

@@ -37,6 +37,15 @@ class Applied:
     gaps: tuple[Gap, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """A sentence on each publication FOR ALL SEQUENCES."""
+        members = (*self.stream.memberships, *self.routing.memberships)
+        return tuple(
+            f'publication "{name}" has ALL SEQUENCES: no stream carries a sequence, and pgbridge does not copy any'
+            for name in dict.fromkeys(one.publication.name for one in members if one.publication.all_sequences)
+        )
+
     def check(self) -> None:
         """Refuse definitions that the stream cannot serve.
 

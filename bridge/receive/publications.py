@@ -27,6 +27,7 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
     names = publisher.existing(names)
     wanted = {"publications": list(names)}
     tables: dict[str, list[PublicationTable]] = defaultdict(list)
+    excepted: dict[str, list[PublicationTable]] = defaultdict(list)
     schemas: dict[str, list[str]] = defaultdict(list)
     version = 15 if publisher.version >= 150000 else 14
     for row in publisher.rows(f"publication_members_{version}", wanted):
@@ -35,7 +36,7 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
         else:
             columns = None if row["columns"] is None else tuple(row["columns"])
             table = PublicationTable(row["namespace"], row["name"], True, columns, row["row_filter"])
-            tables[row["publication"]].append(table)
+            (excepted if row["excepted"] else tables)[row["publication"]].append(table)
     made = {row["name"]: row for row in publisher.rows("publications", wanted)}
     if gone := [name for name in names if name not in made]:
         raise PublisherError(f'publication "{gone[0]}" does not exist on the publisher', retry=True)
@@ -48,6 +49,8 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
             frozenset(action for action in ACTIONS if made[name][f"pub{action}"]),
             made[name]["via_root"],
             "stored" if made[name]["generated_columns"] == "s" else "none",
+            tuple(excepted[name]),
+            made[name]["all_sequences"],
         )
         for name in names
     )

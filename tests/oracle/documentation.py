@@ -29,6 +29,7 @@ class Case:
         rule: What it proves, mostly in the documentation's words.
         schema: The publisher's tables.
         publications: CREATE PUBLICATION statements, tables with their schema: the text that both sides get.
+        definitions: The bridge's own, of the same names, where the server cannot read them; None for `publications`.
         before: What is there before the copy.
         changes: What happens after it, a transaction each. Where CREATE or ALTER comes first, the native subscriber
             gets it too.
@@ -50,6 +51,7 @@ class Case:
     shown: Mapping[str, list[Row]] = field(default_factory=dict, hash=False)
     roots: tuple[str, ...] = ()
     since: int = 150000
+    definitions: str | None = None
 
     @property
     def publication_names(self) -> list[str]:
@@ -86,6 +88,11 @@ class Run:
     def publications(self) -> str:
         """The text of all publications."""
         return "\n".join(case.publications for case in self.cases)
+
+    @property
+    def definitions(self) -> str:
+        """The text of the bridge's definitions."""
+        return "\n".join(case.definitions or case.publications for case in self.cases)
 
     @property
     def publication_names(self) -> list[str]:

@@ -70,7 +70,7 @@ def carried_out(run: Run, spark: SparkSession, server: Server, folder: Path, **o
         for case in run.cases:
             publisher.execute(case.inside(case.before))
         definitions = folder / "definitions.sql"
-        definitions.write_text(run.publications)
+        definitions.write_text(run.definitions)
         with NativeSubscriber(publisher.conninfo, run.publication_names, schema=run.subscriber_schema) as native:
             # of all changes one batch: each table costs one MERGE
             options = {"batch_max_age_s": 2.0, **options}

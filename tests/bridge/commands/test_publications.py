@@ -124,6 +124,16 @@ def test_what_the_stream_lacks(subscription, publisher):
     assert found["notes"][0] in printed(document)
 
 
+def test_everything_except(subscription):
+    """EXCEPT leaves a root's partitions out; sequences are named, for nothing copies them."""
+    text = "CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE root), ALL SEQUENCES"
+    (found,) = collect([subscription(text)])["subscriptions"]
+    assert [target["name"] for target in found["targets"]] == ["public.t"]
+    assert found["notes"] == [
+        'publication "p" has ALL SEQUENCES: no stream carries a sequence, and pgbridge does not copy any'
+    ]
+
+
 def test_tables_that_are_not_there(subscription):
     with pytest.raises(PublicationError, match='f.sql:1:32: relation "public.nothing" does not exist'):
         collect([subscription("CREATE PUBLICATION p FOR TABLE nothing")])

@@ -76,6 +76,31 @@ def test_options():
     assert one("CREATE PUBLICATION p").actions == frozenset(ACTIONS)
 
 
+@pytest.mark.parametrize(
+    ("objects", "tables", "excepted", "sequences"),
+    [
+        ("ALL TABLES EXCEPT (TABLE t)", True, [table("t")], False),
+        ('ALL TABLES EXCEPT (TABLE t, S.u, TABLE "V")', True, [table("t"), table("u", "s"), table("V")], False),
+        (
+            "ALL TABLES EXCEPT (TABLE ONLY t, u *, ONLY (s.v))",
+            True,
+            [table("t", only=True), table("u"), table("v", "s", only=True)],
+            False,
+        ),
+        ("ALL TABLES EXCEPT (TABLE t, t, ONLY t)", True, [table("t")], False),
+        ("ALL TABLES EXCEPT (TABLE tables, sequences)", True, [table("tables"), table("sequences")], False),
+        ("ALL SEQUENCES", False, [], True),
+        ("ALL TABLES, ALL SEQUENCES", True, [], True),
+        ("ALL SEQUENCES, ALL TABLES EXCEPT (TABLE t)", True, [table("t")], True),
+    ],
+)  # fmt: skip
+def test_everything(objects, tables, excepted, sequences):
+    """PostgreSQL 19, by gram.y's PublicationAllObjSpec: the first of EXCEPT needs TABLE, the others may have it."""
+    found = one(f"CREATE PUBLICATION p FOR {objects} WITH (publish = insert)")
+    assert (found.all_tables, list(found.except_tables), found.all_sequences) == (tables, excepted, sequences)
+    assert found.tables == ()
+
+
 def test_what_pg_dump_writes():
     text = """
 --
@@ -94,6 +119,14 @@ ALTER PUBLICATION q ADD TABLE ONLY public.t (a, b);
     assert first.schemas == ("s1",)
     assert second.tables == (table("t", only=True, columns=("a", "b")),)
     assert second.tables[0].place == "dump.sql:11:31: "
+    # of 19
+    (third,) = parse(
+        "CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE ONLY public.t, TABLE ONLY public.u), ALL SEQUENCES"
+        " WITH (publish = 'insert');\nALTER PUBLICATION p OWNER TO postgres;",
+        "dump.sql",
+    )
+    assert third.except_tables == (table("t", only=True), table("u", only=True))
+    assert third.except_tables[1].place == "dump.sql:1:72: "
 
 
 SERVER_SAYS = [
@@ -144,9 +177,7 @@ def test_refused_in_the_servers_words(postgresql, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CREATE PUBLICATION p FOR ALL SEQUENCES", "1:30: FOR ALL SEQUENCES is not supported"),
-        ("CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE t)", "1:37: FOR ALL TABLES EXCEPT is not supported"),
-        ("CREATE PUBLICATION p FOR TABLE t EXCEPT (a)", "1:34: EXCEPT is not supported"),
+        ("CREATE PUBLICATION p FOR TABLE t EXCEPT (TABLE a)", "1:34: EXCEPT is not PostgreSQL's syntax here"),
         ("CREATE PUBLICATION p FOR TABLES IN SCHEMA CURRENT_SCHEMA", "1:43: TABLES IN SCHEMA CURRENT_SCHEMA is not"),
         (
             "CREATE PUBLICATION p FOR ALL TABLES IN SCHEMA s",
@@ -184,6 +215,44 @@ def test_refused(text, message):
     with pytest.raises(DefinitionError) as error:
         parse(text, "dir/f.sql")
     assert str(error.value).startswith(f"dir/f.sql:{message}")
+
+
+ONCE = "invalid publication object list\nDETAIL:  ALL {} can be specified only once."
+DEFINED = 'publication "p" is defined as FOR {}\nDETAIL:  {} cannot be added to or dropped from FOR {} publications.'
+
+
+@pytest.mark.parametrize(
+    ("objects", "at", "message"),
+    [
+        ("ALL SEQUENCES, ALL TABLES, ALL TABLES", 28, ONCE.format("TABLES")),
+        ("ALL SEQUENCES, ALL TABLES, ALL SEQUENCES", 28, ONCE.format("SEQUENCES")),
+        (
+            "ALL SEQUENCES; ALTER PUBLICATION p ADD TABLE t",
+            40,
+            DEFINED.format("ALL SEQUENCES", "Tables", "ALL SEQUENCES"),
+        ),
+        (
+            "ALL TABLES, ALL SEQUENCES; ALTER PUBLICATION p ADD TABLES IN SCHEMA s",
+            52,
+            DEFINED.format("ALL TABLES, ALL SEQUENCES", "Schemas", "ALL TABLES, ALL SEQUENCES"),
+        ),
+        ("ALL VIEWS", 5, 'syntax error at or near "VIEWS"; allowed here: TABLES, SEQUENCES'),
+        ("ALL TABLES EXCEPT TABLE (t)", 19, 'syntax error at or near "TABLE"; allowed here: "("'),
+        ("ALL TABLES EXCEPT (t)", 20, 'syntax error at or near "t"; allowed here: TABLE'),
+        ("ALL TABLES EXCEPT ()", 20, 'syntax error at or near ")"; allowed here: TABLE'),
+        ("ALL TABLES EXCEPT (TABLE t (a))", 28, 'syntax error at or near "("; allowed here: ")", ","'),
+        ("ALL TABLES EXCEPT (TABLE t WHERE (a > 1))", 28, 'syntax error at or near "WHERE"; allowed here: ")", ","'),
+        ("ALL TABLES EXCEPT (TABLE t, TABLES IN SCHEMA s)", 36, 'syntax error at or near "IN"; allowed here: ")", ","'),
+        ("ALL SEQUENCES EXCEPT (TABLE t)", 15, 'syntax error at or near "EXCEPT"; allowed here: WITH, ";"'),
+        ("ALL SEQUENCES, TABLE t", 14, "FOR ALL SEQUENCES cannot be combined with other objects"),
+    ],
+)
+def test_refused_everything(objects, at, message):
+    """What PostgreSQL 19 refuses of ALL TABLES and ALL SEQUENCES: its grammar, and preprocess_pub_all_objtype_list."""
+    before = "CREATE PUBLICATION p FOR "
+    with pytest.raises(DefinitionError) as error:
+        parse(before + objects, "f.sql")
+    assert str(error.value).startswith(f"f.sql:1:{len(before) + at}: {message}")
 
 
 def test_load(tmp_path):

@@ -89,6 +89,51 @@ def test_members_are_the_servers(publisher, text):
     assert member.publication.schemas == own.schemas
 
 
+EXCEPTED = {
+    "t": {"t"},
+    "up": {"up", "down", "deep"},
+    "up *": {"up", "down", "deep"},
+    "ONLY up": {"up"},
+    "ONLY up, down": {"up", "down", "deep"},
+    "root": {"root"},
+    "t, t, ONLY t": {"t"},
+}
+
+
+def test_excluded_tables(publisher):
+    """`OpenTableList` of PostgreSQL 19 opens EXCEPT's tables as FOR TABLE's: with inheritors, without partitions."""
+    publisher.execute(TABLES)
+    for excepted, names in EXCEPTED.items():
+        (member,) = routing(publisher, f"CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE {excepted})").memberships
+        (listed,) = routing(publisher, f"CREATE PUBLICATION p FOR TABLE {excepted}").memberships
+        assert member.excluded == listed.tables.keys(), excepted
+        assert {table.name for table in listed.tables.values()} == names
+        assert not member.tables
+
+
+NOT_EXCEPTED = {
+    "leaf": "individual partitions",
+    "v": "views",
+    "s": "sequences",
+    "fleeting": "unlogged tables",
+    "far": "foreign tables",
+}
+
+
+def test_refused_exceptions(publisher):
+    """In the words of PostgreSQL 19's check_publication_add_relation; above all a name that is no table's."""
+    publisher.execute(TABLES)
+    messages = {
+        name: f'cannot use publication EXCEPT clause for relation "{name}"\n'
+        f"DETAIL:  This operation is not supported for {kind}."
+        for name, kind in NOT_EXCEPTED.items()
+    }
+    for name, message in {**messages, "secert": 'relation "public.secert" does not exist'}.items():
+        with pytest.raises(PublicationError) as refused:
+            routing(publisher, f"CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE t, {name})")
+        assert str(refused.value) == f"f.sql:1:54: {message}"
+
+
 def test_missing_tables_may_be_passed_over(publisher):
     """As after DROP TABLE, which takes a table out of its publications."""
     publisher.execute(TABLES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,9 +36,11 @@ def publications(draw) -> Publication:
         "generated_columns": draw(st.sampled_from(["none", "stored"])),
     }
     kind = draw(st.sampled_from(["all", "none", "tables", "schemas"]))
-    if kind == "all":
-        return Publication(all_tables=True, **options)
     distinct = st.lists(TABLES, max_size=4, unique_by=lambda table: (table.namespace, table.name))
+    if kind == "all":
+        tables, sequences = draw(st.sampled_from([(True, False), (False, True), (True, True)]))
+        excepted = [replace(table, columns=None, row_filter=None) for table in draw(distinct)] if tables else []
+        return Publication(all_tables=tables, except_tables=tuple(excepted), all_sequences=sequences, **options)
     tables = draw(distinct) if kind == "tables" else []
     schemas = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)) if kind == "schemas" else []
     return Publication(tables=tuple(tables), schemas=tuple(schemas), **options)
@@ -53,6 +57,7 @@ def test_form():
     made = [
         Publication("p", tables, ("s",), actions=frozenset({"update", "insert"}), via_root=True),
         Publication("q", all_tables=True, generated_columns="stored"),
+        Publication("s", all_tables=True, all_sequences=True, except_tables=(PublicationTable("public", "t"),) * 2),
         Publication("r"),
     ]
     assert render(made) == (
@@ -64,6 +69,10 @@ def test_form():
         "\n"
         "CREATE PUBLICATION q FOR ALL TABLES\n"
         "    WITH (publish_generated_columns = stored);\n"
+        "\n"
+        "CREATE PUBLICATION s FOR ALL TABLES EXCEPT (\n"
+        "        TABLE public.t,\n"
+        "        TABLE public.t), ALL SEQUENCES;\n"
         "\n"
         "CREATE PUBLICATION r;\n"
     )
