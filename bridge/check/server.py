@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from bridge.check.finding import Finding, failure, passed, warning
-from bridge.receive.publisher import LOWEST_VERSION
+from bridge.check.finding import Finding, failed, failure, passed, warning
+from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,16 +90,15 @@ def _version(facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _wal_level(facts: ServerFacts) -> Iterator[Finding]:
-    level = facts.settings.get("wal_level", "")
-    if level == "logical":
-        yield passed("wal_level", "logical")
+    level = facts.settings["wal_level"]
+    effective = facts.settings.get("effective_wal_level", level)
+    refused = wal_level_refusal(facts.version, level, effective, in_recovery=facts.in_recovery)
+    if refused is not None:
+        yield failed("wal_level", refused)
+    elif effective == level:
+        yield passed("wal_level", level if level == "logical" else f"{level}: the slot switches logical decoding on")
     else:
-        yield failure(
-            "wal_level",
-            f'the publisher\'s wal_level is "{level}", not "logical"',
-            remedy="run on the server, then restart it",
-            statement="ALTER SYSTEM SET wal_level = logical;",
-        )
+        yield passed("wal_level", f"{level}, and effective_wal_level is {effective}")
 
 
 def _role(facts: ServerFacts) -> Iterator[Finding]:
@@ -112,6 +111,14 @@ def _role(facts: ServerFacts) -> Iterator[Finding]:
         )
     else:
         yield passed("role", f'"{facts.role}", no superuser')
+    # one that has expired is not what the role logs in with
+    if facts.password_left_s is not None and 0 < facts.password_left_s < PASSWORD_WARNING_S:
+        yield warning(
+            "password",
+            f'the password of "{facts.role}" expires in {timedelta(seconds=round(facts.password_left_s))}',
+            remedy="give the role a new one on the server, and put it into ~/.pgpass",
+            statement=f"ALTER ROLE {quoted_name(facts.role)} PASSWORD '…' VALID UNTIL '…';",
+        )
 
 
 def _room(facts: ServerFacts, needs: Needs) -> Iterator[Finding]:

@@ -139,6 +139,7 @@ def _publications(
     types = publisher.types({column.type_oid for table in applied.stream.tables() for column in table.columns})
     if definitions is not None:
         yield from _definitions(subscription, applied, types)
+    yield from (passed("sequences", note) for note in applied.sequences)
     tables = applied.routing.tables() if definitions is not None else publisher.tables(subscription.publications)
     if not tables:
         yield warning(

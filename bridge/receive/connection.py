@@ -104,7 +104,6 @@ _URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
 _LAST_PORT = 65535
 _NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
 _GRANT_HINT = "run on the server: GRANT SELECT on the table, USAGE on its schema; pgbridge check prints the statement"
-_WAL_LEVEL_HINT = "run on the server: ALTER SYSTEM SET wal_level = logical; then restart it"
 
 
 def connect(conninfo: str, *, application_name: str, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
@@ -201,7 +200,8 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
     sqlstate = error.sqlstate or next((code for words, code in _CONNECTING if words.search(str(error))), None)
     hint, retry = _BY_SQLSTATE.get(sqlstate or "", ("", False))
     if "wal_level" in str(error):
-        hint = _WAL_LEVEL_HINT
+        where = "primary" if "on the primary" in str(error) else "server"
+        hint = f"run on the {where}: ALTER SYSTEM SET wal_level = logical; then restart it"
     if sqlstate == "42501" and _NOT_GRANTED.search(str(error)):
         hint = _GRANT_HINT
     refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]

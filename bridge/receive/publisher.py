@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LOWEST_VERSION = 140000
+PASSWORD_WARNING_S = 7 * 86400.0
+"""How long before its end a password is warned of: the default of PostgreSQL 19's
+password_expiration_warning_threshold, whose notice comes with the login, where psycopg drops it."""
+
 _ORIGIN_VERSION = 160000
 _MISSING_VERSION = 180000
+_ON_DEMAND_VERSION = 190000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class SlotStatus:
             max_slot_wal_keep_size.
         invalidation_reason: Why the slot cannot be used any more (PostgreSQL 17); None for a sound one.
         failover: Whether it is synchronized to standbys (PostgreSQL 17).
+        synced: Whether it is a standby's copy of the primary's slot, which nobody can stream from (PostgreSQL 17).
+        slotsync_skip_reason: Why the last synchronization left it as it was (PostgreSQL 19).
     """
 
     plugin: str | None
@@ -49,6 +56,8 @@ class SlotStatus:
     safe_wal_size_bytes: int | None = None
     invalidation_reason: str | None = None
     failover: bool = False
+    synced: bool = False
+    slotsync_skip_reason: str | None = None
 
 
 class Publisher(Closing):
@@ -68,15 +77,15 @@ class Publisher(Closing):
         self.connection = connect(conninfo, application_name=application_name)
         facts = self._one("server")
         self.version: int = facts["server_version_num"]
+        self.password_left_s: float | None = facts["password_left_s"]
         if self.version < LOWEST_VERSION:
             self.close()
             raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; the lowest supported is 14")
-        if facts["wal_level"] != "logical" and not any_wal_level:
+        levels = (facts["wal_level"], facts["effective_wal_level"])
+        refused = wal_level_refusal(self.version, *levels, in_recovery=facts["in_recovery"])
+        if refused is not None and not any_wal_level:
             self.close()
-            raise PublisherError(
-                f'the publisher\'s wal_level is "{facts["wal_level"]}", not "logical"',
-                hint="run on the server: ALTER SYSTEM SET wal_level = logical; then restart it",
-            )
+            raise refused
 
     def close(self) -> None:
         """Close the connection."""
@@ -127,6 +136,8 @@ class Publisher(Closing):
             row["safe_wal_size"],
             row["invalidation_reason"],
             bool(row["failover"]),
+            bool(row["synced"]),
+            row["slotsync_skip_reason"],
         )
 
     def missing(self, publications: Sequence[str]) -> list[str]:
@@ -196,6 +207,27 @@ class Publisher(Closing):
             return dict(BUILTIN)
         rows = self.rows("types", {"oids": unknown})
         return {**BUILTIN, **{row["oid"]: TypeInfo(**row) for row in rows}}
+
+
+def wal_level_refusal(version: int, wal_level: str, effective: str, *, in_recovery: bool) -> PublisherError | None:
+    """Return the error for a server that cannot decode its WAL; None if it can.
+
+    From PostgreSQL 19 on `replica` is enough on a primary: its first logical slot switches decoding on, without a
+    restart, and a standby follows the primary (`effective_wal_level`).
+    """
+    if effective == "logical":
+        return None
+    if version < _ON_DEMAND_VERSION:
+        message, least = f'the publisher\'s wal_level is "{wal_level}", not "logical"', "logical"
+    elif in_recovery:
+        message = f'the standby\'s effective_wal_level is "{effective}": its primary has no logical slot'
+        hint = "create one there that is used, or run there: ALTER SYSTEM SET wal_level = logical; then restart it"
+        return PublisherError(message, hint=hint)
+    elif wal_level == "minimal":
+        message, least = 'the publisher\'s wal_level is "minimal", not "replica" or "logical"', "replica"
+    else:
+        return None
+    return PublisherError(message, hint=f"run on the server: ALTER SYSTEM SET wal_level = {least}; then restart it")
 
 
 def missing_message(publications: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bridge.track.position import ServerHistory
 
 SETTINGS = (
+    "effective_wal_level",
     "hot_standby_feedback",
     "idle_replication_slot_timeout",
     "max_replication_slots",
@@ -81,6 +82,7 @@ class ServerFacts:
         superuser: Whether it is a superuser.
         database: The connection's database.
         open_transactions: The oldest first.
+        password_left_s: Until the role's password expires; None if it does not.
     """
 
     version: int
@@ -94,6 +96,7 @@ class ServerFacts:
     database: str
     security: Security
     open_transactions: tuple[OpenTransaction, ...]
+    password_left_s: float | None = None
 
 
 def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
@@ -120,6 +123,7 @@ def read_facts(conninfo: str, *, application_name: str) -> ServerFacts:
             connection.info.dbname,
             _security(connection),
             tuple(OpenTransaction(**row) for row in read_rows(connection, "open_transactions")),
+            server["password_left_s"],
         )
 
 

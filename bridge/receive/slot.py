@@ -177,8 +177,9 @@ _INVALID = {
     "idle_timeout": "nobody streamed from it for idle_replication_slot_timeout",
     "rows_removed": "the server has removed catalog rows that it needs",
     "wal_level_insufficient": "the primary's wal_level was too low",
+    "conflicting": "the standby's recovery conflicted with it",
 }
-"""pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18)."""
+"""pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18), and what 16 has in its place."""
 
 
 def refusal(missing: Missing, position: Position, *, anew: str) -> PublisherError:
@@ -252,6 +253,14 @@ def check_slot(
         raise PublisherError(
             f'replication slot "{slot_name}" was created in database "{status.database}", not in "{database}"',
             hint="set dbname in the connection, or another slot_name",
+        )
+    if status.synced:
+        skipped = status.slotsync_skip_reason
+        raise PublisherError(
+            f"replication slot \"{slot_name}\" is the standby's copy of its primary's: it can be streamed from after a "
+            "promotion only" + (f"; its last synchronization was skipped ({skipped})" if skipped else ""),
+            hint="connect to the primary: name all hosts in the connection, with target_session_attrs=read-write",
+            retry=True,
         )
     reason = status.invalidation_reason
     if reason is not None or status.wal_status == "lost" or status.confirmed_flush_lsn is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bridge import log, remedies
 from bridge.closing import Closing
 from bridge.errors import BridgeError
-from bridge.receive.publisher import Publisher
+from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.slot_health import SlotHistory, concern
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _TURN_S = 1.0
 _AGAIN_S = 600.0
 """The same concern is logged again after so long."""
 
+_PASSWORD_AGAIN_S = 86400.0
+
 
 class SlotWatch(Closing):
     """A thread that asks each server for its slots, and logs what an operator should know.
@@ -40,6 +42,7 @@ class SlotWatch(Closing):
         self._interval_s = interval_s
         self._histories: dict[str, SlotHistory] = defaultdict(SlotHistory)
         self._told: dict[str, tuple[str, float]] = {}
+        self._password_told_s: dict[str, float] = {}
         self._health: dict[str, SlotHealth] = {}
         self._asked: set[str] = set()
         self._stop = threading.Event()
@@ -90,6 +93,7 @@ class SlotWatch(Closing):
                 return
             try:
                 with Publisher(conninfo, application_name="pgbridge_slot_watch") as publisher:
+                    self._tell_password(conninfo, publisher.password_left_s, [one.name for one in subscriptions])
                     flush_lsn = publisher.flush_lsn()
                     for one in subscriptions:
                         status = publisher.slot(one.slot_name)
@@ -98,6 +102,19 @@ class SlotWatch(Closing):
             except BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
         self._health = seen
+
+    def _tell_password(self, conninfo: str, left_s: float | None, names: list[str]) -> None:
+        told_s = self._password_told_s.get(conninfo)
+        if left_s is None or not 0 < left_s < PASSWORD_WARNING_S:
+            return
+        if told_s is None or time.monotonic() - told_s >= _PASSWORD_AGAIN_S:
+            self._password_told_s[conninfo] = time.monotonic()
+            log.get().warning(
+                "the password of the connection's role expires soon",
+                subscriptions=names,
+                hours_left=round(left_s / 3600),
+                hint="run on the server: ALTER ROLE … PASSWORD '…' VALID UNTIL '…'; and change it in ~/.pgpass",
+            )
 
     def _tell(self, subscription: Subscription, health: SlotHealth) -> None:
         name = subscription.name

@@ -46,6 +46,24 @@ def test_a_good_server_passes():
     assert look() == {}
 
 
+def test_wal_level_of_19():
+    """No restart: the slot switches logical decoding on."""
+    plain = replace(with_settings(wal_level="replica", effective_wal_level="replica"), version=190000)
+    assert look(plain) == {}
+    on = replace(with_settings(wal_level="replica", effective_wal_level="logical"), version=190000)
+    for facts, message in (
+        (plain, "replica: the slot switches logical decoding on"),
+        (on, "replica, and effective_wal_level is logical"),
+        (GOOD, "logical"),
+    ):
+        found = check_server(facts, slot_exists=True, running=True)
+        assert [one.message for one in found if one.subject == "wal_level"] == [message]
+    assert list(look(replace(on, settings={**on.settings, "effective_wal_level": "replica"}, in_recovery=True))) == [
+        "hot_standby_feedback",
+        "wal_level",
+    ]
+
+
 def test_every_problem_has_a_remedy():
     bad = replace(
         with_settings(wal_level="replica", max_slot_wal_keep_size="-1", idle_replication_slot_timeout="60"),
@@ -77,6 +95,7 @@ def test_every_problem_has_a_remedy():
         (replace(GOOD, clock_ahead_s=60.0), "clock", Level.WARNING),
         (replace(GOOD, security=Security("db", tls=True, sslmode="require")), "TLS", Level.WARNING),
         (replace(GOOD, superuser=True), "role", Level.WARNING),
+        (replace(GOOD, password_left_s=6 * 86400.0), "password", Level.WARNING),
     ],
 )
 def test_one_problem(facts, subject, level):

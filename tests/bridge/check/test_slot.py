@@ -56,6 +56,14 @@ def test_lost_and_moved_slots():
         assert [level for level, _ in look(status, OLD)] == [Level.FAILURE]
 
 
+def test_a_standbys_copy_of_a_slot():
+    copy = replace(SOUND, synced=True, slotsync_skip_reason="wal_not_flushed")
+    ((level, message),) = look(copy, OLD)
+    assert level is Level.FAILURE
+    assert "after a promotion only; its last synchronization was skipped (wal_not_flushed)" in message
+    assert "skipped" not in look(replace(copy, slotsync_skip_reason=None), OLD)[0][1]
+
+
 def test_a_slot_about_to_be_lost():
     ((level, message),) = look(replace(SOUND, wal_status="unreserved"), OLD)
     assert level is Level.WARNING

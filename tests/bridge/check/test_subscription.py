@@ -81,6 +81,16 @@ def test_publications_that_do_not_exist_or_publish_nothing(look, publisher):
     assert missing.level in {Level.WARNING, Level.FAILURE}  # an error before PostgreSQL 18
 
 
+def test_sequences(look, publisher, tmp_path):
+    publisher.execute("CREATE TABLE t (id serial PRIMARY KEY); CREATE PUBLICATION pub FOR ALL TABLES")
+    file = tmp_path / "definitions.sql"
+    file.write_text("CREATE PUBLICATION mine FOR ALL SEQUENCES, ALL TABLES")
+    found = look(publication_definitions=str(file))
+    assert problems(found) == {}
+    (note,) = [one.message for one in found if one.subject == "sequences"]
+    assert note.startswith('publication "mine" has ALL SEQUENCES')
+
+
 def test_tables_with_problems(look, publisher):
     publisher.execute("CREATE TABLE t (a int)")
     publisher.execute('CREATE TABLE "Clash" (id int PRIMARY KEY, "ID" int)')

@@ -9,7 +9,7 @@ from psycopg import sql
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher, quoted_name
+from bridge.receive.publisher import Publisher, quoted_name, wal_level_refusal
 from protocol.lsn import Lsn
 from tests.bridge.receive.published_tables import columns, published, refusal
 
@@ -46,6 +46,27 @@ def test_wal_level(private_server):
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refused' AND pg_sleep(0.05) IS NOT NULL"
         )
         assert connection.execute(query).fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("version", "levels", "in_recovery", "refused"),
+    [
+        (180006, ("logical", "logical"), False, None),
+        (180006, ("replica", "replica"), False, 'wal_level is "replica", not "logical"'),
+        (190000, ("replica", "replica"), False, None),
+        (190000, ("replica", "logical"), False, None),
+        (190000, ("minimal", "minimal"), False, 'wal_level is "minimal", not "replica" or "logical"'),
+        (190000, ("replica", "logical"), True, None),
+        (190000, ("logical", "replica"), True, 'effective_wal_level is "replica": its primary has no logical slot'),
+    ],
+)
+def test_wal_level_on_demand(version, levels, in_recovery, refused):
+    """From 19 on the first logical slot switches decoding on; a standby follows its primary (logicalctl.c)."""
+    error = wal_level_refusal(version, *levels, in_recovery=in_recovery)
+    assert (error is None) == (refused is None)
+    if error is not None:
+        assert refused in error.message
+        assert error.hint
 
 
 def test_version_that_is_not_served(publisher, monkeypatch):

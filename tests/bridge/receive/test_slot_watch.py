@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -35,6 +37,27 @@ def test_what_is_seen_and_told(publisher, watched):
     health = watch.health()
     assert health.keys() == {"a", "b"}
     assert (health["a"].wal_status, health["a"].active, health["b"].lost) == ("reserved", False, True)
+
+
+def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
+    """Told once a day: the server's own notice comes with each login, from 19 on, and the driver drops it."""
+    role = f"{publisher.name}_role"
+    until = datetime.now(UTC)
+    publisher.execute(f"CREATE ROLE {role} LOGIN REPLICATION VALID UNTIL '{until + timedelta(days=2, hours=1)}'")
+    try:
+        conninfo = f"{publisher.conninfo} user={role}"
+        watch = SlotWatch(lambda: [one.model_copy(update={"connection": conninfo}) for one in watched[:1]])
+        with capture_logs() as events:
+            watch.look()
+            watch.look()
+            monkeypatch.setattr(slot_watch, "_PASSWORD_AGAIN_S", 0.0)
+            watch.look()
+            publisher.execute(f"ALTER ROLE {role} VALID UNTIL 'infinity'")
+            watch.look()
+        told = [(event["hours_left"], event["subscriptions"]) for event in events if "hours_left" in event]
+        assert told == [(49, ["a"])] * 2
+    finally:
+        publisher.execute(f"DROP ROLE {role}")
 
 
 def test_a_slot_that_is_safe_again(publisher, watched):
