@@ -146,7 +146,7 @@ def _publications(
             "publications",
             "nothing is published to this subscription",
             remedy="add tables, then run: pgbridge refresh " + subscription.name,
-            statement=f"ALTER PUBLICATION {quoted_name(subscription.publications[0])} ADD TABLE …;",
+            statement=_adding_tables(applied),
         )
         return
     yield passed("publications", f"{len(tables)} tables are published")
@@ -159,6 +159,15 @@ def _publications(
         changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
     )
     yield from _targets(subscription, known, tables, types)
+
+
+def _adding_tables(applied: Applied) -> str:
+    """The statement that gives one of the server's publications tables; empty if they are for ALL TABLES already."""
+    for publication in (member.publication for member in applied.stream.memberships):
+        if not publication.all_tables:
+            what = "SET ALL TABLES, ALL SEQUENCES" if publication.all_sequences else "ADD TABLE …"
+            return f"ALTER PUBLICATION {quoted_name(publication.name)} {what};"
+    return ""
 
 
 def _definitions(subscription: Subscription, applied: Applied, types: dict[int, TypeInfo]) -> Iterator[Finding]:

@@ -8,10 +8,13 @@ import psycopg
 import pytest
 
 from bridge.check.finding import Finding, Level
-from bridge.check.subscription import Known, check_subscription
+from bridge.check.subscription import Known, _adding_tables, check_subscription
 from bridge.config import Subscription
 from bridge.config_tables import Table
 from bridge.demo.server import EmbeddedPostgres
+from bridge.publication.publication import Publication
+from bridge.publication.reapply import reapply
+from bridge.publication.tables import Relations
 from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
@@ -74,11 +77,19 @@ def test_no_connection_string(look):
 def test_publications_that_do_not_exist_or_publish_nothing(look, publisher):
     publisher.execute("CREATE PUBLICATION pub")
     found = look()
-    assert [one.message for one in found if one.subject == "publications"] == [
-        "nothing is published to this subscription"
+    assert [(one.message, one.statement) for one in found if one.subject == "publications"] == [
+        ("nothing is published to this subscription", 'ALTER PUBLICATION "pub" ADD TABLE …;')
     ]
+    publisher.execute("CREATE PUBLICATION everything FOR ALL TABLES")  # which the statement cannot be run on
+    assert problems(look(publications=("everything",)))["publications"].statement == ""
     missing = problems(look(publications=("pub", "gone")))["publications"]
     assert missing.level in {Level.WARNING, Level.FAILURE}  # an error before PostgreSQL 18
+
+
+def test_a_publication_of_sequences_alone_is_given_tables():
+    """PostgreSQL 19 refuses ADD TABLE of it."""
+    nothing = reapply(None, [Publication("p", all_sequences=True)], Relations({}, frozenset(), 190000))
+    assert _adding_tables(nothing) == 'ALTER PUBLICATION "p" SET ALL TABLES, ALL SEQUENCES;'
 
 
 def test_sequences(look, publisher, tmp_path):

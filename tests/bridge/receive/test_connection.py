@@ -286,6 +286,14 @@ def test_server_that_cannot_serve(private_server):
         assert error.retry
 
 
+def test_a_primary_that_its_standby_waits_for():
+    """Nothing can be set on the standby itself; PostgreSQL 19 says effective_wal_level."""
+    for level in ("wal_level", "effective_wal_level"):
+        message = f'logical decoding on standby requires "{level}" >= "logical" on the primary'
+        error = translated(psycopg.errors.ObjectNotInPrerequisiteState(message), "cannot create replication slot")
+        assert error.hint == "run on the primary: ALTER SYSTEM SET wal_level = logical; then restart it"
+
+
 # --- errors of statements ---------------------------------------------------------------------------------------------
 
 
