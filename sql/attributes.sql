@@ -4,7 +4,8 @@
 --          generated text ('', 's', 'v'),
 --          has_missing bool (rows from before ADD COLUMN have the value `missing`: pg_attribute.attmissingval;
 --          a partitioned table has no rows, so any partition's),
---          missing text (as the type's output function writes it), filled bool (rows from before ADD COLUMN may have
+--          missing text (as the type's output function writes it; not split from the array's text, whose delimiter is
+--          the type's), filled bool (rows from before ADD COLUMN may have
 --          values that the catalog does not know: from a volatile default, or from a constant one in a table that was
 --          rewritten since);
 --          ordered by relid, attnum
@@ -17,7 +18,7 @@ SELECT a.attrelid AS relid, a.attnum, CASE WHEN NOT a.attisdropped THEN a.attnam
        JOIN pg_class c ON c.oid = a.attrelid
        LEFT JOIN pg_type t ON t.oid = a.atttypid
        LEFT JOIN LATERAL (
-           SELECT true AS found, (h.attmissingval::text::text[])[1] AS missing
+           SELECT true AS found, array_to_string(h.attmissingval, '') AS missing
              FROM pg_attribute h
             WHERE h.atthasmissing AND NOT h.attisdropped
               AND CASE WHEN c.relkind = 'p'

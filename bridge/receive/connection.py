@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,33 +13,49 @@ from psycopg.pq import Conninfo
 
 import sql
 from bridge.errors import ConfigError, PublisherError
+from bridge.receive.readiness import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SESSION_SETTINGS = {
-    # The text form of values does not depend on the defaults of the role or the database.
-    "datestyle": "ISO",
-    "intervalstyle": "postgres",
+    # The text of values, in and out, and that of expressions, does not depend on the server, the database or the role.
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
     "extra_float_digits": "1",
     "bytea_output": "hex",
-    "timezone": "UTC",
     "client_encoding": "UTF8",
+    "array_nulls": "on",
+    "xmloption": "content",
+    "xmlbinary": "base64",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    "transform_null_equals": "off",
     # A walsender or a long COPY must not be ended by timeouts meant for the application's sessions.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
     "transaction_timeout": "0",
+    # A statement by itself sees what is committed, and waits for nobody.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    # Row security must not remove rows silently: the statement fails instead, as pg_dump's does.
+    "row_security": "off",
+    # PostgreSQL 18 warns of a missing publication.
+    "client_min_messages": "notice",
     # Unqualified names in the bridge's own statements are pg_catalog's (CVE-2018-1058).
     "search_path": "pg_catalog",
 }
+"""What a session is, as `current_setting` shows it. It is asked for at the start, and looked at afterwards: libpq's
+PGDATESTYLE and PGTZ win over `options`, and a pooler may drop these (ignore_startup_parameters)."""
 
-_SINCE = {"transaction_timeout": 170000}
-"""Settings with the first version that has them; a server refuses `options` with a name that it does not know."""
+_NOT_ASKED = frozenset({"client_encoding", "transaction_timeout"})
+"""Not in `options`: libpq sends the first by itself; a server before 17 does not know the second, and would refuse."""
 
-_FROM_ENVIRONMENT = ("DateStyle", "TimeZone")
-"""Settings that libpq sends if PGDATESTYLE and PGTZ are set, which overrides `options`; as the server reports them."""
+_POOLER_ANSWERS_S = 2.0
+"""How long a second session waits: with none left in a pool, a pooler lets it wait for much longer."""
 
 _CONNECT_TIMEOUT_S = 10
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
@@ -119,24 +136,67 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
         PublisherError: The server cannot be reached or refuses; `retry` tells whether trying again may help.
     """
     parameters = conninfo_parameters(conninfo)
-    in_options = [(name, value) for name, value in SESSION_SETTINGS.items() if name not in {"client_encoding", *_SINCE}]
-    settings = " ".join(f"-c {name}={value}" for name, value in in_options)
+    asked = [(name, value.replace(" ", "\\ ")) for name, value in SESSION_SETTINGS.items() if name not in _NOT_ASKED]
+    settings = " ".join(f"-c {name}={value}" for name, value in asked)
     defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
     parameters = {**defaults, **parameters, "client_encoding": SESSION_SETTINGS["client_encoding"]}
+    parameters.pop("replication", None)
     parameters["options"] = f"{parameters.get('options') or ''} {settings}".strip()
     if replication:
         parameters["replication"] = "database"
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
-        for name, version in _SINCE.items():
-            if connection.info.server_version >= version:
-                connection.execute(f"SET {name} = {SESSION_SETTINGS[name]}".encode())
-        for name in _FROM_ENVIRONMENT:
-            if not (connection.info.parameter_status(name) or "").startswith(SESSION_SETTINGS[name.lower()]):
-                connection.execute(f"SET {name} = {SESSION_SETTINGS[name.lower()]}".encode())
+        try:
+            # a walsender is never shared
+            if _settle(connection) and not replication and _is_shared(connection, parameters):
+                raise PublisherError(
+                    "cannot use the connection: a pooler drops the settings that are asked for at its start, and gives "
+                    "the server's session to others between two transactions",
+                    hint="connect to the server itself, or to a pool with pool_mode = session",
+                )
+        except BaseException:
+            connection.close()
+            raise
     except psycopg.Error as error:
         raise translated(error, "cannot connect to the publisher") from error
     return connection
+
+
+def _settle(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Look at the session's settings, and set those that are not as they should be.
+
+    Returns:
+        Whether somebody between here and the server may have changed them: some were different, and the server's
+        process is not the one that the connection began with.
+
+    Raises:
+        PublisherError: A setting stays different.
+    """
+    settings = {"names": list(SESSION_SETTINGS), "wanted": list(SESSION_SETTINGS.values())}
+    # a walsender knows the simple query protocol only, in which the client writes parameters into the statement
+    rows = psycopg.ClientCursor(connection).execute(sql.load("session"), settings).fetchall()
+    for _, name, wanted, setting in rows:
+        if setting != wanted:
+            raise PublisherError(
+                f"cannot use the connection: {name} is {setting!r} after it was set to {wanted!r}",
+                hint="connect to the server itself: a pooler or an extension of the server keeps the setting",
+            )
+    pid, name, *_ = rows[0]
+    return name is not None and pid != connection.info.backend_pid
+
+
+def _is_shared(connection: psycopg.Connection[tuple[Any, ...]], parameters: Mapping[str, Any]) -> bool:
+    """Whether a pooler gives another connection this idle one's session, or this one another session."""
+    select = b"SELECT pg_catalog.pg_backend_pid()"
+    before = connection.execute(select).fetchone()
+    with suppress(psycopg.OperationalError), closing(psycopg.connect(**parameters, autocommit=True)) as other:
+        other.pgconn.send_query(b"BEGIN; " + select)
+        if readable(other.pgconn.socket, _POOLER_ANSWERS_S):
+            pids = []
+            while (result := other.pgconn.get_result()) is not None:
+                pids += [int(result.get_value(0, 0) or 0)] if result.ntuples else []
+            return (pids or None) == list(before or ()) or connection.execute(select).fetchone() != before
+    return False
 
 
 @dataclass(frozen=True, slots=True)

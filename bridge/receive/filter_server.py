@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 _SETTINGS: Final = {
     "default_transaction_read_only": "on",
-    # The meaning of an expression's text and literals, beyond the settings of all the bridge's connections.
-    "standard_conforming_strings": "on",
-    "transform_null_equals": "off",
-    "datestyle": "ISO, MDY",
     # One plan for all rows, in which a row's values are parameters, not constants.
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from bridge.sync.copy_order import CopyOrder
 
 _SETTINGS = {
-    # Row security must not remove rows from a copy silently: the copy fails instead, as pg_dump does.
-    "row_security": "off",
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.
     "lock_timeout": "'5s'",
     # Several ranges are read at a time already.

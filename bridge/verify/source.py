@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _SETTINGS: Final = (
-    "SET LOCAL row_security = off",
     "SET LOCAL lock_timeout = '5s'",
     "SET LOCAL max_parallel_workers_per_gather = 0",
 )

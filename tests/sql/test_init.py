@@ -24,6 +24,7 @@ ARGUMENTS = {
     "relid": 1259,
     "relids": [1259],
     "slot_name": "no_such_slot",
+    "wanted": ["logical"],
 }
 """A value for every parameter that a statement has."""
 

@@ -16,19 +16,30 @@ from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import ConfigError, PublisherError
 from bridge.receive import connection as module
 from bridge.receive.connection import SESSION_SETTINGS, Login, connect, dictionaries, has_password, login, translated
+from tests.bridge.receive.pooler import Pooler
 
 CONTRARY = {
-    "datestyle": "German",
-    "intervalstyle": "iso_8601",
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "iso_8601",
+    "TimeZone": "Asia/Kathmandu",
     "extra_float_digits": "-5",
     "bytea_output": "escape",
-    "timezone": "Asia/Kathmandu",
     "client_encoding": "LATIN1",
+    "array_nulls": "off",
+    "xmloption": "document",
+    "xmlbinary": "hex",
+    "standard_conforming_strings": "off",
+    "quote_all_identifiers": "on",
+    "transform_null_equals": "on",
     "statement_timeout": "100ms",
     "lock_timeout": "100ms",
     "idle_in_transaction_session_timeout": "100ms",
     "idle_session_timeout": "10s",
     "transaction_timeout": "10s",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "on",
+    "row_security": "on",
+    "client_min_messages": "error",
     "search_path": "public",
 }
 """For each setting something that would change what is read."""
@@ -93,12 +104,11 @@ def test_settings_hold_against_role_and_database(publisher, role, replication):
         publisher.execute(f"ALTER ROLE {role} IN DATABASE {publisher.name} SET {name} = '{value}'")
     conninfo = as_role(publisher, role)
     with psycopg.connect(conninfo) as contrary:
-        assert texts(contrary)[0] == "01.03.2026"
+        assert value_of(contrary, "SELECT date '2026-03-01'::text") == "01.03.2026"
     with connect(conninfo, application_name="test", replication=replication) as connection:
         known = contrary_settings(publisher)
         in_force = {name: value_of(connection, f"SELECT current_setting('{name}')") for name in known}
-        assert in_force.pop("datestyle").startswith("ISO")
-        assert in_force == {name: SESSION_SETTINGS[name] for name in known if name != "datestyle"}
+        assert in_force == {name: SESSION_SETTINGS[name] for name in known}
         assert texts(connection) == AS_TEXT
 
 
@@ -115,13 +125,12 @@ def test_a_transaction_outlasts_the_roles_timeouts(publisher, role, replication)
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_setting_that_the_server_does_not_have_is_left_out(publisher, role, monkeypatch):
-    """An older server gets it neither in `options`, which it would refuse, nor later: the role's setting is kept."""
-    publisher.needs(17)
-    publisher.execute(f"ALTER ROLE {role} SET transaction_timeout = '10s'")
-    monkeypatch.setattr(module, "_SINCE", {"transaction_timeout": 10**6})
-    with connect(as_role(publisher, role), application_name="test") as connection:
-        assert value_of(connection, "SHOW transaction_timeout") == "10s"
+def test_a_setting_that_the_server_does_not_have_is_left_out(publisher, monkeypatch):
+    """An older server gets it neither in `options`, which it would refuse, nor later."""
+    monkeypatch.setitem(module.SESSION_SETTINGS, "setting_of_a_later_version", "on")
+    monkeypatch.setattr(module, "_NOT_ASKED", module._NOT_ASKED | {"setting_of_a_later_version"})
+    with connect(publisher.conninfo, application_name="test") as connection:
+        assert texts(connection) == AS_TEXT
 
 
 @pytest.mark.parametrize("replication", [False, True])
@@ -133,6 +142,34 @@ def test_settings_hold_against_the_environment(publisher, monkeypatch, replicati
     monkeypatch.setenv("PGOPTIONS", "-c extra_float_digits=-5")
     with connect(publisher.conninfo, application_name="test", replication=replication) as connection:
         assert texts(connection) == AS_TEXT
+
+
+@pytest.mark.parametrize("replication", [False, True])
+def test_settings_hold_behind_a_pooler_that_drops_them(publisher, role, replication):
+    """As pgbouncer with ignore_startup_parameters and pool_mode = session; a walsender is in no pool."""
+    for name, value in contrary_settings(publisher).items():
+        publisher.execute(f"ALTER ROLE {role} SET {name} = '{value}'")
+    with Pooler(publisher.conninfo) as pooler:
+        conninfo = as_role(publisher, role, host="127.0.0.1", port=str(pooler.port), sslmode="disable")
+        with connect(conninfo, application_name="test", replication=replication) as connection:
+            assert pooler.dropped
+            assert texts(connection) == AS_TEXT
+            assert value_of(connection, "SHOW search_path") == "pg_catalog"
+
+
+def test_a_pooler_that_shares_sessions_is_refused(publisher):
+    """pool_mode = transaction: what one transaction sets, the next may not have."""
+    with Pooler(publisher.conninfo, shared=True) as pooler:
+        error = refusal(make_conninfo(publisher.conninfo, host="127.0.0.1", port=str(pooler.port), sslmode="disable"))
+    assert "a pooler drops the settings" in str(error)
+    assert "pool_mode = session" in error.hint
+    assert not error.retry
+
+
+def test_a_setting_that_cannot_be_set_is_named(publisher, monkeypatch):
+    monkeypatch.setitem(module.SESSION_SETTINGS, "work_mem", "4096kB")  # which the server shows as 4MB
+    error = refusal(publisher.conninfo)
+    assert "work_mem is '4MB' after it was set to '4096kB'" in str(error)
 
 
 def test_options_of_the_connection_string_are_kept(publisher):

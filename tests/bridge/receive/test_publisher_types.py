@@ -55,12 +55,14 @@ def test_attributes(asked, publisher):
         INSERT INTO t VALUES (1, 1);
         ALTER TABLE t DROP gone, ADD plain text, ADD constant text DEFAULT 'a "b", c\\d',
             ADD list int[] DEFAULT '{1,NULL}', ADD at timestamptz DEFAULT '2024-01-02 03:04:05+01',
-            ADD of_domain filled_in, ADD null_too int DEFAULT NULL;
+            ADD of_domain filled_in, ADD null_too int DEFAULT NULL,
+            ADD area box DEFAULT '((1,1),(0,0))', ADD areas box[] DEFAULT '{((1,1),(0,0));((2,2),(1,1))}',
+            ADD empty text DEFAULT '';
         ALTER TABLE t ALTER at DROP DEFAULT
     """)
     ((relid,),) = publisher.query("SELECT 't'::regclass::oid::int")
     found = {attribute.name: attribute for attribute in asked.attributes(relid)}
-    assert [attribute.attnum for attribute in asked.attributes(relid)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [attribute.attnum for attribute in asked.attributes(relid)] == list(range(1, 12))
     assert found[None].attnum == 2
     assert not found[None].filled
     missing = {name: attribute.missing for name, attribute in found.items() if attribute.has_missing}
@@ -69,6 +71,9 @@ def test_attributes(asked, publisher):
         "list": "{1,NULL}",
         "at": "2024-01-02 02:04:05+00",
         "of_domain": "9",
+        "area": "(1,1),(0,0)",
+        "areas": "{(1,1),(0,0);(2,2),(1,1)}",
+        "empty": "",
     }
     assert not any(attribute.filled for attribute in found.values())
     publisher.execute("ALTER TABLE t ADD volatile float DEFAULT random()")  # rewrites the table
@@ -76,7 +81,7 @@ def test_attributes(asked, publisher):
     assert not any(attribute.has_missing for attribute in found.values())
     # `at` has no default any more, so nothing tells that its values differ
     assert {name for name, attribute in found.items() if attribute.filled} == {
-        *("constant", "list", "of_domain", "volatile")
+        *("constant", "list", "of_domain", "area", "areas", "empty", "volatile")
     }
     assert asked.attributes(0) == ()
 
