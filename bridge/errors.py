@@ -108,7 +108,26 @@ class AnotherServer(PublisherError):
 
 
 class StreamError(PublisherError):
-    """The walsender ended the stream with an error, which it may repeat at the same position."""
+    """The walsender ended the stream with an error, which it may repeat at the same position.
+
+    Attributes:
+        sqlstate: Of its error.
+        after: All transactions that commit before it were handed over.
+        finish_lsn: Of the transaction that it could not send; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        sqlstate: str,
+        after: Lsn,
+        finish_lsn: Lsn | None = None,
+        *,
+        hint: str = "",
+        retry: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, retry=retry)
+        self.sqlstate, self.after, self.finish_lsn = sqlstate, after, finish_lsn
 
 
 class SkipError(BridgeError):

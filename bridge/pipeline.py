@@ -25,6 +25,7 @@ from bridge.apply.worker import ApplyWorker, Stream
 from bridge.errors import BridgeError, ConfigError, StreamError
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
+from bridge.receive import undecodable
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.streaming_fallback import StreamingFallback
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from bridge.receive.slot import ReplicationConnection
     from bridge.track.catalog import Catalog
     from protocol.transactions import Item
+    from protocol.walsender import PgoutputOptions
 
 _IN_PROGRESS_BYTES = 64 << 20
 """Memory for transactions in progress; more goes to spool files. It is logical_decoding_work_mem's default, from which
@@ -160,6 +162,8 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         )
     except StreamError as error:
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID)
+        if not (error.retry and once.streaming):
+            undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
     if once.over:
         log.info("streaming is on again: the WAL that the publisher could not stream is applied")
@@ -213,6 +217,7 @@ class _FallbackControl:
         self._fallback = fallback
         self.over = False
         self.streaming = not fallback.active
+        self.options: PgoutputOptions | None = None
         self.origin_advanced = control.origin_advanced
         self.report = control.report
 
@@ -262,7 +267,9 @@ def _stream(  # noqa: PLR0913 - as `stream`
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
     asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
-    options = pgoutput_options(asked, published.publisher.version, binary_readable=published.binary_readable)
+    control.options = options = pgoutput_options(
+        asked, published.publisher.version, binary_readable=published.binary_readable
+    )
     receiver = WalReceiver(
         subscription.connection,
         StreamOptions(subscription.slot_name, remote_lsn, options, memory_bytes, subscription.wal_receiver_timeout_s),
@@ -307,7 +314,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
         receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
-        return ApplyWorker(
+        worker = ApplyWorker(
             name,
             Stream(
                 receiver,
@@ -325,7 +332,14 @@ def _stream(  # noqa: PLR0913 - as `stream`
             limits=limits,
             control=control,
             log=log,
-        ).run()
+        )
+        try:
+            return worker.run()
+        except StreamError as error:
+            check.certify()
+            if not undecodable.passes(error, catalog, name, log):
+                raise
+            return True
     finally:
         history.observer.stream_ended()
         receiver.stop()

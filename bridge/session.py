@@ -46,6 +46,8 @@ REQUIRED = {
     # Dates before 1582 are PostgreSQL's, in the proleptic Gregorian calendar, without rebasing.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Spark's default, INT96 in nanoseconds, is read by others as 64 bits: they end in 2262, and then wrap.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A value that does not fit is an error; it never wraps or becomes NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",

@@ -180,6 +180,16 @@ def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) 
     Raises:
         ValueError: No publication is given, or a name is empty or contains a NUL.
     """
+    settings = ", ".join(f"{option} {_literal(text)}" for option, text in option_texts(options).items())
+    return f"START_REPLICATION SLOT {quote_identifier(slot_name)} LOGICAL {start_lsn} ({settings})"
+
+
+def option_texts(options: PgoutputOptions) -> dict[str, str]:
+    """Return pgoutput's options as the server reads them.
+
+    Raises:
+        ValueError: As `start_replication`.
+    """
     publication_names = options["publication_names"]
     if not publication_names:
         raise ValueError("no publication names: a subscription needs at least one")
@@ -189,8 +199,7 @@ def start_replication(slot_name: str, start_lsn: Lsn, options: PgoutputOptions) 
     }
     for option, value in options.items():
         texts.setdefault(option, str(value).lower() if isinstance(value, bool) else str(value))
-    settings = ", ".join(f"{option} {_literal(text)}" for option, text in texts.items())
-    return f"START_REPLICATION SLOT {quote_identifier(slot_name)} LOGICAL {start_lsn} ({settings})"
+    return texts
 
 
 def quote_identifier(name: str) -> str:

@@ -147,13 +147,8 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
         try:
-            # a walsender is never shared
-            if _settle(connection) and not replication and _is_shared(connection, parameters):
-                raise PublisherError(
-                    "cannot use the connection: a pooler drops the settings that are asked for at its start, and gives "
-                    "the server's session to others between two transactions",
-                    hint="connect to the server itself, or to a pool with pool_mode = session",
-                )
+            if _settle(connection) and not replication:  # a walsender is never shared
+                _refuse_shared(connection, parameters)
         except BaseException:
             connection.close()
             raise
@@ -185,18 +180,31 @@ def _settle(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
     return name is not None and pid != connection.info.backend_pid
 
 
-def _is_shared(connection: psycopg.Connection[tuple[Any, ...]], parameters: Mapping[str, Any]) -> bool:
-    """Whether a pooler gives another connection this idle one's session, or this one another session."""
+def _refuse_shared(connection: psycopg.Connection[tuple[Any, ...]], parameters: Mapping[str, Any]) -> None:
+    """Raise a PublisherError if a pooler gives others this idle connection's session, or this one another session."""
     select = b"SELECT pg_catalog.pg_backend_pid()"
-    before = connection.execute(select).fetchone()
+    (before,) = connection.execute(select).fetchone() or (0,)
+    pids = []
     with suppress(psycopg.OperationalError), closing(psycopg.connect(**parameters, autocommit=True)) as other:
         other.pgconn.send_query(b"BEGIN; " + select)
-        if readable(other.pgconn.socket, _POOLER_ANSWERS_S):
-            pids = []
-            while (result := other.pgconn.get_result()) is not None:
-                pids += [int(result.get_value(0, 0) or 0)] if result.ntuples else []
-            return (pids or None) == list(before or ()) or connection.execute(select).fetchone() != before
-    return False
+        while readable(other.pgconn.socket, _POOLER_ANSWERS_S) and (result := other.pgconn.get_result()) is not None:
+            pids += [int(result.get_value(0, 0) or 0)] if result.ntuples else []
+        pids += connection.execute(select).fetchone() or ()
+    if pids and (pids[0] == before or pids[-1] != before):
+        raise PublisherError(
+            "cannot use the connection: a pooler drops the settings that are asked for at its start, and gives the "
+            "server's session to others between two transactions",
+            hint="connect to the server itself, or to a pool with pool_mode = session",
+        )
+
+
+def follow_encoding(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Have a SQL_ASCII database send its bytes as they are, UTF-8 or not; the decoder looks at each value.
+
+    Afterwards psycopg returns texts of such a database as bytes.
+    """
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        connection.execute("SET client_encoding = 'SQL_ASCII'")
 
 
 @dataclass(frozen=True, slots=True)

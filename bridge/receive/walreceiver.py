@@ -20,7 +20,7 @@ import psycopg
 from bridge import faults, remedies
 from bridge.background import RECEIVING, yield_to_others
 from bridge.errors import BridgeError, PublisherError, StreamError
-from bridge.receive.connection import translated
+from bridge.receive.connection import follow_encoding, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
@@ -147,6 +147,7 @@ class WalReceiver:
         admit(self.replication)
         command = start_replication(self._stream.slot_name, self._stream.start_lsn, self._stream.options)
         try:
+            follow_encoding(self.replication.connection)
             self._copy_both.start(command)
         except psycopg.Error as error:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
@@ -192,7 +193,10 @@ class WalReceiver:
                     timeout.received(time.monotonic())
             self._send_status()
         except StreamEnded as ended:
-            self._queue.fail(_stream_error(ended, owner_of(self._application_name)))
+            open_ = self._assembler.open if self._assembler.state is State.IN_TRANSACTION else None
+            self._queue.fail(
+                _stream_error(ended, owner_of(self._application_name), self._progress.handed_over_lsn, open_)
+            )
         except psycopg.Error as error:
             self._queue.fail(translated(error, "the replication stream was lost"))
         except OSError as error:
@@ -309,19 +313,20 @@ class WalReceiver:
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
 
 
-def _stream_error(ended: StreamEnded, subscription: str) -> PublisherError:
+def _stream_error(
+    ended: StreamEnded, subscription: str, handed_over_lsn: Lsn, in_progress: Transaction | None = None
+) -> PublisherError:
     """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
     sqlstate = ended.sqlstate
     retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
-    hint = "" if retry else "fix it on the publisher; the stream resumes after the last durable transaction"
+    hint = "" if retry else "the change is in the WAL, so that nothing helps that is changed on the publisher now"
     if sqlstate == _UNDEFINED_OBJECT:
         hint = (
             "creating the publication again is not enough: WAL from before that lacks it; "
             f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
         )
-    reason = str(ended) or "no reason given"
-    of_the_stream = (
-        sqlstate is not None and sqlstate[:2] not in _NOT_CAUSED_BY_STREAMING and sqlstate != _UNDEFINED_OBJECT
-    )
-    error = StreamError if of_the_stream else PublisherError
-    return error(f"the publisher ended the stream: {reason}", hint=hint, retry=retry)
+    message = f"the publisher ended the stream: {str(ended) or 'no reason given'}"
+    if sqlstate is None or sqlstate[:2] in _NOT_CAUSED_BY_STREAMING or sqlstate == _UNDEFINED_OBJECT:
+        return PublisherError(message, hint=hint, retry=retry)
+    finish_lsn = in_progress.commit_lsn if in_progress is not None else None
+    return StreamError(message, sqlstate, handed_over_lsn, finish_lsn, hint=hint, retry=retry)

@@ -17,7 +17,7 @@ from psycopg import sql as psql
 from bridge.apply.target.target import unrepresentable_hint
 from bridge.apply.target.widening import widened
 from bridge.errors import PublisherError, TargetError
-from bridge.receive.connection import connect, translated
+from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
 from bridge.sync.copy_statement import BlockRange, copy_select, copy_statement
 from protocol.copy import CopyDecoder
@@ -175,6 +175,7 @@ def copy_rows(
         connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(spec.snapshot)))
         for setting, value in _SETTINGS.items():
             connection.execute(f"SET LOCAL {setting} = {value}".encode())
+        follow_encoding(connection)
         yield from _decoded(spec, connection, statement)
     except psycopg.Error as error:
         raise translated(error, f'cannot copy table "{spec.relation}"') from error

@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.errors import ApplyError, OutcomeUnknown, StateError
+from bridge.errors import ApplyError, OutcomeUnknown, StateError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,11 @@ class WorkerStatus:
             str(error) or type(error).__name__,
             counter=counter,
             # of a batch of several transactions, it is not known which one failed
-            finish_lsn=context.finish_lsn if context and context.xid is not None else None,
+            finish_lsn=error.finish_lsn
+            if isinstance(error, StreamError)
+            else context.finish_lsn
+            if context and context.xid is not None
+            else None,
             relation=context.relation if context else None,
             at_lsn=self._remote_lsn(),
         )

@@ -113,12 +113,12 @@ def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentabl
     return primitive(type_.arrow, usecs, nulls)
 
 
-def read_versioned(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_versioned(values: ValueArray, _type: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Read the byte 1, then the text (jsonb, jsonpath)."""
     wrong = (values.lengths < 1) | (values.data[values.starts] != 1)
     if wrong.any():
         raise MalformedValue(int(wrong.argmax()), "it does not start with the version, a byte of value 1")
-    return values.without_prefix(1).text()
+    return values.without_prefix(1).text(policy)
 
 
 def read_char(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:

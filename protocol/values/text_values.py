@@ -56,9 +56,9 @@ _BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecim
 _BYTE_OF_PAIR[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
 
 
-def read_string(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_string(values: ValueArray, _type: ColumnType, policy: Unrepresentable) -> pa.Array:
     """Read any type whose column is a string."""
-    return values.text()
+    return values.text(policy)
 
 
 def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:

@@ -130,10 +130,27 @@ class ValueArray:
         odd = _ODD if count <= _ODD_COUNT else pa.array(np.arange(1, 2 * count, 2, dtype=np.int32))
         return pc.take(everything, odd.slice(0, count), boundscheck=False)
 
-    def text(self) -> pa.Array:
-        """Copy the values into a string array; raise MalformedValue for one that is not UTF-8."""
+    def text(self, policy: Unrepresentable) -> pa.Array:
+        """Copy the values into a string array. One that is not UTF-8, as SQL_ASCII databases may have, it cannot hold.
+
+        Raises:
+            UnheldValue: A value is not UTF-8, and the policy is "error".
+        """
         gathered = self.gather()
-        return attempt(lambda some: some.cast(pa.string()), gathered, lambda i: f"{self.show(i)} is not UTF-8")
+        try:
+            return gathered.cast(pa.string())
+        except pa.ArrowInvalid:
+            refused = np.array([not _is_utf8(raw) for raw in gathered.to_pylist()])
+            refuse(refused, policy, self.show, "the column holds UTF-8 only")
+            return pc.if_else(pa.array(refused), pa.scalar(None, pa.binary()), gathered).cast(pa.string())
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 Reader = Callable[[ValueArray, ColumnType, Unrepresentable], pa.Array]

@@ -40,7 +40,7 @@ POLICY: list[tuple[Exception, bool, bool]] = [
     (SlotAdvanced("x"), False, False),
     (PublisherWentBack("x"), False, False),
     (AnotherServer("x"), False, False),
-    (StreamError("x"), False, False),
+    (StreamError("x", "22012", Lsn(1)), False, False),
     (SkipError("x"), True, False),
     (PublicationError("x"), True, False),
     (VerifyError("x"), True, False),

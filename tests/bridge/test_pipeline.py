@@ -33,7 +33,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
     def attempt(*_, control, **__):
         asked.append(control.streaming)
         if control.streaming and progress.durable_lsn < 500:
-            raise StreamError("could not map filenumber", retry=True)
+            raise StreamError("could not map filenumber", "XX000", Lsn(100), retry=True)
         while control.should_continue(progress):
             progress.durable(Lsn(progress.durable_lsn + 100))
         assert not control.should_continue(progress), "asked again while a batch is waited for"

@@ -153,7 +153,6 @@ def test_rows_in_several_stretches(monkeypatch):
         ([HEADER, b"\0\2" + struct.pack(">i", -2) + ONE[6:], TRAILER], 'offset 2: .*column "id" exceeds the message'),
         ([HEADER, ONE + b"x", TRAILER], "bytes after the end"),
         ([HEADER, row(b"\0\0\1", b"a"), TRAILER], 'column "id": int4 of 3 bytes, expected 4'),
-        ([HEADER, row(b"\0\0\0\1", b"\xff"), TRAILER], "not UTF-8"),
     ],
 )  # fmt: skip
 def test_malformed(messages, reason):

@@ -1,5 +1,6 @@
-"""A connection pooler before a server, which drops the startup options: each client has a session of the server's
-to itself, or for a transaction at a time. The server trusts the client.
+"""A connection pooler before a server, which drops the startup options.
+
+Each client has a session of the server's to itself, or for a transaction at a time. The server trusts the client.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import PublisherError, StreamError
 from bridge.receive import copy_both, walreceiver
+from protocol.lsn import Lsn
 from tests.bridge.receive.streams import (
     Stream,
     ids,
@@ -140,7 +141,7 @@ def test_a_publication_is_dropped(stream, publisher):
     ],
 )
 def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
-    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate), "shop")) is kind
+    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate), "shop", Lsn(0))) is kind
 
 
 def test_any_other_error_reaches_the_queue(stream, publisher):

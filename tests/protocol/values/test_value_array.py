@@ -47,13 +47,16 @@ def test_numbers_are_big_endian_and_need_no_alignment():
 
 
 def test_text_that_is_not_utf8_is_named():
+    """Or NULL."""
     good = [b"a", "ünï".encode(), b""]
-    assert value_array_of(good).text().to_pylist() == ["a", "ünï", ""]
+    assert value_array_of(good).text("error").to_pylist() == ["a", "ünï", ""]
     for index in range(4):
         bad = [*good[:index], b"a\xff", *good[index:], b"\xfe"]
-        with pytest.raises(MalformedValue, match=r"\\x61ff is not UTF-8") as caught:
-            value_array_of(bad).text()
-        assert caught.value.index == index
+        with pytest.raises(UnheldValue, match="holds UTF-8 only") as caught:
+            value_array_of(bad).text("error")
+        assert (caught.value.index, caught.value.text) == (index, r"\x61ff")
+        nulled: list[str | None] = ["a", "ünï", ""]
+        assert value_array_of(bad).text("null").to_pylist() == [*nulled[:index], None, *nulled[index:], None]
 
 
 def test_lengths():

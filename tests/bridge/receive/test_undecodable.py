@@ -1,0 +1,93 @@
+"""A transaction that the server cannot send has a finish LSN, and a stream that begins behind it has all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import StreamError
+from bridge.receive import undecodable
+from bridge.receive.connection import connect
+from protocol.lsn import Lsn
+from tests.bridge.receive.streams import ids
+
+FILTERED = "CREATE PUBLICATION filtered FOR TABLE t WHERE (1 / id > -5)"
+
+
+@pytest.fixture
+def filtered(stream, publisher):
+    """A stream whose publication's row filter divides by a column of `t`."""
+    publisher.needs(15)
+    publisher.execute(FILTERED)
+    stream.options["publication_names"] = ["filtered"]
+    return stream
+
+
+def search(stream, publisher, after, sqlstate="22012"):
+    return undecodable.find(
+        publisher.conninfo, stream.slot_name, stream.options, after, sqlstate, application_name="test"
+    )
+
+
+def finish_lsns(stream, publisher):
+    """The commit records of what commits, by another publication, which has no filter."""
+    with connect(publisher.conninfo, application_name="test") as connection:
+        rows = connection.execute(
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
+            " 'proto_version', '1', 'publication_names', 'p')",
+            (stream.slot_name,),
+        ).fetchall()
+    return [int.from_bytes(data[1:9], "big") for (data,) in rows if data[:1] == b"B"]
+
+
+@pytest.mark.parametrize("before", ["", "INSERT INTO t VALUES (7, 'sent');"])
+def test_a_filter_that_raises(filtered, publisher, before):
+    """Also where the server has sent nothing of the transaction, and where others are in progress beside it."""
+    stream = filtered
+    with publisher.connect() as other, other.transaction():
+        other.execute("INSERT INTO t VALUES (3, 'commits later')")
+        publisher.execute("INSERT INTO t VALUES (1, 'a')")
+        publisher.execute(f"BEGIN; {before} INSERT INTO t VALUES (0, 'b'); INSERT INTO t VALUES (8, 'c'); COMMIT")
+        publisher.execute("INSERT INTO t VALUES (2, 'd')")
+    stream.again(stream.start_lsn)
+    stream.start()
+    assert ids(stream.take(1)) == [[1]]
+    error = stream.failure()
+    assert isinstance(error, StreamError)
+    assert "division by zero" in error.message
+    stream.receiver.stop()
+    culprit = finish_lsns(stream, publisher)[1]
+    assert error.finish_lsn == (culprit if before else None)
+    assert search(stream, publisher, error.after, error.sqlstate) == culprit
+    stream.open(undecodable.behind(Lsn(culprit)))
+    stream.start()
+    assert ids(stream.take(2)) == [[2], [3]]
+
+
+def test_a_commit_record_at_the_begin_of_a_page(filtered, publisher):
+    """It stands behind the page's header, and the record before ends where the page begins."""
+    filtered.receiver.stop()
+    after = filtered.start_lsn
+    with publisher.connect() as connection:
+        for _ in range(20):
+            with connection.transaction():
+                connection.execute("INSERT INTO t VALUES (0, 'b')")
+                (room,), *_ = connection.execute("SELECT 8192 - (pg_current_wal_insert_lsn() - '0/0') % 8192")
+                # a message's record has 54 bytes beside the text, and at most seven behind it
+                size = int(room) - 56 if room > 64 else int(room) + 8192 - 24 - 56
+                connection.execute("SELECT pg_logical_emit_message(true, '', repeat('x', %s))", (size,))
+            connection.execute("TRUNCATE t")
+            *_, culprit, truncated = finish_lsns(filtered, publisher)
+            if culprit % 8192 == 24:
+                break
+            after = Lsn(truncated)
+    assert culprit % 8192 == 24
+    assert search(filtered, publisher, after) == culprit
+    filtered.open(after)
+
+
+def test_nothing_fails(filtered, publisher):
+    """An error that only `streaming` has, or that is over."""
+    publisher.execute("INSERT INTO t VALUES (1, 'a')")
+    filtered.receiver.stop()
+    assert search(filtered, publisher, filtered.start_lsn) is None
+    filtered.open(filtered.start_lsn)
