@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from structlog.typing import FilteringBoundLogger
 
@@ -15,25 +16,58 @@ if TYPE_CHECKING:
     from protocol.transactions import Transaction
 
 _MAX_CONTENT_BYTES = 1000
+_PER_MINUTE: Final = 60
+"""So many logical messages, and so many notices, are logged in a minute; the others are counted."""
+
+
+class _Limit:
+    """Lets so many events a minute through, and tells how many it did not."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._since_s, self._let, self._held = now_s(), 0, 0
+
+    def lets(self) -> bool:
+        """Whether one more is logged."""
+        if self._let < _PER_MINUTE:
+            self._let += 1
+            return True
+        self._held += 1
+        return False
+
+    def held_back(self) -> int:
+        """Once a minute: how many were not logged in it; else 0."""
+        if self._now_s() < self._since_s + 60:
+            return 0
+        held, self._held = self._held, 0
+        self._since_s, self._let = self._now_s(), 0
+        return held
 
 
 class StreamEvents:
     """Logs the events of one stream."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger, now_s: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._notices: set[str] = set()
+        self._notice_limit, self._message_limit = _Limit(now_s), _Limit(now_s)
 
     def publisher_notice(self, text: str) -> None:
         """The server sent a notice. Logged once for each first line: the lines after it differ only in an LSN."""
         first = text.partition("\n")[0]
-        if first not in self._notices:
+        if held := self._notice_limit.held_back():
+            self._log.warning("more notices came than are logged", not_logged=held)
+        if first not in self._notices and self._notice_limit.lets():
             self._notices.add(first)
             self._log.warning("the publisher warns", notice=text)
 
     def logical_messages(self, delivered: Iterable[tuple[Transaction, LogicalMessage]]) -> None:
         """A batch had messages of pg_logical_emit_message."""
+        if held := self._message_limit.held_back():
+            self._log.info("more logical messages came than are logged", not_logged=held)
         for transaction, message in delivered:
+            if not self._message_limit.lets():
+                continue
             content = message.content[:_MAX_CONTENT_BYTES].decode(errors="backslashreplace")
             self._log.info(
                 "logical message",

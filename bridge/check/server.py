@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
+from bridge.receive.server_facts import is_synchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,7 @@ _STANDBY_VERSION = 160000
 _SMALL_KEEP_MB = 1024
 _CLOCK_S = 5.0
 _LONG_S = 300.0
+_LEAST_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class Needs:
     senders: int = 0
 
 
-def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool, others: Needs | None = None) -> list[Finding]:
+def check_server(
+    facts: ServerFacts, *, slot_exists: bool, running: bool, others: Needs | None = None, name: str = ""
+) -> list[Finding]:
     """Look at a server.
 
     Args:
@@ -44,6 +48,7 @@ def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool, others
         slot_exists: Whether the subscription's slot is among its slots.
         running: Whether the daemon is running, so that its WAL sender is among the server's.
         others: What other subscriptions of the configuration still need there; None for nothing.
+        name: The subscription's, which its stream has as application_name.
     """
     others = others or Needs()
     needs = Needs(others.slots + (0 if slot_exists else 1), others.senders + (0 if running else 1))
@@ -54,6 +59,8 @@ def check_server(facts: ServerFacts, *, slot_exists: bool, running: bool, others
         *_room(facts, needs),
         *_kept_wal(facts),
         *_idle_timeout(facts),
+        *_sender_timeout(facts),
+        *_synchronous(facts, name),
         *_open_transactions(facts.open_transactions, slot_exists=slot_exists),
         *_clock(facts),
         *_security(facts.security),
@@ -182,6 +189,35 @@ def _idle_timeout(facts: ServerFacts) -> Iterator[Finding]:
             remedy="set it to 0, or longer than the longest pause that you expect",
             statement=f"ALTER SYSTEM SET {subject} = 0; SELECT pg_reload_conf();",
         )
+
+
+def _sender_timeout(facts: ServerFacts) -> Iterator[Finding]:
+    subject = "wal_sender_timeout"
+    timeout_s = int(facts.settings.get(subject, "60000")) / 1000
+    if 0 < timeout_s < _LEAST_TIMEOUT_S:
+        yield warning(
+            subject,
+            f"{timeout_s:g} s: on a loaded machine pgbridge may answer later than that, and receives again from its "
+            "first byte what it was receiving",
+            remedy=f"set it to {_LEAST_TIMEOUT_S} s or more",
+            statement=f"ALTER ROLE {quoted_name(facts.role)} SET {subject} = '60s';",
+        )
+    else:
+        yield passed(subject, f"{timeout_s:g} s" if timeout_s else "off")
+
+
+def _synchronous(facts: ServerFacts, name: str) -> Iterator[Finding]:
+    subject = "synchronous_standby_names"
+    names = facts.settings.get(subject, "")
+    if is_synchronous(names, name):
+        yield warning(
+            subject,
+            f'{names!r} has "{name}": commits on the server wait until pgbridge has written them, for ever if it is '
+            "stopped",
+            remedy="name the standbys that are meant, without pgbridge's application_name and without *",
+        )
+    else:
+        yield passed(subject, "commits do not wait for pgbridge")
 
 
 def _open_transactions(found: tuple[OpenTransaction, ...], *, slot_exists: bool) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
     except PublisherError as error:
-        found = check_server(facts, slot_exists=False, running=False)
+        found = check_server(facts, slot_exists=False, running=False, name=subscription.name)
         yield from found
         if all(one.level is not Level.FAILURE for one in found):  # its version is not the reason
             yield failed("connection", error)
@@ -85,7 +85,9 @@ def _with_publisher(
     expected = _expected(subscription, known)
     status = publisher.slot(subscription.slot_name)
     streams = expected.running and status is not None and status.active
-    yield from check_server(facts, slot_exists=status is not None, running=streams, others=others)
+    yield from check_server(
+        facts, slot_exists=status is not None, running=streams, others=others, name=subscription.name
+    )
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)
     yield from check_slot_state(status, expected, database=facts.database)

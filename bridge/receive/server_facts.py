@@ -5,6 +5,7 @@ Unlike `Publisher` it accepts a server that no subscription can use, so that all
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,23 @@ SETTINGS = (
     "max_replication_slots",
     "max_slot_wal_keep_size",
     "max_wal_senders",
+    "synchronous_standby_names",
     "wal_level",
+    "wal_sender_timeout",
 )
+
+_STANDBY_NAME = re.compile(r'"(?:[^"]|"")*"|[^\s,()"]+')
+_LIST_BEGINS = re.compile(r"\s*(?:(?:FIRST|ANY)\s+)?\d+\s*\(", re.IGNORECASE)
+
+
+def is_synchronous(standby_names: str, application_name: str) -> bool:
+    """Whether synchronous_standby_names makes commits wait for a connection of this name.
+
+    Source: `SyncRepGetStandbyPriority` in PostgreSQL's syncrep.c, and syncrep_gram.y.
+    """
+    names = _STANDBY_NAME.findall(_LIST_BEGINS.sub("", standby_names))
+    plain = (name[1:-1].replace('""', '"') if name.startswith('"') else name for name in names)
+    return any(name == "*" or name.lower() == application_name.lower() for name in plain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
 pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
+_LAST_WORDS_S = 0.5
 _UNDEFINED_OBJECT = "42704"
 _NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
 """SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
@@ -197,14 +198,27 @@ class WalReceiver:
             self._queue.fail(
                 _stream_error(ended, owner_of(self._application_name), self._progress.handed_over_lsn, open_)
             )
-        except psycopg.Error as error:
-            self._queue.fail(translated(error, "the replication stream was lost"))
-        except OSError as error:
-            self._queue.fail(PublisherError(f"the replication stream was lost: {error}", retry=True))
+        except (psycopg.Error, OSError) as error:
+            self._queue.fail(self._lost(error))
         except (BridgeError, ProtocolError) as error:
             self._queue.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
+
+    def _lost(self, error: psycopg.Error | OSError) -> PublisherError:
+        """The error for a connection that was lost: by the server's last words, if they are still to be read."""
+        try:
+            while len(self._copy_both.read()) or self._copy_both.wait(_LAST_WORDS_S):
+                pass
+        except StreamEnded as ended:
+            if ended.sqlstate is not None:
+                return _stream_error(ended, owner_of(self._application_name), self._progress.handed_over_lsn)
+        except (psycopg.Error, OSError, ProtocolError):
+            pass  # the first error says why
+        doing = "the replication stream was lost"
+        if isinstance(error, psycopg.Error):
+            return translated(error, doing)
+        return PublisherError(f"{doing}: {error}", retry=True)
 
     def _ping_or_time_out(self, timeout: WalReceiverTimeout) -> None:
         """Ping a server that has been silent for half of the timeout.
@@ -279,7 +293,7 @@ class WalReceiver:
                 self._spools.file_for(transaction).discard()
             return False
         if transaction.ending is Ending.PREPARE:
-            self._spools.file_for(transaction).keep(transaction)
+            self._spools.file_for(transaction).keep(transaction, self._send_status_if_due)
             faults.reach("prepare_kept")
             # One prepared before the slot had two_phase comes with its COMMIT PREPARED, out of order.
             return transaction.end_lsn > self._progress.handed_over_lsn
@@ -290,7 +304,7 @@ class WalReceiver:
         in_progress = self._assembler.in_progress()
         while sum(transaction.memory_bytes for transaction in in_progress) > self._stream.memory_bytes:
             largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)
-            self._spools.file_for(largest).append(largest)
+            self._spools.file_for(largest).append(largest, self._send_status_if_due)
 
     def _send_status_if_due(self) -> None:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:

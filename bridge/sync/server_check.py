@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bridge import remedies
 from bridge.errors import PublisherError
+from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.track.held import held, note_timeline
 from bridge.track.recovery import compare
@@ -163,6 +164,13 @@ class ServerCheck:
         """
         status = self._publisher.slot(self._subscription.slot_name)
         self.check_slot(status, self._catalog.remote_lsn(self._subscription.name) or INVALID)
+        (names,) = self._publisher.rows("settings", {"names": ["synchronous_standby_names"]})
+        if is_synchronous(names["setting"], self._subscription.name):
+            self._log.warning(
+                "the publisher's commits wait for this subscription, for ever if it is stopped",
+                synchronous_standby_names=names["setting"],
+                hint="name the standbys that are meant, without pgbridge's application_name and without *",
+            )
 
     def check_slot(self, status: SlotStatus | None, durable_lsn: Lsn | None) -> Lsn:
         """Check the slot before streaming from it; return its confirmed_flush_lsn. Raises as `receive.slot.check_slot`.

@@ -33,7 +33,7 @@ from protocol.values.value_array import PADDING
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 _MAGIC = b"pgbridge spool 1\n"
@@ -41,6 +41,8 @@ _BLOCK = struct.Struct("<cIQ")  # kind, messages, bytes of payload
 _CRC = struct.Struct("<I")  # CRC-32 of header and payload, between the two
 _ROWS, _EVENT, _FOOTER = b"R", b"E", b"F"
 _BLOCK_ROWS = 50_000
+_BLOCK_BYTES = 4 << 20
+"""A block is about as large at most: between two, the receiver may have a status update to send."""
 _LENGTH = np.dtype("<u4")
 
 CHUNK_BYTES = 32 << 20
@@ -60,8 +62,12 @@ class SpoolFile:
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
 
-    def append(self, transaction: Transaction) -> None:
+    def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
+
+        Args:
+            transaction: The transaction.
+            between: Called after each block.
 
         Raises:
             StateError: The file cannot be written, for example because the disk is full.
@@ -71,23 +77,38 @@ class SpoolFile:
                 file.write(_MAGIC)
             rows, begin = transaction.rows, 0
             for position, event in transaction.events:
-                self._write_rows(file, rows, begin, position, in_stream=transaction.in_stream)
+                self._write_rows(file, rows, begin, position, between, in_stream=transaction.in_stream)
                 begin = position
                 _write_block(file, _EVENT, 1, encode(event))
                 if isinstance(event, Truncate):
                     self.relation_ids.update(event.relation_ids)
-            self._write_rows(file, rows, begin, len(rows), in_stream=transaction.in_stream)
+            self._write_rows(file, rows, begin, len(rows), between, in_stream=transaction.in_stream)
         transaction.spool_to(self)
 
-    def _write_rows(self, file: BinaryIO, rows: ChunkedMessages, first: int, last: int, *, in_stream: bool) -> None:
-        for begin in range(first, last, _BLOCK_ROWS):
+    def _write_rows(
+        self,
+        file: BinaryIO,
+        rows: ChunkedMessages,
+        first: int,
+        last: int,
+        between: Callable[[], object],
+        *,
+        in_stream: bool,
+    ) -> None:
+        begin = first
+        while begin < last:
             some = rows.part(begin, min(last, begin + _BLOCK_ROWS))
+            sizes = np.cumsum(some.lengths)
+            if sizes[-1] > _BLOCK_BYTES:
+                some = rows.part(begin, begin + max(1, int(np.searchsorted(sizes, _BLOCK_BYTES))))
             ids = RowMessages(some, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
             self.relation_ids.update(np.unique(ids).tolist())
             _write_block(file, _ROWS, len(some), some.lengths.astype(_LENGTH).tobytes() + b"".join(some.messages()))
             self.rows += len(some)
+            begin += len(some)
+            between()
 
-    def keep(self, transaction: Transaction) -> None:
+    def keep(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move a prepared transaction's remaining changes and its attributes into the file, and make it durable.
 
         When it returns, the transaction survives a power cut.
@@ -95,7 +116,7 @@ class SpoolFile:
         Raises:
             StateError: The file cannot be written.
         """
-        self.append(transaction)
+        self.append(transaction, between)
         transaction.relations = tuple(r for r in transaction.relations if r.relation_id in self.relation_ids)
         footer = {
             "gid": transaction.gid,
@@ -112,6 +133,7 @@ class SpoolFile:
         with _writing(self.path), self.path.open("ab") as file:
             _write_block(file, _FOOTER, 1, json.dumps(footer).encode())
             file.flush()
+            between()
             os.fsync(file.fileno())
             fsync(self.path.parent)
 

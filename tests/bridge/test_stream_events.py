@@ -40,6 +40,23 @@ def test_logical_message(logged, content, shown):
     assert (event["lsn"], event["transactional"], event["xid"]) == ("0/10", True, 7)
 
 
+def test_messages_and_notices_cannot_fill_the_log():
+    """So many a minute; then the number of the others, and as many again."""
+    now_s = 0.0
+    transaction: Any = SimpleNamespace(xid=7)
+    message = LogicalMessage(True, Lsn(0x10), "app", b"x")
+    with capture_logs() as found:
+        events = StreamEvents(log.get("shop"), lambda: now_s)
+        for minute in range(2):
+            now_s = 60.0 * minute
+            events.logical_messages([(transaction, message)] * 1000)
+            for i in range(1000):
+                events.publisher_notice(f"WARNING:  {minute} {i}")
+    counted = [(event["event"], event["not_logged"]) for event in found if "not_logged" in event]
+    assert counted == [("more logical messages came than are logged", 940), ("more notices came than are logged", 940)]
+    assert len(found) == 2 * 2 * 60 + 2
+
+
 def test_a_hint_has_the_command(logged):
     events, found = logged
     events.table_replaced("public.t", "pgbridge refresh shop --resync public.t")

@@ -367,7 +367,7 @@ def delta_columns(spark: SparkSession, path: str, table: Wide) -> dict[str, list
 
 def second_engine_columns(path: str, table: Wide) -> dict[str, list[Any]]:
     """The same as delta-rs has it, a reader that shares no code with Spark."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - no other test needs it
+    from deltalake import DeltaTable
 
     found = pa.table(DeltaTable(path).to_pyarrow_table()).sort_by("id")
     return {d: found[column].to_pylist() for d, column in zip(table.samples, table.columns, strict=True)}

@@ -20,6 +20,8 @@ GOOD = ServerFacts(
         "max_slot_wal_keep_size": "51200",
         "idle_replication_slot_timeout": "0",
         "hot_standby_feedback": "off",
+        "synchronous_standby_names": "FIRST 2 (s1, shop2)",
+        "wal_sender_timeout": "60000",
     },
     slots=2,
     senders=2,
@@ -34,7 +36,7 @@ GOOD = ServerFacts(
 
 def look(facts: ServerFacts = GOOD, *, slot_exists: bool = False, running: bool = False):
     """The findings that are no passes, by subject."""
-    found = check_server(facts, slot_exists=slot_exists, running=running)
+    found = check_server(facts, slot_exists=slot_exists, running=running, name="shop")
     return {one.subject: one for one in found if one.level is not Level.PASS}
 
 
@@ -178,3 +180,19 @@ def test_transactions_that_hold_up_a_slot():
 def test_a_server_before_the_idle_timeout():
     settings = {name: value for name, value in GOOD.settings.items() if not name.startswith("idle")}
     assert look(replace(GOOD, version=170000, settings=settings)) == {}
+
+
+@pytest.mark.parametrize("names", ["*", "shop", 'ANY 1 (s1, "Shop")', "FIRST 2 (s1, *)", "1 (a,SHOP)", 's1, "shop"'])
+def test_commits_that_would_wait_for_pgbridge(names):
+    assert look(with_settings(synchronous_standby_names=names)).keys() == {"synchronous_standby_names"}
+
+
+@pytest.mark.parametrize("names", ["", "s1", "ANY 1 (shops)", '"shop "', "2 (s1, s2)"])
+def test_commits_that_wait_for_others(names):
+    assert look(with_settings(synchronous_standby_names=names)) == {}
+
+
+def test_a_walsender_that_is_impatient():
+    assert look(with_settings(wal_sender_timeout="0")) == {}
+    (found,) = look(with_settings(wal_sender_timeout="4000")).values()
+    assert found.statement == "ALTER ROLE \"repl\" SET wal_sender_timeout = '60s';"

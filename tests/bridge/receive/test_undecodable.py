@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from bridge.errors import StreamError
+from bridge.errors import StreamError, TargetError
 from bridge.receive import undecodable
 from bridge.receive.connection import connect
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot import ReplicationConnection
+from bridge.sync.copy_reader import copy_rows, copy_spec, range_statement
+from bridge.sync.copy_statement import BlockRange
 from protocol.lsn import Lsn
-from tests.bridge.receive.streams import ids
+from tests.bridge.receive.streams import Stream, ids, inserted
 
 FILTERED = "CREATE PUBLICATION filtered FOR TABLE t WHERE (1 / id > -5)"
 
@@ -91,3 +97,73 @@ def test_nothing_fails(filtered, publisher):
     filtered.receiver.stop()
     assert search(filtered, publisher, filtered.start_lsn) is None
     filtered.open(filtered.start_lsn)
+
+
+@pytest.fixture
+def database(publisher, often, tmp_path):
+    """Makes databases of an encoding, with a stream of a table whose texts a client of no encoding writes."""
+    made = []
+
+    def make(encoding):
+        name = f"{publisher.name}_{encoding.lower()}"
+        publisher.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+        conninfo = make_conninfo(publisher.conninfo, dbname=name, client_encoding=encoding)
+        connection = psycopg.connect(conninfo, autocommit=True)
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t")
+        stream = Stream(make_conninfo(publisher.conninfo, dbname=name), f"{name}_slot", tmp_path / name)
+        made.append((name, connection, stream))
+        return connection, stream
+
+    yield make
+    for name, connection, stream in made:
+        stream.receiver.stop()
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+            " AND database = current_database()"
+        )
+        connection.close()
+        publisher.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_sql_ascii_sends_bytes_as_they_are(database):
+    """By the stream and by COPY: then `unrepresentable` decides about a value, which the error names."""
+    connection, stream = database("SQL_ASCII")
+    connection.execute(b"INSERT INTO t VALUES (1, 'caf\xe9'), (2, '\xc3\xa9')")
+    stream.start()
+    (transaction,) = stream.take(1)
+    assert [inserted(row)[1] for row in transaction.rows.messages()] == [b"caf\xe9", "é".encode()]
+    with (
+        Publisher(stream.conninfo, application_name="test") as publisher,
+        ReplicationConnection(stream.conninfo, application_name="test") as replication,
+    ):
+        (table,) = publisher.tables(["p"])
+        snapshot = replication.create_slot("of_copy", temporary=True)
+        arguments = {"conninfo": stream.conninfo, "application_name": "test", "snapshot": snapshot.name or ""}
+        types = publisher.types([])
+
+        def copied(policy):
+            spec = copy_spec(table, types, **arguments, unrepresentable=policy, ranges=[BlockRange()])
+            return [row for batch in copy_rows(spec, range_statement(spec, 0)) for row in batch.to_pylist()]
+
+        assert copied("null") == [{"id": 1, "v": None}, {"id": 2, "v": "é"}]
+        with pytest.raises(TargetError, match=r'"public.t": column "v": value .*636166e9.* holds UTF-8 only'):
+            copied("error")
+
+
+def test_a_character_that_utf8_has_not(database):
+    """Of another encoding: the transaction can be skipped."""
+    connection, stream = database("WIN1252")
+    connection.execute(b"INSERT INTO t VALUES (1, 'a')")
+    connection.execute(b"INSERT INTO t VALUES (2, '\x81')")
+    connection.execute(b"INSERT INTO t VALUES (3, 'b')")
+    stream.start()
+    error = stream.failure()
+    assert isinstance(error, StreamError)
+    assert 'has no equivalent in encoding "UTF8"' in error.message
+    assert error.finish_lsn is not None
+    stream.receiver.stop()
+    stream.open(undecodable.behind(error.finish_lsn))
+    stream.start()
+    assert ids(stream.take(1)) == [[3]]

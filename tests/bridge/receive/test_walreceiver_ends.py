@@ -37,6 +37,24 @@ def test_terminated_walsender(stream, publisher):
     assert "terminating connection due to administrator command" in str(error)
 
 
+def test_the_servers_last_words_are_read(stream, publisher, monkeypatch):
+    """Where sending fails first: they are still in the socket."""
+
+    def terminated() -> None:
+        publisher.query(
+            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s",
+            (stream.slot_name,),
+        )
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(stream.receiver, "_send_status_if_due", terminated)
+    stream.start()
+    error = stream.failure()
+    assert isinstance(error, PublisherError)
+    assert "terminating connection due to administrator command" in error.message
+    assert error.retry
+
+
 @pytest.fixture
 def private_server():
     """A server that a test may restart."""

@@ -1,0 +1,48 @@
+"""A transaction that the publisher cannot send: the command that the error names is typed, and all others arrive."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from bridge import cli
+from bridge.errors import StreamError
+
+
+def test_the_printed_skip_passes_it_and_no_other(spark, publisher, pipeline):
+    """Tables beside it are in the same subscription. An earlier transaction is applied, a later one follows."""
+    publisher.needs(15)
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE sound (id int PRIMARY KEY);"
+        "CREATE PUBLICATION pub FOR TABLE t WHERE (1 / id > -5), sound"
+    )
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO sound VALUES (1)")
+    publisher.execute("BEGIN; INSERT INTO t VALUES (0, 1); INSERT INTO sound VALUES (2); COMMIT")
+    publisher.execute("INSERT INTO t VALUES (5, 1)")
+    publisher.execute("INSERT INTO sound VALUES (3)")
+    with pytest.raises(StreamError, match="division by zero") as raised:
+        bridge.catch_up()
+    name = bridge.subscription.name
+    error = bridge.catalog.last_error(name)
+    assert (
+        raised.value.hint
+        == f"the change is in the WAL; to skip its transaction, run: {shlex.join(['pgbridge', 'skip', name, '--lsn', str(error.finish_lsn)])}"
+    )
+    assert [row["id"] for row in bridge.rows("sound")] == [1]
+    config_file = bridge.folder / "pgbridge.toml"
+    config_file.write_text(
+        f'state_dir = "state"\n[subscription."{name}"]\nconnection = "{publisher.conninfo}"\n'
+        'publications = ["pub"]\nwarehouse = "lake"\n'
+    )
+    command = shlex.split(raised.value.hint.partition("run: ")[2])[1:]
+    cli.app([*command, "--config", str(config_file)], standalone_mode=False)
+    bridge.catch_up()
+    assert bridge.catalog.skip_lsn(name) is None
+    assert sorted(row["id"] for row in bridge.rows("sound")) == [1, 3]
+    assert [row["id"] for row in bridge.rows("t")] == [5]
+    publisher.execute("UPDATE t SET v = 2")
+    bridge.catch_up()
+    assert [row["v"] for row in bridge.rows("t")] == [2]
