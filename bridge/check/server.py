@@ -61,6 +61,7 @@ def check_server(
         *_idle_timeout(facts),
         *_sender_timeout(facts),
         *_synchronous(facts, name),
+        *_encoding(facts),
         *_open_transactions(facts.open_transactions, slot_exists=slot_exists),
         *_clock(facts),
         *_security(facts.security),
@@ -218,6 +219,19 @@ def _synchronous(facts: ServerFacts, name: str) -> Iterator[Finding]:
         )
     else:
         yield passed(subject, "commits do not wait for pgbridge")
+
+
+def _encoding(facts: ServerFacts) -> Iterator[Finding]:
+    encoding = facts.settings.get("server_encoding", "")
+    if encoding == "SQL_ASCII":
+        yield warning(
+            "server_encoding",
+            f'database "{facts.database}" has SQL_ASCII, which takes any bytes: a text that is no UTF-8 stops the '
+            "subscription",
+            remedy='have such texts become NULL: unrepresentable = "null"',
+        )
+    else:
+        yield passed("server_encoding", encoding)
 
 
 def _open_transactions(found: tuple[OpenTransaction, ...], *, slot_exists: bool) -> Iterator[Finding]:

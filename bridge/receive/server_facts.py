@@ -28,6 +28,7 @@ SETTINGS = (
     "max_replication_slots",
     "max_slot_wal_keep_size",
     "max_wal_senders",
+    "server_encoding",
     "synchronous_standby_names",
     "wal_level",
     "wal_sender_timeout",

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from bridge import cli
+from bridge import cli, remedies
 from bridge.errors import StreamError
 
 
@@ -27,18 +27,15 @@ def test_the_printed_skip_passes_it_and_no_other(spark, publisher, pipeline):
         bridge.catch_up()
     name = bridge.subscription.name
     error = bridge.catalog.last_error(name)
-    assert (
-        raised.value.hint
-        == f"the change is in the WAL; to skip its transaction, run: {shlex.join(['pgbridge', 'skip', name, '--lsn', str(error.finish_lsn)])}"
-    )
+    command = remedies.skip(name, error.finish_lsn)
+    assert raised.value.hint == f"the change is in the WAL; to skip its transaction, run: {command}"
     assert [row["id"] for row in bridge.rows("sound")] == [1]
     config_file = bridge.folder / "pgbridge.toml"
     config_file.write_text(
         f'state_dir = "state"\n[subscription."{name}"]\nconnection = "{publisher.conninfo}"\n'
         'publications = ["pub"]\nwarehouse = "lake"\n'
     )
-    command = shlex.split(raised.value.hint.partition("run: ")[2])[1:]
-    cli.app([*command, "--config", str(config_file)], standalone_mode=False)
+    cli.app([*shlex.split(command)[1:], "--config", str(config_file)], standalone_mode=False)
     bridge.catch_up()
     assert bridge.catalog.skip_lsn(name) is None
     assert sorted(row["id"] for row in bridge.rows("sound")) == [1, 3]

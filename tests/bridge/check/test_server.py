@@ -20,6 +20,7 @@ GOOD = ServerFacts(
         "max_slot_wal_keep_size": "51200",
         "idle_replication_slot_timeout": "0",
         "hot_standby_feedback": "off",
+        "server_encoding": "UTF8",
         "synchronous_standby_names": "FIRST 2 (s1, shop2)",
         "wal_sender_timeout": "60000",
     },
@@ -196,3 +197,8 @@ def test_a_walsender_that_is_impatient():
     assert look(with_settings(wal_sender_timeout="0")) == {}
     (found,) = look(with_settings(wal_sender_timeout="4000")).values()
     assert found.statement == "ALTER ROLE \"repl\" SET wal_sender_timeout = '60s';"
+
+
+def test_a_database_that_takes_any_bytes():
+    (found,) = look(with_settings(server_encoding="SQL_ASCII")).values()
+    assert 'unrepresentable = "null"' in found.remedy

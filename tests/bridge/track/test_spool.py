@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.errors import StateError
+from bridge.track import spool
 from bridge.track.spool import SpoolFile, SpoolFolder
 from protocol.lsn import Lsn
 from protocol.message_array import ChunkedMessages, MessageArray
@@ -92,6 +94,20 @@ def kept(tmp_path) -> tuple[SpoolFolder, Transaction, SpoolFile]:
     file = folder.file_for(transaction)
     file.keep(transaction)
     return folder, transaction, file
+
+
+def test_a_status_update_may_go_out_between_blocks(tmp_path, monkeypatch):
+    """By bytes, whatever the rows' size is; a larger row is a block by itself."""
+    monkeypatch.setattr(spool, "_BLOCK_BYTES", 200)
+    transaction = Transaction(725, in_stream=True)
+    rows = [row(n) for n in range(20)]
+    large = row(10**400)
+    transaction.rows.extend(MessageArray.of([*rows, large, row(1)]))
+    file, calls = SpoolFolder(tmp_path).file_for(transaction), []
+    file.append(transaction, lambda: calls.append(file.rows))
+    most = 200 // len(rows[-1])
+    assert all(later - before <= most for before, later in itertools.pairwise([0, *calls]))
+    assert read(file) == [*rows, large, row(1)]
 
 
 def test_a_kept_transaction_is_loaded_as_it_was(kept, tmp_path):
