@@ -10,12 +10,13 @@ import json
 import secrets
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from socket import AF_INET, AF_INET6, socket
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.closing import Closing
@@ -33,7 +34,8 @@ _TIMEOUT_S: Final = 10.0
 """Within this time a whole request must have come, and within this time it must have taken its answer."""
 
 _CONNECTIONS: Final = 50
-"""More at a time are closed at once: the daemon needs its descriptors for the server and the tables."""
+"""At a time: the daemon needs its descriptors for the server and the tables. One more takes the place of the oldest, so
+that clients which are slow, however many, cannot keep out one that asks and reads at once."""
 
 _OPEN: Final = frozenset({"/healthz"})
 """What needs no token: an orchestrator's probe has none, and it tells nothing."""
@@ -135,28 +137,27 @@ class Server(Closing):
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a reader that hangs must not hold up the daemon's end
+    request_queue_size = _CONNECTIONS
 
     def __init__(self, *args: Any) -> None:
-        self._free = threading.BoundedSemaphore(_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: list[socket] = []  # the oldest first
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there are not too many."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:  # there is no thread
-            self._free.release()
-            raise
+        """Answer in a thread; the connection that is open for longest makes room."""
+        with self._lock:
+            self._open.append(request)
+            if len(self._open) > _CONNECTIONS:
+                with suppress(OSError):  # it may have ended
+                    self._open.pop(0).shutdown(SHUT_RDWR)  # its thread ends by that
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer; runs in the thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that is answered, or that has no thread."""
+        with self._lock, suppress(ValueError):  # it made room
+            self._open.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a reader that went away."""
