@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -343,9 +344,12 @@ class Daemon:
             row = catalog.subscription(name)
             if name in self._workers and row is not None and not row.enabled:
                 self._workers[name].stop()  # cuts a copy short
-            elif row is not None and not row.enabled and row.state not in {"disabled", "stopped"}:
-                catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
-            if name in self._workers or name in self._failed or row is None or not row.enabled:
+            elif row is not None and not row.enabled:
+                self._failed.discard(name)
+                self._again_s.pop(name, None)  # ENABLE starts it at once, whatever it ended by
+                if row.state not in {"disabled", "stopped"}:
+                    catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
+            if name in self._workers or row is None or not row.enabled:
                 continue
             if time.monotonic() < self._again_s.get(name, 0):
                 continue
@@ -365,6 +369,7 @@ class Daemon:
                 observer=self._monitor.observer(name),
             )
             self._workers[name] = worker
+            self._failed.discard(name)
             worker.thread.start()
 
     def _reap(self) -> None:
@@ -379,6 +384,8 @@ class Daemon:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
+                pause_s = math.inf if self._until_caught_up else worker.subscription.retry_max_s
+                self._again_s[name] = time.monotonic() + pause_s
             elif not worker.disabled:  # one that disabled itself waits for ENABLE
                 self._log.error(
                     "a subscription's worker ended unexpectedly; it is started again",

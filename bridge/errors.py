@@ -25,7 +25,7 @@ Every error says what is wrong, where, and what to do. Its class says how worker
 
 - If it is the subscription's `own`, it counts in `pgbridge status`, and `disable_on_error` disables the subscription.
 - With `retry` it is soon tried again. Else it needs an operator, and is tried again only every `retry_max_s`, because
-  the operator may have acted on the server; a ConfigError never is.
+  the operator may have acted on the server; after a ConfigError by another worker.
 
 By default it is the subscription's own, and needs an operator. An `Exception` of any other kind is its own, too, and
 soon tried again.
@@ -235,6 +235,11 @@ class OutcomeUnknown(ApplyError):
 def is_own(error: BaseException) -> bool:
     """Whether an error is the subscription's own failure."""
     return getattr(error, "own", True)
+
+
+def counts_in_copy(error: BaseException) -> bool:
+    """Whether an error of a copy is counted: also the server's, if it refuses the copy, as for want of a GRANT."""
+    return is_own(error) or (type(error) is PublisherError and not error.retry)
 
 
 def may_retry(error: BaseException | None) -> bool:

@@ -23,7 +23,17 @@ from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.delta.shared_folder import check_shared
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import ApplyError, BridgeError, ConfigError, SparkLost, StateError, SyncError, is_own, may_retry
+from bridge.errors import (
+    ApplyError,
+    BridgeError,
+    ConfigError,
+    SparkLost,
+    StateError,
+    SyncError,
+    counts_in_copy,
+    is_own,
+    may_retry,
+)
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.pipeline import Handling, StreamHistory, recover, stream
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
     from bridge.track.progress import Progress
+    from bridge.track.refresh import RefreshRow
     from protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0
@@ -77,8 +88,8 @@ class SubscriptionWorker:
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
-        gave_up: Whether it ended by an error and must not be started again: with `until_caught_up`, and after errors of
-            the configuration.
+        gave_up: Whether it ended by an error after which another worker is started only after `retry_max_s`, or after
+            ENABLE; with `until_caught_up` none is.
         heartbeat: Beats while the subscription makes progress or waits for something.
     """
 
@@ -168,7 +179,8 @@ class SubscriptionWorker:
             self._added.stop()
             self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
             if session.died() is None:
-                self._status.set_state("stopped" if self._status.enabled() else "disabled")
+                ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
+                self._status.set_state(ended if self._status.enabled() else "disabled")
 
     def _retrying(self) -> Retrying:
         return Retrying(
@@ -180,13 +192,22 @@ class SubscriptionWorker:
         )
 
     def _sleep(self, seconds: float) -> None:
-        """Wait; `stop` and DISABLE end the wait."""
+        """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait."""
         end_s = time.monotonic() + seconds
+        asked = self._asked()
         while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or self._asked() != asked:
                 return
             self._status.write()
             self.heartbeat.beat()
+
+    def _asked(self) -> tuple[Lsn | None, list[RefreshRow]] | None:
+        """What an operator asks for; None while the catalog cannot be read."""
+        try:
+            row = self._catalog.subscription(self._name)
+            return row.skip_lsn if row is not None else None, refresh.asked(self._catalog, self._name)
+        except StateError:
+            return None
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""
@@ -201,7 +222,8 @@ class SubscriptionWorker:
             return False
         self._failures += 1
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
-        self._status.record_error(error, counter=counter if is_own(error) else None)
+        counted = counts_in_copy(error) if self._copying else is_own(error)
+        self._status.record_error(error, counter=counter if counted else None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
         if self._stop.is_set():

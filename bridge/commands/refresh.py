@@ -58,6 +58,7 @@ def ask(
     subscribed = {(rel.namespace, rel.name) for rel in rels}
     unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed
+    failed = catalog.last_error(refresh.sync_name(name)) is not None
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
@@ -65,6 +66,9 @@ def ask(
     keeping = [table for table in subscribed if subscription.mode_of(".".join(table)) != "mirror"]
     planned = plan([*pending, *wanted], published, subscribed, keeping)
     lines = _lines(planned, unsupported)
+    if failed and not resync:
+        waiting = [(rel.namespace, rel.name) for rel in catalog.rels(refresh.sync_name(name)) if rel.state in "id"]
+        lines += [f"  {'.'.join(table)}: its copy is tried again" for table in waiting if table in published]
     if planned.unknown:
         raise ConfigError(
             f'table "{".".join(planned.unknown[0])}" is no longer published',

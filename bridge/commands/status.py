@@ -56,7 +56,8 @@ def collect(
         `{"subscriptions": [...]}`. LSNs are text, or null if unknown. `confirmed_flush_lsn` and `lag_bytes` (WAL
         between `remote_lsn` and the server's flush position) are null if the server does not answer. A table that is
         being copied has `copy`, the progress (`CopyRow`). A subscription has `conflicts` once there were any: how
-        often each kind of PostgreSQL's conflicts arose. It has `left_out` if Delta cannot hold some published tables:
+        often each kind of PostgreSQL's conflicts arose; `sync_error`, in the form of `last_error`, if the copy of an
+        added table has failed. It has `left_out` if Delta cannot hold some published tables:
         the `name` of each, and the `reason`; and `slot_wal_status`, `lost` or `missing`, if changes are lost. A table
         has `maintenance` once it was looked at: the number of its data `files` then, when it was last `optimized` and
         `vacuumed`, and the last attempt's `error`, each null for none.
@@ -83,7 +84,8 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
     name = subscription.name
     row = catalog.subscription(name)
     remote, flush = catalog.remote_lsn(name), position.flush_lsn
-    error = catalog.last_error(name) or _sync_error(catalog, name)
+    sync_error = _sync_error(catalog, name)
+    error = catalog.last_error(name) or sync_error
     enabled = row.enabled if row else subscription.enabled
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
@@ -103,13 +105,7 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
         "skip_lsn": _text(row.skip_lsn) if row else None,
         "apply_error_count": row.apply_error_count if row else 0,
         "sync_error_count": row.sync_error_count if row else 0,
-        "last_error": error
-        and {
-            "message": error.message,
-            "finish_lsn": _text(error.finish_lsn),
-            "relation": error.relation,
-            "time": _time(error.time_s),
-        },
+        "last_error": error and _error(error),
         "tables": [
             {
                 "name": rel.qualified_name,
@@ -120,9 +116,19 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
             }
             for rel in _rels(catalog, name)
         ],
+        **({"sync_error": _error(sync_error)} if sync_error else {}),
         **({"left_out": without} if without else {}),
         **({"conflicts": conflicts} if conflicts else {}),
         **({"slot_wal_status": position.slot_wal_status} if slot_lost else {}),
+    }
+
+
+def _error(error: ErrorRow) -> dict[str, Any]:
+    return {
+        "message": error.message,
+        "finish_lsn": _text(error.finish_lsn),
+        "relation": error.relation,
+        "time": _time(error.time_s),
     }
 
 

@@ -21,6 +21,8 @@ def is_alive(turned_s: float, now_s: float) -> bool:
 def not_ready(spark: str, subscriptions: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what keeps the daemon from being ready: nothing if every enabled subscription streams or copies.
 
+    One that streams while a copy of an added table has failed, and does not run again, is not ready either.
+
     Args:
         spark: starting or running.
         subscriptions: Entries of `pgbridge status`.
@@ -31,8 +33,12 @@ def not_ready(spark: str, subscriptions: Iterable[dict[str, Any]]) -> list[dict[
         {
             "subscription": shown["name"],
             "state": shown["state"],
-            "reason": shown["last_error"]["message"] if shown["last_error"] else "",
+            "reason": (shown["last_error"] or shown.get("sync_error") or {"message": ""})["message"],
         }
         for shown in subscriptions
-        if shown["enabled"] and shown["state"] not in _READY
+        if shown["enabled"] and (shown["state"] not in _READY or _lacks_a_copy(shown))
     ]
+
+
+def _lacks_a_copy(shown: dict[str, Any]) -> bool:
+    return "sync_error" in shown and not any("copy" in table for table in shown["tables"])

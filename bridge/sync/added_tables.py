@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge import faults, session
-from bridge.errors import is_own
+from bridge.errors import counts_in_copy
 from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track import refresh
 from bridge.track.held import held
@@ -120,7 +120,7 @@ class AddedTables:
         for rel, error in errors.items():
             sync_name = refresh.sync_name(self.subscription.name)
             self.catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
-            if is_own(error):
+            if counts_in_copy(error):
                 refresh.count_sync_error(self.catalog, self.subscription.name)
         self.take_over(stopping, look)
 

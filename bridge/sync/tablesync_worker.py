@@ -26,11 +26,12 @@ import shutil
 import threading
 import time
 import zlib
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from bridge import faults, log, session
+from bridge import faults, log, remedies, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import AnotherServer, BridgeError, ConfigError, PublisherError, StateError, is_own, may_retry
+from bridge.errors import AnotherServer, BridgeError, PublisherError, StateError, counts_in_copy, is_own, may_retry
 from bridge.pipeline import StreamHistory, recover, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -83,7 +84,7 @@ class TableSyncWorker:
     Attributes:
         within_reach: Set when the tables are at the subscription's origin, or close to it.
         error: Its last failure; None once something became durable after it.
-        gave_up: Whether it ended because of failures.
+        gave_up: Whether it ended because of failures, one of which disabled the subscription or was the last allowed.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class TableSyncWorker:
         self._target_lsn: Lsn | None = None
         self._aim: tuple[Lsn, float] | None = None  # the subscription's LSN when last looked at, and the time
         self._failures = 0
+        self._pause_s = 0.0
         self._streams = False
         self._history = StreamHistory()
         self.within_reach = threading.Event()
@@ -166,9 +168,7 @@ class TableSyncWorker:
 
     def _pause(self) -> bool:
         """Wait before the next attempt; False if a new request may remove the reason of the failure."""
-        longest_s = self._main.retry_max_s
-        pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(self.error) else longest_s)
-        end_s = time.monotonic() + pause_s
+        end_s = time.monotonic() + self._pause_s
         while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
             self._status.write()
             if self._asked():
@@ -187,28 +187,33 @@ class TableSyncWorker:
             return False  # the daemon starts another JVM, and then another worker
         self._failures += 1
         self.error = error
-        self._record(error)
-        self.gave_up = isinstance(error, ConfigError) or not self._main_status.enabled()
+        longest_s = self._main.retry_max_s
+        self._pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(error) else longest_s)
+        self.gave_up = self._record(error)
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, PublisherError)]
             self.gave_up |= self._failures >= limit or not may_retry(error)
         return not self.gave_up
 
-    def _record(self, error: Exception) -> None:
-        self._status.record_error(error, counter=None)
+    def _record(self, error: Exception) -> bool:
+        """Record an error, and count it; return whether it has disabled the subscription."""
+        at = datetime.now(UTC) + timedelta(seconds=self._pause_s)
+        again = f"The copy is tried again at {at:%F %T} UTC; at once with: {remedies.refresh(self._main.name)}"
+        self._status.record_error(error, counter=None, then=again)
         unexpected = not isinstance(error, BridgeError)
         self._log.error(
             "added tables cannot be synchronized", error=str(error), failures=self._failures, exc_info=unexpected
         )
-        if not is_own(error):
-            return
         try:
-            refresh.count_sync_error(self._catalog, self._main.name)
-            if self._main.disable_on_error:
+            if counts_in_copy(error):
+                refresh.count_sync_error(self._catalog, self._main.name)
+            if self._main.disable_on_error and is_own(error):
                 self._catalog.set_enabled(self._main.name, enabled=False)
                 self._log.warning("subscription disabled because of an error (disable_on_error)")
+                return True
         except StateError as unwritten:
             self._log.error("an error cannot be counted", error=str(unwritten))
+        return False
 
     def _attempt(self) -> None:
         """Connect, copy, catch up; return when the tables can be handed over."""

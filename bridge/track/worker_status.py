@@ -48,8 +48,8 @@ class WorkerStatus:
             self._state = state, received_lsn
         self.write()
 
-    def record_error(self, error: BaseException, *, counter: str | None) -> None:
-        """Keep an error as the last one, and count it (see `Catalog.record_error`).
+    def record_error(self, error: BaseException, *, counter: str | None, then: str = "") -> None:
+        """Keep an error as the last one, and count it (see `Catalog.record_error`); `then` says what comes after it.
 
         An error whose outcome is unknown is recorded without a finish LSN: its transaction may be applied, so `status`
         must not propose to skip it.
@@ -59,7 +59,7 @@ class WorkerStatus:
         record = partial(
             self._catalog.record_error,
             self._name,
-            str(error) or type(error).__name__,
+            "\n".join(filter(None, (str(error) or type(error).__name__, then))),
             counter=counter,
             # of a batch of several transactions, it is not known which one failed
             finish_lsn=error.finish_lsn

@@ -40,6 +40,7 @@ class DyingWorker:
 
     def __init__(self, subscription, *_, **__):
         DyingWorker.made.append(subscription)
+        self.subscription = subscription
         self.thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
         self.gave_up = self.disabled = False

@@ -208,13 +208,29 @@ def test_no_thread_ends_unseen(supervised, capsys):
     assert "a subscription's worker ended unexpectedly" in capsys.readouterr().out
 
 
-def test_what_needs_a_hand_is_not_started_again(supervised):
+def test_what_needs_a_hand_waits_for_it(supervised):
+    """For `retry_max_s`, or for ENABLE, which starts another worker at once, whatever the one before ended by."""
     daemon, thread = supervised
     DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        thread.start()
+        wait_until(lambda: daemon._failed == {"sub"}, 10)
+        time.sleep(0.3)
+        assert DyingWorker.lives == 1
+        catalog.set_enabled("sub", enabled=False)
+        wait_until(lambda: daemon._again_s == {}, 10)
+        catalog.set_enabled("sub", enabled=True)
+        wait_until(lambda: DyingWorker.lives == 2, 10)
+    assert daemon._failed == set()
+
+
+def test_what_needs_a_hand_is_tried_again(supervised, monkeypatch):
+    daemon, thread = supervised
+    sub = daemon._config.subscription["sub"].model_copy(update={"retry_max_s": 0.2})
+    daemon._config.subscription["sub"] = sub
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
     thread.start()
-    wait_until(lambda: daemon._failed == {"sub"}, 10)
-    time.sleep(0.3)
-    assert DyingWorker.lives == 1
+    wait_until(lambda: DyingWorker.lives == 2, 10)
 
 
 def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, monkeypatch):

@@ -7,7 +7,16 @@ import re
 import pytest
 
 from bridge import errors
-from bridge.errors import ApplyContext, ApplyError, BridgeError, PublisherError, is_own, may_retry
+from bridge.errors import (
+    ApplyContext,
+    ApplyError,
+    BridgeError,
+    PublisherError,
+    SlotAdvanced,
+    counts_in_copy,
+    is_own,
+    may_retry,
+)
 from protocol.lsn import Lsn
 from tests.bridge.every_error import CONTEXT, POLICY, name
 
@@ -28,6 +37,13 @@ CLASSES = [item for item in vars(errors).values() if isinstance(item, type) and 
 def test_whose_it_is_and_whether_it_is_retried_without_a_hand(error, own, retry):
     """The defaults are the careful ones: it is the subscription's own, and needs an operator."""
     assert (is_own(error), may_retry(error)) == (own, retry)
+
+
+def test_what_is_counted_of_a_copy():
+    """The subscription's own errors, and a server that refuses; not one that is away, and not one of its slot."""
+    counted = [BridgeError("x"), PublisherError("permission denied")]
+    assert all(map(counts_in_copy, counted))
+    assert not any(map(counts_in_copy, [PublisherError("it is away", retry=True), SlotAdvanced("x")]))
 
 
 def test_every_error_has_a_policy_and_a_place_in_the_tree():

@@ -46,6 +46,17 @@ def subscription(publisher, tmp_path):
     return make
 
 
+def test_a_copy_that_failed_is_tried_again(catalog, subscription):
+    """At once, though the subscription has the published tables: the worker that waits ends for a request."""
+    chosen = subscription("CREATE PUBLICATION p FOR TABLE a, b")
+    nothing = ['subscription "shop": nothing to refresh, its tables are the published ones']
+    assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == nothing
+    catalog.record_error(refresh.sync_name("shop"), "permission denied for table b", counter=None)
+    lines = ['subscription "shop" is refreshed (now)', "  public.b: its copy is tried again"]
+    assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == lines
+    assert [row.table for row in refresh.asked(catalog, "shop")] == [None]
+
+
 def test_the_definitions_say_what_is_published(catalog, subscription):
     """Tables that are being brought in are the subscription's; the next request keeps that one is not published."""
     chosen = subscription("CREATE PUBLICATION p FOR TABLE b, c WITH (publish = 'insert')")

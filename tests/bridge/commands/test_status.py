@@ -65,7 +65,7 @@ def entry(settings: Config, catalog: Catalog, *, running: bool = True) -> dict[s
     document = collect(settings, catalog, running=running)
     assert list(document) == ["subscriptions"]
     (only,) = document["subscriptions"]
-    assert list(only) == KEYS + [key for key in ("conflicts", "slot_wal_status") if key in only]
+    assert list(only) == KEYS + [key for key in ("sync_error", "conflicts", "slot_wal_status") if key in only]
     assert isinstance(only, dict)
     return only
 

@@ -28,3 +28,12 @@ def test_what_keeps_it_from_being_ready():
         {"subscription": "a", "state": "error", "reason": "no"},
         {"subscription": "b", "state": "starting", "reason": ""},
     ]
+
+
+def test_a_copy_that_failed_keeps_it_from_being_ready():
+    """Until it is tried again: its rows are missing while everything else streams."""
+    failed = {**entry("a", "streaming"), "sync_error": {"message": "permission denied"}, "tables": [{"state": "d"}]}
+    assert not_ready("running", [failed]) == [
+        {"subscription": "a", "state": "streaming", "reason": "permission denied"}
+    ]
+    assert not_ready("running", [{**failed, "tables": [{"state": "d", "copy": {}}]}]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import closing
@@ -11,7 +12,7 @@ import pytest
 
 from bridge import faults
 from bridge.config import Subscription
-from bridge.errors import ApplyError, ConfigError, PublisherError, SyncError
+from bridge.errors import ApplyError, PublisherError, SyncError, counts_in_copy
 from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
@@ -29,17 +30,32 @@ SETUP = """
 
 
 @pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
-def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry):
-    """As those of the subscription's worker: an object store that is away disables nothing."""
+def test_errors_that_stay_count_and_the_subscriptions_own_disable(tmp_path, raised, own, retry):
+    """As those of the subscription's worker: an object store that is away disables nothing; a missing GRANT counts."""
     spark: Any = None
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         for registered in ("s", refresh.sync_name("s")):
             catalog.register(registered, enabled=True)
         worker = TableSyncWorker(subscription("slot").model_copy(update={"disable_on_error": True}), spark, catalog)
-        assert worker._failed(raised) is not (own or isinstance(raised, ConfigError))
-        row = catalog.subscription("s")
+        assert worker._failed(raised) is not own
+        row, error = catalog.subscription("s"), catalog.last_error(refresh.sync_name("s"))
         assert row is not None
-        assert (row.sync_error_count, row.enabled) == (int(own), not own)
+        assert (row.sync_error_count, row.enabled) == (int(counts_in_copy(raised)), not own)
+        assert error is not None
+        assert re.search(
+            r"\nThe copy is tried again at [-0-9]+ [:0-9]+ UTC; at once with: pgbridge refresh s", error.message
+        )
+
+
+def test_a_disable_meanwhile_is_not_a_failure(tmp_path):
+    """So that ENABLE finds nothing that gave up."""
+    spark: Any = None
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        for registered, enabled in (("s", False), (refresh.sync_name("s"), True)):
+            catalog.register(registered, enabled=enabled)
+        worker = TableSyncWorker(subscription("slot"), spark, catalog)
+        worker._failed(SyncError("cut short"))
+        assert not worker.gave_up
 
 
 @pytest.fixture
