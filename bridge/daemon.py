@@ -24,6 +24,7 @@ from bridge.commands.server_positions import ServerPositions
 from bridge.commands.status import collect, copies_of, size_text
 from bridge.detached import detached
 from bridge.errors import BridgeError, SparkLost, StateError
+from bridge.jvm_watch import JvmWatch
 from bridge.memory import OWN_BYTES, available_bytes, keep_freed
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
@@ -32,6 +33,7 @@ from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
 from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
+from bridge.suspects import SUSPECTS
 from bridge.sync.copy_progress import CopyLimit
 from bridge.systemd import Service, status_line
 from bridge.track.catalog import Catalog, catalog_path
@@ -52,8 +54,10 @@ FAULT_VARIABLE = "PGBRIDGE_FAULT"
 
 _TURN_S = 0.5
 _SIGNAL_S = 0.1
-_DEATHS, _DEATHS_WITHIN_S = 3, 600.0
-"""The JVM is started again after so many deaths within that time; one more death ends the daemon."""
+_DEATHS, _DEATHS_WITHIN_S = 12, 600.0
+"""After so many deaths within that time, one more ends `run --until-caught-up`: nobody would wait for ever."""
+_LONGEST_PAUSE_S = 60.0
+"""Before the JVM is started again: the pause grows with its deaths within that time."""
 _AGAIN_S = 5.0
 _SERVER_PAUSE_S = 15.0
 """The longest pause between two tries to reach a Connect server that is away."""
@@ -125,7 +129,7 @@ class Daemon:
 
         Raises:
             StateError: The state directory is in use or cannot be used.
-            SparkLost: Spark cannot be started, or its JVM has died too often.
+            SparkLost: Spark cannot be started the first time; or its JVM has died too often for `until_caught_up`.
         """
         self._check_memory()
         self._raise_limit()
@@ -147,15 +151,17 @@ class Daemon:
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
-                    try:
-                        self._supervise(spark, catalog)
-                    finally:
-                        self._end(catalog)
-                        session.stop(spark)
+                    SUSPECTS.jvm_started()
+                    with JvmWatch(self._log):
+                        try:
+                            self._supervise(spark, catalog)
+                        finally:
+                            self._end(catalog)
+                            session.stop(spark)
                     lost = session.died()
                     if lost is None or self._stopping or self._done:
                         break
-                    self._bury(lost)
+                    self._wait_to_start(self._bury(lost))
             finally:
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
@@ -191,55 +197,77 @@ class Daemon:
         if found.level is not Level.PASS:
             self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
 
-    def _bury(self, lost: str) -> None:
-        """Record the JVM's death, so that another one is started, or the loss of a Connect server; or give up.
+    def _bury(self, lost: str) -> float:
+        """Record the JVM's death, or the loss of a Connect server; return the pause before the next start.
 
         Raises:
-            SparkLost: The JVM has died too often.
+            SparkLost: With `until_caught_up`: the JVM has died too often.
         """
         if connect.is_connect(self._config.spark.master):
             self._restarts += 1
             self._log.error("the connection to the Spark Connect server is lost", reason=lost)
             session.forget()
-            return
+            return 0.0
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
         hint = (
-            "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
+            'exit code 52 is a heap that is too small: set a higher "spark.driver.memory" in [spark.conf]'
+            if "52" in lost
+            else "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
             'set a lower "spark.driver.memory" in [spark.conf], or add memory'
         )
-        if len(self._deaths) > _DEATHS:
+        under_way = SUSPECTS.jvm_died(lost)
+        if self._until_caught_up and len(self._deaths) > _DEATHS:
             raise SparkLost(
                 f"Spark's JVM has died {len(self._deaths)} times within {_DEATHS_WITHIN_S / 60:.0f} minutes; "
                 f"the last time {lost}",
                 hint=hint,
             )
         self._restarts += 1
-        self._log.error("Spark's JVM has died; it is started again", reason=lost, hint=hint)
+        pause_s = backoff_s(len(self._deaths), _LONGEST_PAUSE_S)
+        self._log.error(
+            "Spark's JVM has died; it is started again, and what was under way is tried alone",
+            reason=lost,
+            hint=hint,
+            under_way=under_way,
+            again_in_s=pause_s,
+        )
         session.forget()
+        return pause_s
+
+    def _wait_to_start(self, pause_s: float) -> None:
+        self._spark_state = "starting"
+        end_s = time.monotonic() + pause_s
+        while not self._stopping and time.monotonic() < end_s:
+            self._service.turn(())
+            self._pause(min(_TURN_S, pause_s))
 
     @property
     def _stopping(self) -> bool:
         return self._signals.name is not None
 
     def _started_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
-        """Start Spark; wait for a Connect server that was there before, as long as it is away. None after a signal.
+        """Start Spark, again and again if it ran before, or its Connect server is away. None after a signal.
 
         Raises:
-            SparkLost: Spark cannot be started.
+            SparkLost: Spark cannot be started the first time.
         """
         failures = 0
         while True:
             try:
                 return self._start_spark(warehouses, keep_open)
             except SparkLost as error:
-                if not (self._restarts and connect.is_connect(self._config.spark.master)):
+                remote = connect.is_connect(self._config.spark.master)
+                if not self._restarts or (self._until_caught_up and not remote):
                     raise
                 failures += 1
                 pause_s = backoff_s(failures, _SERVER_PAUSE_S)
-                self._log.warning("the Spark Connect server is away", error=error.message, again_in_s=pause_s)
-                self._service.turn(())
-                self._pause(pause_s)
+                said = "the Spark Connect server is away" if remote else "Spark cannot be started again now"
+                self._log.warning(said, error=error.message, again_in_s=pause_s)
+                if not remote:
+                    session.kill()  # a JVM that came half way
+                    session.forget()
+                self._wait_to_start(pause_s)
                 if self._stopping:
                     return None
 
@@ -303,6 +331,7 @@ class Daemon:
             self._monitor.turn()
             self._service.turn(worker.heartbeat.at_s for worker in self._workers.values())
             self._pause()
+        SUSPECTS.stop_waiting()
         self._service.stopping()
         self._service.status("stopping after the current batch")
         self._log.info("stopping after the current batch", signal=self._signals.name)
@@ -329,6 +358,7 @@ class Daemon:
         self._outdated |= planned.outdated & self._workers.keys()
         self._failed.clear()
         self._again_s.clear()
+        SUSPECTS.forget()
 
     def _pause(self, seconds: float = _TURN_S) -> None:
         """Wait for the next turn; a signal ends the wait."""
@@ -347,6 +377,7 @@ class Daemon:
             elif row is not None and not row.enabled:
                 self._failed.discard(name)
                 self._again_s.pop(name, None)  # ENABLE starts it at once, whatever it ended by
+                SUSPECTS.forget(name)
                 if row.state not in {"disabled", "stopped"}:
                     catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
             if name in self._workers or row is None or not row.enabled:

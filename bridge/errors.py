@@ -3,7 +3,7 @@
     BridgeError
       ConfigError           the configuration file cannot be used; nothing was started
       StateError            the state directory is locked, full, unreadable, or belongs to another server
-      SparkLost             Spark cannot be started, or its JVM died too often
+      SparkLost             Spark cannot be started, or its JVM died too often before all had caught up
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotAdvanced        the slot has confirmed changes that are not durable here
         PublisherWentBack   the server has lost WAL that is durable here
@@ -18,6 +18,7 @@
       SyncError             a table's copy was cut short; it starts again
         TableAltered        the table was altered or rewritten just before
         TableAhead          a table has what the server lost; it is copied afresh
+      EndsSpark             a copy or a batch has ended Spark's JVM too often; it is not begun
       ApplyError            a batch or transaction could not be applied; none of it is recorded as durable
         OutcomeUnknown      a commit may or may not have happened
 
@@ -176,6 +177,10 @@ class TableAhead(SyncError):
     """A Delta table has transactions that the server lost. It is recorded that the table is to be copied afresh."""
 
     own = False
+
+
+class EndsSpark(BridgeError):
+    """A copy or a batch has ended Spark's JVM too often, alone in it (see `bridge.suspects`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,11 @@ def enable(subscription: str) -> str:
     return f"pgbridge enable {shlex.quote(subscription)}"
 
 
+def disable(subscription: str) -> str:
+    """Disable a subscription."""
+    return f"pgbridge disable {shlex.quote(subscription)}"
+
+
 def start_afresh(subscription: str) -> str:
     """Copy all tables afresh, with another slot."""
     return f"pgbridge resync {shlex.quote(subscription)}"

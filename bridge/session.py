@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_ENDING_S = 1.0
+_ENDING_S = 10.0  # Spark's hooks take some seconds on a loaded machine
 _JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
 _PYTHON_WORKER_BYTES = 100 << 20  # as measured
 _LOCAL = re.compile(r"local(?:\[(\*|\d+).*\])?")

@@ -58,6 +58,17 @@ _LOST_CONDITIONS: Final = ("INVALID_HANDLE.", "INVALID_CURSOR.", "RESPONSE_ALREA
 """What a Connect server says of sessions and operations that are not there any more, and its client of one that another
 request found to be gone."""
 
+_UNTOLD: Final = re.compile(r"An error occurred while calling \S+")
+"""What py4j says of a call if the JVM did not come to tell its error."""
+
+_ENDED: Final = (
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    "Cannot call methods on a stopped SparkContext",
+    "RpcEnv has been stopped",
+)
+"""What Spark says of jobs when its context has ended under them."""
+
 _REFUSED: Final = "RESOURCE_EXHAUSTED"
 """gRPC's status of a message that is too large: the server did not take it."""
 
@@ -65,6 +76,8 @@ _REFUSED: Final = "RESOURCE_EXHAUSTED"
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that the outcome of the operation is unknown."""
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
+        return True
+    if _has_ended(error):
         return True
     if isinstance(error, PySparkException):
         condition = error.getCondition() or getattr(error, "_errorClass", None) or ""
@@ -105,6 +118,19 @@ def root_text(error: BaseException) -> str:
     while cause.getCause() is not None:
         cause = cause.getCause()
     return str(cause.toString())
+
+
+def _has_ended(error: BaseException) -> bool:
+    """Whether a job's context has ended under it, by the hooks of a JVM that ends for example; or no JVM says more."""
+    if type(error) is Py4JError:
+        return _UNTOLD.fullmatch(str(error)) is not None
+    if not isinstance(error, (Py4JJavaError, PySparkException)):
+        return False
+    try:
+        text = root_text(error)
+    except (Py4JError, OSError):  # the text of a Java exception has to be asked for
+        return True
+    return any(words in text for words in _ENDED)
 
 
 def _has_concurrent_cause(error: Py4JJavaError) -> bool:

@@ -41,6 +41,7 @@ from bridge.publication import delta_columns
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
+from bridge.suspects import SUSPECTS
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.handled_tables import HandledTables
 from bridge.sync.refresh import Refresh
@@ -305,6 +306,7 @@ class SubscriptionWorker:
                 heartbeat=self.heartbeat,
             )
             if requests:
+                SUSPECTS.forget(self._name)
                 self._added.forget_worker()
                 refreshing = Refresh(self._name, self._catalog, sync, self._log, self.subscription.mode_of)
                 refreshing.take_up(requests, published.tables, publisher)

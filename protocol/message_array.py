@@ -82,6 +82,11 @@ class MessageArray:
         """Length of all messages together."""
         return int(self.lengths.sum())
 
+    @property
+    def longest_bytes(self) -> int:
+        """Length of the longest message; 0 if there are none."""
+        return int(self.lengths.max(initial=0))
+
     def messages(self) -> list[bytes]:
         """Each message as bytes."""
         if not len(self):
@@ -147,6 +152,11 @@ class ChunkedMessages:
     def memory_bytes(self) -> int:
         """Memory they take."""
         return self.size_bytes + ROW_OVERHEAD_BYTES * len(self) + _CHUNK_OVERHEAD_BYTES * len(self._chunks)
+
+    @property
+    def longest_bytes(self) -> int:
+        """Length of the longest message; 0 if there are none."""
+        return max((chunk.longest_bytes for chunk in self._chunks), default=0)
 
     def extend(self, messages: MessageArray) -> None:
         """Append messages."""

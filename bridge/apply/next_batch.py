@@ -96,7 +96,7 @@ class NextBatch:
 
     Attributes:
         limits: Limits of a batch: of the rows that it keeps, not of the changes that were received.
-        singly: Whether batches are single transactions.
+        most: How many transactions a batch may have, which then does not join others; None for any number.
     """
 
     queue: TransactionQueue
@@ -104,7 +104,7 @@ class NextBatch:
     batcher: Batcher
     limits: BatchLimits
     growth: Growth
-    singly: Callable[[], bool]
+    most: Callable[[], int | None]
     _start_lsn: Lsn = field(init=False)
     _growing: GrowingBatch | None = field(init=False, default=None)
     _grows_since_s: float = field(init=False, default=0.0)
@@ -181,8 +181,8 @@ class NextBatch:
         else:
             items = self.queue.take(limits, timeout_s)
             self._was_idle = True
-        if items and self.singly():
-            items, others = divide(items, 1)
+        if items and (most := self.most()) is not None:
+            items, others = divide(items, most)
             if others:
                 self._again.appendleft(others)
         return self._up_to_fence(items)
@@ -283,7 +283,7 @@ class NextBatch:
             raise
 
     def _may_join(self) -> bool:
-        return not self._again and self.growth.may_join(self.progress.durable_lsn) and not self.singly()
+        return not self._again and self.growth.may_join(self.progress.durable_lsn) and self.most() is None
 
     @property
     def _run_limits(self) -> BatchLimits:

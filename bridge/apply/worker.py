@@ -13,30 +13,31 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from bridge import faults
+from bridge.apply.batch.batch import Batch
 from bridge.apply.next_batch import Growth, NextBatch
 from bridge.background import Background
-from bridge.errors import ApplyError, BridgeError, OutcomeUnknown
+from bridge.errors import ApplyContext, ApplyError, BridgeError, EndsSpark, OutcomeUnknown
 from bridge.heartbeat import Heartbeat
 from bridge.observer import BatchReport, Observer
+from bridge.suspects import SUSPECTS, Work
 from protocol.errors import ProtocolError
 from protocol.transactions import TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.batcher import Batcher
     from bridge.receive.queue import BatchLimits, TransactionQueue
     from bridge.receive.walreceiver import WalReceiver
@@ -152,7 +153,7 @@ class ApplyWorker:
         control: Control,
         log: FilteringBoundLogger,
     ) -> None:
-        self._name = subscription
+        self._name, self._origin_name = subscription, f"pgbridge_{subscription}"
         self._receiver, self._queue, self._progress = stream.receiver, stream.queue, stream.progress
         self._batcher = batcher
         self._applier = applier
@@ -163,7 +164,7 @@ class ApplyWorker:
         self._formed_s = 0.0
         self._log = log
         self._next = NextBatch(
-            stream.queue, stream.progress, batcher, limits, stream.growth, singly=self._must_apply_singly
+            stream.queue, stream.progress, batcher, limits, stream.growth, most=self._most_transactions
         )
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
@@ -234,18 +235,35 @@ class ApplyWorker:
     def _form(self, items: Sequence[Item], forming: Background) -> None:
         """Form transactions; many of them yield to the receiving threads."""
         began_s = time.monotonic()
-        if sum(item.n_rows for item in items) < _MANY_ROWS:
-            self._next.form(items)
-        else:
-            forming.run(self._next.form, items)
+        here = Batch.of(items, self._progress.durable_lsn)
+        with self._in_spark("form", here):  # large ones are staged there
+            if here.rows < _MANY_ROWS:
+                self._next.form(items)
+            else:
+                forming.run(self._next.form, items)
         self._formed_s += time.monotonic() - began_s
 
-    def _must_apply_singly(self) -> bool:
-        """Whether batches are single transactions: one may have to be skipped, or one could not be applied before."""
+    @contextmanager
+    def _in_spark(self, step: Literal["form", "apply"], batch: Batch) -> Iterator[None]:
+        """Within, Spark works for these transactions: they may have to wait, and must not end it again and again."""
+        work = Work(self._name, step, None, batch.start_lsn, batch.end_lsn, batch.transactions)
+        size = f"its largest row has {batch.longest_row_bytes >> 20:,} MB" if batch.longest_row_bytes else ""
+        try:
+            with SUSPECTS.under_way(work, describe=lambda: size, beat=self._heartbeat.beat):
+                yield
+        except EndsSpark as error:
+            names = list(dict.fromkeys(changes.target.qualified_name for changes in batch.tables))
+            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, ", ".join(names) or None)
+            raise ApplyError(error.message, context, hint=error.hint) from error
+
+    def _most_transactions(self) -> int | None:
+        """How many transactions a batch has: one, if one may have to be skipped, or could not be applied before."""
         if self._catalog.skip_lsn(self._name) is not None:
-            return True
+            return 1
         error = self._catalog.last_error(self._name)
-        return error is not None and error.finish_lsn is not None
+        if error is not None and error.finish_lsn is not None:
+            return 1
+        return SUSPECTS.most_transactions(self._name, self._progress.durable_lsn)
 
     def _begin(self, pool: ThreadPoolExecutor) -> None:
         """Start to apply or to skip the next batch; divide it first if that concerns only some of its transactions."""
@@ -334,7 +352,8 @@ class ApplyWorker:
     def _apply(self, batch: Batch, skip_lsn: Lsn | None, formed_s: float) -> None:
         started_s = time.monotonic()
         self._certify()
-        seconds = {"form": formed_s, **self._applier.apply(batch, clear_skip_lsn=skip_lsn)}
+        with self._in_spark("apply", batch):
+            seconds = {"form": formed_s, **self._applier.apply(batch, clear_skip_lsn=skip_lsn)}
         if skip_lsn is not None:
             self._log.warning(
                 f'skip-LSN of subscription "{self._name}" cleared',

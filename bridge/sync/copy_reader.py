@@ -19,7 +19,7 @@ from bridge.apply.target.widening import widened
 from bridge.errors import PublisherError, TargetError
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
-from bridge.sync.copy_statement import BlockRange, copy_select, copy_statement
+from bridge.sync.copy_statement import BlockRange, copy_select, copy_statement, select_statement
 from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
 from protocol.values.types import BUILTIN, Place, TypeInfo, resolve
@@ -39,6 +39,8 @@ _SETTINGS = {
 }
 """Settings of a reader's transaction."""
 
+
+_LARGEST_ROW_TIMEOUT_MS: Final = 30_000
 
 PART: Final = "the number of the part of the table in which pgbridge sorts the row"
 """The column of a row's part. No column of a table has a name of 64 bytes."""
@@ -115,6 +117,23 @@ def copy_spec(
         key_of(table),
         {column.name: column.type.place for column in columns or () if column.type.place is not Place.COLUMN},
     )
+
+
+def largest_row(conninfo: str, table: PublishedTable) -> str:
+    """Say how large the table's largest row is, without reading values out of line; empty if that takes too long."""
+    texts = {25, 1043, 17}  # text, varchar, bytea: their length is known without decompression
+    sizes = []
+    for column in table.columns:
+        name = psql.Identifier(column.name).as_string()
+        sizes.append(f"coalesce({'octet_length' if column.type_oid in texts else 'pg_column_size'}({name}), 0)::bigint")
+    try:
+        with connect(conninfo, application_name="pgbridge largest row") as connection:
+            connection.execute(f"SET statement_timeout = {_LARGEST_ROW_TIMEOUT_MS}".encode())
+            statement = select_statement(table, [f"max({' + '.join(sizes) or '0'})"])
+            (size_bytes,) = connection.execute(statement.encode()).fetchone() or (None,)
+    except (psycopg.Error, PublisherError):
+        return ""
+    return f"its largest row has {size_bytes >> 20:,} MB" if size_bytes else ""
 
 
 def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

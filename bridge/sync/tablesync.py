@@ -35,14 +35,15 @@ from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layo
 from bridge.apply.delta.table_position import check_committed
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import PublisherError, StoreError, SyncError, TargetBusy, TargetError
+from bridge.errors import EndsSpark, PublisherError, StoreError, SyncError, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported_table
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
+from bridge.suspects import SUSPECTS, Work
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_order import mirror_order
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
-from bridge.sync.copy_reader import copy_spec
+from bridge.sync.copy_reader import copy_spec, largest_row
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns
 from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
@@ -198,7 +199,7 @@ class TableSync:
         for key, copy in copies.items():
             try:
                 copy.result()
-            except (PublisherError, StoreError, SyncError, TargetBusy, TargetError) as error:
+            except (EndsSpark, PublisherError, StoreError, SyncError, TargetBusy, TargetError) as error:
                 errors[key] = error
                 if not self._stopping():
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))
@@ -207,7 +208,13 @@ class TableSync:
     def _copy_in_turn(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
     ) -> None:
-        with self._copy_limit.turn(self._heartbeat.beating(self._stopping)):
+        work = Work(self._subscription.name, "copy", rel.qualified_name)
+        with (
+            self._copy_limit.turn(self._heartbeat.beating(self._stopping)),
+            SUSPECTS.under_way(
+                work, describe=partial(largest_row, self._subscription.connection, table), beat=self._heartbeat.beat
+            ),
+        ):
             self._copy_table(rel, table, publisher, snapshot, monitor)
 
     def _copy_table(

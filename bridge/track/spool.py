@@ -61,6 +61,7 @@ class SpoolFile:
     path: Path
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
+    longest_bytes: int = 0  # of a row that this process has written
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
@@ -105,6 +106,7 @@ class SpoolFile:
             self.relation_ids.update(np.unique(ids).tolist())
             _write_block(file, _ROWS, len(some), some.lengths.astype(_LENGTH).tobytes() + b"".join(some.messages()))
             self.rows += len(some)
+            self.longest_bytes = max(self.longest_bytes, some.longest_bytes)
             begin += len(some)
             between()
 

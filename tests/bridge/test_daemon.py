@@ -136,17 +136,19 @@ def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, 
 
 
 def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
-    """It is started anew a few times; then the process ends, and says why."""
+    """It is started anew, after pauses that grow; only one who waits for the end is told that there is none."""
     daemon, _ = supervised
-    started = [object() for _ in range(10)]
+    daemon._until_caught_up = True
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.01)
+    started = [object() for _ in range(20)]
     monkeypatch.setattr(session, "start", lambda *_, **__: started.pop())
     monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL")
     monkeypatch.setattr(session, "forget", lambda: None)
     monkeypatch.setattr(module, "keep_freed", lambda: None)
     DyingWorker.ends = []
-    with pytest.raises(SparkLost, match="has died 4 times within 10 minutes; the last time it was killed by SIGKILL"):
+    with pytest.raises(SparkLost, match="has died 13 times within 10 minutes; the last time it was killed by SIGKILL"):
         daemon.run()
-    assert len(started) == 6
+    assert len(started) == 7
     assert daemon._failed == set(), "the subscriptions are not to blame"
 
 
@@ -173,8 +175,9 @@ def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
     now_s = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     for _ in range(10):
-        daemon._bury("it was killed by SIGKILL")
+        assert daemon._bury("it was killed by SIGKILL") <= 2.0
         now_s[0] += 250
+    assert [daemon._bury("it was killed by SIGKILL") for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
 
 
 def test_a_jvm_that_dies_while_the_workers_are_looked_at(supervised, monkeypatch):

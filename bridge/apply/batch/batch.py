@@ -104,6 +104,12 @@ class Batch:
         )
 
     @property
+    def longest_row_bytes(self) -> int:
+        """Size of the largest row message, as far as the transactions are still there; 0 if it is not known."""
+        rows = [(item.rows.longest_bytes, getattr(item, "spooled", None)) for item in self.items]
+        return max((max(here, getattr(file, "longest_bytes", 0)) for here, file in rows), default=0)
+
+    @property
     def unclear(self) -> bool:
         """Whether the net effect of a joined batch does not say it all, so that its changes are needed."""
         return any(changes.effect is not None and not changes.effect.clear for changes in self.tables)

@@ -31,7 +31,7 @@ def following():
     """A batch that grows from a queue."""
     batcher: Any = Batcher()
     queue, progress = TransactionQueue(1 << 20), Progress(Lsn(0))
-    return NextBatch(queue, progress, batcher, BatchLimits(100, 1 << 20, 0.0), Growth(), singly=lambda: False)
+    return NextBatch(queue, progress, batcher, BatchLimits(100, 1 << 20, 0.0), Growth(), most=lambda: None)
 
 
 def put(following, number, *, committed_s=0, rows=1):
