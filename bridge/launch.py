@@ -39,6 +39,12 @@ _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _OTHER_STARTS: Final = ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS", _GATEWAY_PORT, _CLASS_PATH)
 """Environment variables by which PySpark starts another Spark, or with other jars."""
 
+_ADDRESSES: Final = ("spark.driver.host", "spark.driver.bindAddress")
+_LOCAL_IP: Final = "SPARK_LOCAL_IP"
+
+LOOPBACK: Final = "127.0.0.1"
+"""Not `localhost`, whose address may be another one for each of those who look."""
+
 _PACKAGES: Final = "spark.jars.packages"
 
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -85,7 +91,19 @@ def start_local(
     own = dict(settings)
     if (os.cpu_count() or 1) <= _FEW_CORES:
         own.setdefault(_JVM_OPTIONS, _COLLECTOR)
-    jars = delta_jars(settings)
+    with _on_loopback(own):
+        return _launched(builder, own, delta_jars(settings), log=log, keep_open=keep_open, new_archive=new_archive)
+
+
+def _launched(
+    builder: SparkSession.Builder,
+    own: dict[str, str],
+    jars: DeltaJars | None,
+    *,
+    log: Path | None,
+    keep_open: int | None,
+    new_archive: Path | None,
+) -> SparkSession:
     known = jars.known() if jars is not None else None
     if jars is not None and known is not None:
         own.pop(_PACKAGES, None)
@@ -152,6 +170,29 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+@contextmanager
+def _on_loopback(settings: dict[str, str]) -> Iterator[None]:
+    """Have a JVM that is launched within listen on loopback alone, unless the settings say where.
+
+    Its ports run what they are sent, without asking for a password.
+    """
+    if names_address(settings, os.environ):
+        yield
+        return
+    settings.update(dict.fromkeys(_ADDRESSES, LOOPBACK))
+    os.environ[_LOCAL_IP] = LOOPBACK  # where its UI listens
+    try:
+        yield
+    finally:
+        del os.environ[_LOCAL_IP]
+
+
+def names_address(settings: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """Return the addresses that settings or the environment give a JVM on this machine."""
+    named = [str(settings[name]) for name in _ADDRESSES if name in settings]
+    return [*named, *([environment[_LOCAL_IP]] if _LOCAL_IP in environment else [])]
 
 
 @contextmanager

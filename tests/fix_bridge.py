@@ -109,7 +109,7 @@ class Pipeline:
         return lsn
 
 
-_OF_A_JVM = {"spark.driver.memory": "1g", **YOUNG_JVM, "spark.driver.host": "127.0.0.1"}
+_OF_A_JVM = {"spark.driver.memory": "1g", **YOUNG_JVM}
 
 
 class DaemonProcess:

@@ -8,12 +8,14 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
-from bridge import descriptors
+from bridge import descriptors, session
 from bridge.check.finding import Finding, failure, passed, warning
 from bridge.commands.status import size_text
+from bridge.http_address import is_loopback
+from bridge.launch import names_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
@@ -33,6 +35,26 @@ def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
             remedy='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
         )
     return passed("memory", f"pgbridge may use {needed}, and {available} are available")
+
+
+def check_ports(master: str, conf: Mapping[str, str | float | bool], environment: Mapping[str, str]) -> Finding:
+    """Look where Spark's driver listens: who reaches its ports, and is not asked for a secret, runs code there."""
+    subject, on_cluster = "Spark's ports", session.on_cluster(master)
+    addresses = names_address(conf, environment)
+    if not on_cluster and all(map(is_loopback, addresses)):
+        return passed(subject, "Spark listens on this machine's loopback only")
+    where = ", ".join(dict.fromkeys(addresses)) or "this machine's address"
+    web = " (its UI never does)" if str(conf.get("spark.ui.enabled", False)).lower() == "true" else ""
+    if str(conf.get("spark.authenticate", False)).lower() == "true":
+        return passed(subject, f"Spark listens on {where}, and asks for its secret{web}")
+    return warning(
+        subject,
+        f"Spark listens on {where}, and asks for no secret{web}: who reaches its ports can run code as this user",
+        remedy='set "spark.authenticate" = true in [spark.conf]; a standalone cluster needs the same '
+        '"spark.authenticate.secret" on each machine. Or let a firewall admit the cluster alone'
+        if on_cluster
+        else "remove spark.driver.host, spark.driver.bindAddress and SPARK_LOCAL_IP: a local master needs none",
+    )
 
 
 def check_descriptors(subscriptions: int) -> Finding:

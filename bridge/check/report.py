@@ -15,7 +15,14 @@ from bridge.check.connect import check_connect
 from bridge.check.delta_protocol import check_conf
 from bridge.check.finding import Finding, exit_code
 from bridge.check.java import check_java
-from bridge.check.machine import check_descriptors, check_memory, check_secrets, check_state_dir, check_warehouse
+from bridge.check.machine import (
+    check_descriptors,
+    check_memory,
+    check_ports,
+    check_secrets,
+    check_state_dir,
+    check_warehouse,
+)
 from bridge.check.others import others_need
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import Known, check_subscription
@@ -71,6 +78,7 @@ def collect(
 def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     if not config.spark.master.startswith("sc://"):
         yield check_java(environment)
+        yield check_ports(config.spark.master, config.spark.conf, environment)
         needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
         # a running daemon has its memory already
         if not is_running(config.state_dir):

@@ -171,3 +171,25 @@ def test_a_large_log_is_set_aside(tmp_path, monkeypatch):
     assert log.read_bytes() == b"three"
     assert (tmp_path / "spark.log.1").read_bytes() == b"onetwo!"
     assert log.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "kept"),
+    [
+        ({}, {}, False),
+        ({"spark.driver.host": "daemon.internal"}, {}, True),
+        ({"spark.driver.bindAddress": "::"}, {}, True),
+        ({}, {"SPARK_LOCAL_IP": "10.0.0.1"}, True),
+    ],
+)
+def test_where_a_jvm_listens(monkeypatch, settings, environment, kept):
+    """On loopback, its UI too, if the user does not say where."""
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    own = dict(settings)
+    with launch._on_loopback(own):
+        assert (own == settings) is kept
+        assert os.environ["SPARK_LOCAL_IP" if not kept else "HOME"] == ("127.0.0.1" if not kept else os.environ["HOME"])
+    assert os.environ.get("SPARK_LOCAL_IP") == environment.get("SPARK_LOCAL_IP")
+    assert kept or set(own.values()) == {"127.0.0.1"}

@@ -12,6 +12,7 @@ import pytest
 from bridge import descriptors
 from bridge.check import machine
 from bridge.check.finding import Level
+from bridge.check.machine import check_ports
 
 
 class Usage(NamedTuple):
@@ -100,3 +101,25 @@ def test_a_state_directory_that_everybody_can_enter(tmp_path):
     folder.chmod(0o750)
     state, _ = machine.check_state_dir(folder)
     assert state.level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "environment", "level", "said"),
+    [
+        ("local[2]", {}, {}, Level.PASS, "loopback only"),
+        ("local[2]", {"spark.driver.host": "127.0.0.1"}, {}, Level.PASS, "loopback only"),
+        (
+            "local[2]",
+            {"spark.driver.host": "10.1.2.3"},
+            {},
+            Level.WARNING,
+            "listens on 10.1.2.3, and asks for no secret",
+        ),
+        ("local[2]", {}, {"SPARK_LOCAL_IP": "10.1.2.3"}, Level.WARNING, "listens on 10.1.2.3"),
+        ("spark://host:7077", {"spark.ui.enabled": True}, {}, Level.WARNING, "no secret (its UI never does)"),
+        ("yarn", {"spark.authenticate": "true"}, {}, Level.PASS, "and asks for its secret"),
+    ],
+)
+def test_ports(master, conf, environment, level, said):
+    found = check_ports(master, conf, environment)
+    assert (found.level, said in found.message) == (level, True)
