@@ -195,14 +195,17 @@ def publications(
 ) -> None:
     """Show what is published of each table: actions, row filter, columns.
 
-    The exit code is 1 if the definitions of a subscription cannot be re-applied.
+    The exit code is 1 if the definitions of a subscription cannot be re-applied, or it cannot be read.
     """
     from bridge.commands import publications as command  # noqa: PLC0415 - as above
 
     chosen = config.load(config_file).choose(name)
     if dump:
-        _echo_script(command.dump(chosen))
-        return
+        text, errors = command.dump(chosen)
+        _echo_script(text)
+        for error in errors:
+            echo_error(BridgeError(error))
+        raise typer.Exit(bool(errors))
     document = command.collect(chosen)
     print_document(document, command.render, as_json=as_json)
     if command.is_refused(document):

@@ -6,6 +6,9 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from bridge import connect, session
+from bridge.apply.delta.spark_errors import summary
+from bridge.errors import SparkLost, TargetError
+from bridge.spark_outcome import SPARK_ERRORS
 from bridge.track.lock import spark_lock
 
 if TYPE_CHECKING:
@@ -14,6 +17,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Config, Subscription
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn Spark's errors into BridgeErrors, so that a damaged table of one subscription is told as its failure.
+
+    Raises:
+        SparkLost: Spark has ended.
+        TargetError: Any other error of Spark.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (lost := session.lost(error)) is not None:
+            raise SparkLost(session.lost_text(lost)) from error
+        raise TargetError(summary(error)) from error
 
 
 @contextmanager

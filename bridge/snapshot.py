@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -13,7 +14,8 @@ from rich.text import Text
 from bridge.apply.delta import point_in_time
 from bridge.apply.delta.location import read_table
 from bridge.apply.target.location import quoted
-from bridge.command_session import command_session
+from bridge.command_session import command_session, told
+from bridge.each_subscription import each
 from bridge.errors import ConfigError, TargetError
 from bridge.track import commits
 from bridge.track.catalog import Catalog, catalog_path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.delta.point_in_time import At, Point, TableAt
     from bridge.config import Config, Subscription
+    from bridge.errors import BridgeError
 
 
 class Snapshot(Mapping[str, "DataFrame"]):
@@ -128,18 +131,29 @@ def collect(
 
     Returns:
         `{"snapshots": [{"subscription", "wanted", "lsn", "commit_time", "remote_lsn", "tables": [{"table", "path",
-        "version", "error", "view"}]}]}`. `version` is null where `error` says why it is gone.
+        "version", "error", "view"}]}]}`. `version` is null where `error` says why it is gone. Of several subscriptions,
+        one without recorded commits, or without any so old, or that cannot be read, has `error` itself, and no tables.
 
     Raises:
         ConfigError: `at` is not a position; or the views would end with this process.
-        TargetError: No commits are recorded, or none that are so old; or a table of the views is gone.
+        TargetError: The only subscription has such an error; or a table of its views is gone.
     """
     wanted = parse_at(at)
     with nullcontext(spark) if spark else command_session(config, chosen, log="snapshot-spark.log") as running:
         if views:
             _check_catalog(running, views)
         with closing(Catalog(catalog_path(config.state_dir))) as catalog:
-            return {"snapshots": [_one(running, catalog, one, wanted, at, views) for one in chosen]}
+
+            def found(one: Subscription) -> dict[str, Any]:
+                with told():
+                    return _one(running, catalog, one, wanted, at, views)
+
+            return {"snapshots": each(chosen, found, partial(_failed, at))}
+
+
+def _failed(at: str, subscription: Subscription, error: BridgeError) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"lsn": None, "commit_time": None, "remote_lsn": None, "tables": []}
+    return {"subscription": subscription.name, "wanted": at, **nothing, "error": str(error)}
 
 
 def _one(
@@ -200,6 +214,9 @@ def render(document: dict[str, Any]) -> Table:
     for heading in ("subscription", "lsn", "committed (UTC)", "table", "version", "Delta table"):
         table.add_column(heading, overflow="fold")
     for one in document["snapshots"]:
+        if "error" in one:
+            table.add_row(*map(Text, (one["subscription"], "-", "-", "-", "-", one["error"])))
+            continue
         time = dt.datetime.fromisoformat(one["commit_time"]).strftime("%F %T.%f")
         for entry in one["tables"] or [{"table": "-", "version": None, "error": None, "path": "-", "view": None}]:
             version = "-" if entry["version"] is None else str(entry["version"])
@@ -209,5 +226,5 @@ def render(document: dict[str, Any]) -> Table:
 
 
 def is_incomplete(document: dict[str, Any]) -> bool:
-    """Whether a table's version is gone."""
-    return any(entry["error"] for one in document["snapshots"] for entry in one["tables"])
+    """Whether a table's version is gone, or a subscription has failed."""
+    return any("error" in one or any(table["error"] for table in one["tables"]) for one in document["snapshots"])

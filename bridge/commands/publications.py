@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from bridge.each_subscription import each
 from bridge.errors import PublisherError
 from bridge.publication.definitions import load_optional
 from bridge.publication.delta_columns import unsupported
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.config import Subscription
+    from bridge.errors import BridgeError
     from bridge.publication.entry import Entry
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
@@ -38,12 +40,20 @@ def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:
         SEQUENCES, and the tables left out.
         A target has `name`, `publications` (those with the filters and column lists that apply), `actions`,
         `filters` (one expression for each action, null if every row passes), `copy_filter`, `columns`, `root` (its
-        own name if it is published instead of its partitions, else null) and `leaves` (those partitions).
+        own name if it is published instead of its partitions, else null) and `leaves` (those partitions). Of several
+        subscriptions, one whose server does not answer, or whose publications cannot be resolved on its tables, has
+        `error`, and no targets.
 
     Raises:
-        BridgeError: A server does not answer, or the publications cannot be resolved on its tables.
+        BridgeError: The only subscription has such an error.
     """
-    return {"subscriptions": [_one(subscription) for subscription in subscriptions]}
+    return {"subscriptions": each(subscriptions, _one, _failed)}
+
+
+def _failed(subscription: Subscription, error: BridgeError) -> dict[str, Any]:
+    names = {"name": subscription.name, "publications": list(subscription.publications)}
+    nothing: dict[str, Any] = {"refused": None, "warnings": [], "notes": [], "targets": []}
+    return {**names, "definitions": subscription.publication_definitions, **nothing, "error": str(error)}
 
 
 def _one(subscription: Subscription) -> dict[str, Any]:
@@ -103,26 +113,29 @@ def _combined(filters: tuple[str, ...]) -> str | None:
 
 
 def is_refused(document: dict[str, Any]) -> bool:
-    """Whether the document has a subscription whose definitions cannot be re-applied."""
-    return any(item["refused"] for item in document["subscriptions"])
+    """Whether the document has a subscription whose definitions cannot be re-applied, or that could not be read."""
+    return any(item["refused"] or "error" in item for item in document["subscriptions"])
 
 
-def dump(subscriptions: Iterable[Subscription]) -> str:
-    """Return the subscriptions' publications as the server has them, as statements for a definitions file.
+def dump(subscriptions: Iterable[Subscription]) -> tuple[str, list[str]]:
+    """Return the subscriptions' publications as the server has them, as statements for a definitions file; and errors.
 
     A publication that several subscriptions name is written once.
 
     Raises:
-        BridgeError: A server does not answer, or a publication does not exist.
+        BridgeError: The server of the only subscription does not answer, or a publication does not exist.
     """
     found: dict[tuple[str, Publication], str] = {}
-    for subscription in subscriptions:
+
+    def read(subscription: Subscription) -> None:
         with _publisher(subscription) as publisher:
             if missing := publisher.missing(subscription.publications):
                 raise PublisherError(missing_message(missing))
             for publication in read_publications(publisher, subscription.publications):
                 found.setdefault((subscription.connection, publication), statements([publication]))
-    return "\n".join(found.values())
+
+    errors = each(subscriptions, read, lambda one, error: f'subscription "{one.name}": {error}')
+    return "\n".join(found.values()), [error for error in errors if error is not None]
 
 
 def _publisher(subscription: Subscription) -> Publisher:
@@ -146,6 +159,9 @@ def render(document: dict[str, Any]) -> RenderableType:
                 ", ".join(target["leaves"]) if target["root"] else "-",
             )
             table.add_row(*map(Text, cells))
+        if "error" in item:
+            problems.append(f"\n{item['name']}, cannot be read:\n", style="bold red")
+            problems.append(item["error"] + "\n")
         if item["refused"]:
             problems.append(f"\n{item['name']}, refused:\n", style="bold red")
             problems.append(item["refused"] + "\n")

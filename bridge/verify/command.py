@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge import log
-from bridge.command_session import command_session
+from bridge.command_session import command_session, told
+from bridge.each_subscription import each
 from bridge.errors import ConfigError, StateError, VerifyError
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -24,7 +25,7 @@ from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running, locked
 from bridge.track.refresh import sync_name
 from bridge.verify.source_table import Pace
-from bridge.verify.verdict import document_of
+from bridge.verify.verdict import document_of, failed_document
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -81,11 +82,10 @@ def collect(  # noqa: PLR0913 - options
         started: Starts Spark, and stops it; None for the session that the configuration describes.
 
     Raises:
-        VerifyError: Nothing can be verified, or no table has such a name.
-        StateError: With `repaired`, a daemon is running, or a batch is unfinished.
-        PublisherError: The server refuses.
+        VerifyError: No table has such a name; or nothing of the only subscription can be verified.
+        StateError: With `repaired`, a daemon is running; or the only subscription's batch is unfinished.
+        PublisherError: The server of the only subscription refuses.
     """
-    documents = []
     with (
         locked(config.state_dir) if repaired else nullcontext(),
         closing(Catalog(catalog_path(config.state_dir))) as catalog,
@@ -93,24 +93,17 @@ def collect(  # noqa: PLR0913 - options
         if started
         else command_session(config, chosen, log="verify-spark.log", commits=repaired) as spark,
     ):
-        for one in chosen if repaired else ():
-            if catalog.batch(one.name) is not None:
-                raise StateError(
-                    f'subscription "{one.name}" has a batch that was begun and not finished',
-                    hint="run the daemon until that is finished or undone, stop it, and repeat the command",
-                )
-            if maintenance.standing(catalog, one.name) is not None:
-                raise StateError(
-                    f'subscription "{one.name}" has an OPTIMIZE that was begun and not finished',
-                    hint="run the daemon until that is finished or undone, stop it, and repeat the command",
-                )
         names = [name for one in chosen for name in (one.name, sync_name(one.name))]
         known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
         known |= {name.partition(".")[2] for name in known}
         if unknown := [name for name in tables if name not in known]:
             raise VerifyError(f'no subscription follows table "{unknown[0]}"')
-        for one in chosen:
+
+        def verified(one: Subscription) -> dict[str, Any]:
+            if repaired:
+                _check_finished(catalog, one.name)
             with (
+                told(),
                 Publisher(one.connection, application_name=f"{one.name}_verify") as publisher,
                 FilterServer(one) as filter_server,
             ):
@@ -129,21 +122,35 @@ def collect(  # noqa: PLR0913 - options
                 lsn, verdicts = verification.run(
                     lambda name: not tables or name in tables or name.partition(".")[2] in tables
                 )
-            documents.append(document_of(one.name, lsn, verdicts))
+            return document_of(one.name, lsn, verdicts)
+
+        documents = each(chosen, verified, lambda one, error: failed_document(one.name, str(error)))
     return {"subscriptions": documents, "exit_code": _exit_code(documents)}
+
+
+def _check_finished(catalog: Catalog, name: str) -> None:
+    for what, standing in (("a batch", catalog.batch(name)), ("an OPTIMIZE", maintenance.standing(catalog, name))):
+        if standing is not None:
+            raise StateError(
+                f'subscription "{name}" has {what} that was begun and not finished',
+                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+            )
 
 
 def _exit_code(documents: Sequence[dict[str, Any]]) -> int:
     equal = [table["equal"] for one in documents for table in one["tables"]]
     if False in equal:
         return DIFFERENT
-    return UNVERIFIED if None in equal else EQUAL
+    return UNVERIFIED if None in equal or any("error" in one for one in documents) else EQUAL
 
 
 def render(document: dict[str, Any]) -> RenderableType:
     """A table for a terminal, and what differs."""
     parts: list[RenderableType] = []
     for one in document["subscriptions"]:
+        if "error" in one:
+            parts.append(Text(f"{one['subscription']}: not verified: {one['error']}"))
+            continue
         table = Table(box=None, pad_edge=False)
         for title, justify in (("table", "left"), ("rows", "right"), ("equal", "left")):
             table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]  # two literals

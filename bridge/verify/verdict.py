@@ -48,6 +48,11 @@ class Verdict:
     caveat: str = ""
 
 
+def failed_document(name: str, error: str) -> dict[str, Any]:
+    """A subscription of which nothing could be verified, as `--json` prints it."""
+    return {"subscription": name, "lsn": None, "tables": [], "error": error}
+
+
 def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The result as `--json` prints it."""
     return {

@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 from py4j.protocol import Py4JNetworkError
 
@@ -98,6 +99,9 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
     bridge.start()
     bridge.wait_for('"streaming"')
     (jvm,) = children(bridge.pid)
+    listening = {one.laddr.ip for one in psutil.Process(jvm).net_connections("inet") if one.status == "LISTEN"}
+    assert listening, "by py4j, as RPC and as block manager"
+    assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
     os.kill(jvm, signal.SIGINT)  # the terminal's Ctrl-C, which is for the daemon
     rows = "SELECT generate_series(%s + 1, %s + 2000)"
     with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:

@@ -19,7 +19,7 @@ def killed(monkeypatch):
     return event
 
 
-def test_one_that_hangs(killed, capsys):
+def test_the_jvm_does_not_answer(killed, capsys):
     over = threading.Event()
     with JvmWatch(log.get(), ask=over.wait, patience_s=0.2, turn_s=0.05):
         assert killed.wait(5)

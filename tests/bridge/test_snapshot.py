@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 import pgbridge
 from bridge import snapshot as command
 from bridge.apply import commit_log
+from bridge.config import Config, Subscription
 from bridge.errors import ConfigError, TargetError
 from bridge.track import refresh
 from tests.bridge.subscribed import end, running, wait_until
@@ -54,6 +55,21 @@ def total(frames):
 def document(bridge, spark, at="now", **options):
     (one,) = command.collect(config_of(bridge), [bridge.subscription], at, spark=spark, **options)["snapshots"]
     return one
+
+
+def test_a_subscription_without_commits_does_not_silence_the_others(spark, tmp_path):
+    """Each is told; alone it is the command's error."""
+    chosen = [
+        Subscription(name=name, connection="", publications=("p",), warehouse=str(tmp_path / name)) for name in "ab"
+    ]
+    config = Config(state_dir=tmp_path, subscription={one.name: one for one in chosen})
+    found = command.collect(config, chosen, "now", spark=spark)
+    assert [(one["subscription"], one["tables"]) for one in found["snapshots"]] == [("a", []), ("b", [])]
+    assert all("no commits are recorded" in one["error"] for one in found["snapshots"])
+    assert command.is_incomplete(found)
+    assert command.render(found).row_count == 2
+    with pytest.raises(TargetError, match="no commits are recorded"):
+        command.collect(config, chosen[:1], "now", spark=spark)
 
 
 class Load:

@@ -143,7 +143,24 @@ def test_dump(subscription, publisher):
     """Each publication once, however many subscriptions have it; it reads back to what the server has."""
     publisher.execute("CREATE PUBLICATION small FOR TABLE t (a) WHERE (a > 5)")
     made = [subscription(None, "small", "broad"), subscription(None, "broad")]
-    assert parse(dump(made), "dump.sql") == own_publications(publisher, "small", "broad")
+    text, errors = dump(made)
+    assert (parse(text, "dump.sql"), errors) == (own_publications(publisher, "small", "broad"), [])
+
+
+def test_one_whose_server_is_away_does_not_silence_the_others(subscription):
+    """It is told, beside them."""
+    away = subscription().model_copy(update={"name": "away", "connection": "host=/nowhere dbname=x"})
+    document = collect([away, subscription()])
+    first, second = document["subscriptions"]
+    assert first["error"].startswith("cannot connect to the publisher")
+    assert second["targets"]
+    assert is_refused(document)
+    assert "away, cannot be read:" in printed(document)
+    text, (error,) = dump([away, subscription()])
+    assert text.startswith("CREATE PUBLICATION")
+    assert error.startswith('subscription "away": cannot connect')
+    with pytest.raises(PublisherError, match="cannot connect"):
+        collect([away])
 
 
 def test_what_delta_cannot_hold(subscription, publisher):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 
 import pytest
+from pyspark.errors import PySparkException
 
 from bridge.config import Config, Subscription
-from bridge.errors import ConfigError, StateError
+from bridge.errors import ConfigError, PublisherError, StateError
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent
 from bridge.track.lock import locked
@@ -45,6 +46,47 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
         catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
         with pytest.raises(StateError, match="a batch that was begun and not finished"):
             command.collect(config, [SHOP], repaired=True, started=spark)
+
+
+def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monkeypatch):
+    """Its server is away, or its Delta tables are damaged; the exit code says that something was not verified."""
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
+    names = ("away", "damaged", "fine")
+    chosen = [SHOP.model_copy(update={"name": name, "connection": f"host={name}"}) for name in names]
+
+    class Server:
+        def __init__(self, conninfo, **_):
+            if conninfo == "host=away":
+                raise PublisherError("cannot connect to the publisher")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            """Nothing to close."""
+
+    class Verified:
+        def __init__(self, spark, catalog, subscription, *_, **__):
+            self.name = subscription.name
+
+        def run(self, _):
+            if self.name == "damaged":
+                raise PySparkException("[DELTA_LOG_FILE_NOT_FOUND] 0.json")
+            return Lsn(1), []
+
+    monkeypatch.setattr(command, "Publisher", Server)
+    monkeypatch.setattr("bridge.published.Published.read", lambda *_: None)
+    monkeypatch.setattr(command, "Verification", Verified)
+    document = command.collect(config, chosen, started=spark)
+    errors = {one["subscription"]: one.get("error") for one in document["subscriptions"]}
+    assert errors == {
+        "away": "cannot connect to the publisher",
+        "damaged": "[DELTA_LOG_FILE_NOT_FOUND] 0.json",
+        "fine": None,
+    }
+    assert document["exit_code"] == command.UNVERIFIED
+    with pytest.raises(PublisherError):
+        command.collect(config, chosen[:1], started=spark)
 
 
 def table(**fields):
