@@ -83,6 +83,8 @@ DEFAULTS = {
     "spark.sql.ui.explainMode": "simple",
     # Pages of a fifth of Parquet's own: who looks for a row by its key reads one, where files are sorted by it.
     "parquet.page.row.count.limit": "4000",
+    # Parquet would hold a hundred rows before it looks how large they are: of 50 MB each, no heap has room for them.
+    "parquet.page.size.row.check.min": "1",
 }
 """Settings that suit the bridge. The configuration's `[spark.conf]` overrides them."""
 

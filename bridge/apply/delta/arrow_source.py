@@ -45,6 +45,8 @@ _PLAN_BYTES: Final = 16 << 20
 """… if they are not larger than this, in the plan."""
 
 _ROW_GROUP_ROWS: Final = 100_000  # several, so that tasks can share a file
+_ROW_GROUP_BYTES: Final = 32 << 20
+"""At most, if it has several rows: a task that reads a row group has all of it in the JVM's heap."""
 
 _PREFIX: Final = "pgbridge-scratch-"  # Spark ignores names that begin with "_" or "."
 
@@ -59,7 +61,7 @@ def arrow_source(spark: SparkSession, table: pa.Table) -> Iterator[DataFrame]:
         yield as_frame(spark, table)
         return
     with scratch_file() as path:
-        pq.write_table(table, path, compression="none", row_group_size=_ROW_GROUP_ROWS)
+        pq.write_table(table, path, compression="none", row_group_size=_group_rows(table))
         yield _read(spark, path, table.schema)
 
 
@@ -88,7 +90,7 @@ def arrow_stream_source(
     with scratch_file() as path:
         with pq.ParquetWriter(path, plain, compression="snappy") as writer:
             for batch in chain(first, rest):
-                writer.write_batch(batch.rename_columns(plain.names), _ROW_GROUP_ROWS)
+                writer.write_batch(batch.rename_columns(plain.names), _group_rows(batch))
             first.clear()
         yield _read(spark, path, plain).toDF(*schema.names)
 
@@ -113,6 +115,10 @@ def _fit_plan(batches: Sequence[pa.RecordBatch | pa.Table]) -> bool:
     # in the JVM a row takes eight bytes for each of its values at least
     size_bytes = sum(max(batch.nbytes, 8 * len(batch) * batch.num_columns) for batch in batches)
     return sum(map(len, batches)) <= PLAN_ROWS and size_bytes <= _PLAN_BYTES
+
+
+def _group_rows(rows: pa.Table | pa.RecordBatch) -> int:
+    return max(1, min(_ROW_GROUP_ROWS, len(rows) * _ROW_GROUP_BYTES // max(rows.nbytes, 1)))
 
 
 def _read(spark: SparkSession, path: Path, schema: pa.Schema) -> DataFrame:

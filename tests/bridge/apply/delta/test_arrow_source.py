@@ -91,3 +91,10 @@ def test_the_file_goes_if_the_rows_fail(spark, folder):
     with pytest.raises(OSError, match="cut"), arrow_stream_source(spark, pa.schema({"a": pa.int64()}), rows()):
         pass
     assert list(folder.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(("rows", "value_bytes", "groups"), [(5, 20 << 20, 5), (64, 1 << 20, 3), (200_000, 1, 2)])
+def test_a_row_group_has_few_large_rows(rows, value_bytes, groups):
+    """A task that reads one has all of it in memory."""
+    table = pa.table({"v": pa.repeat(pa.scalar("x" * value_bytes, pa.large_string()), rows)})
+    assert -(-rows // module._group_rows(table)) == groups
