@@ -42,8 +42,11 @@ def differences(
     `columns`: which of the Delta table's columns to look at; by default all.
     """
     found = delta_table(spark, path)
-    if columns is not None:
-        found = found.select(columns)
+    return unequal(found if columns is None else found.select(columns), native, table)
+
+
+def unequal(found: pa.Table, native: Rows, table: str) -> list[str]:
+    """As `differences`, of a Delta table's rows."""
     expected_rows = native.rows(table, found.column_names)
     readers = [reader(field.type) for field in found.schema]
     expected = Counter(
