@@ -23,12 +23,12 @@ from structlog.testing import capture_logs
 
 from bridge import cli
 from bridge.errors import BridgeError
-from bridge.track import refresh
 from tests.fix_bridge import Pipeline
 from tests.fix_postgres import Publisher
 from tests.oracle.catalog_events import CatchUp, Refresh, Run, Step, Transaction
-from tests.oracle.catalog_events_native import InStep, make_history
+from tests.oracle.catalog_events_native import make_history
 from tests.oracle.delta import delta_table, unequal
+from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import text_rows
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _WithoutCommitLog(Pipeline):
 class Beside:
     """A seed's history, executed: the bridge on the real publisher, the native subscriber on its twin."""
 
-    def __init__(self, spark: SparkSession, server: Server, folder: Path, seed: int) -> None:
+    def __init__(self, spark: SparkSession | MemoryTables, server: Server, folder: Path, seed: int) -> None:
         self.spark = spark
         self.outcome = Outcome(seed)
         self._folder = folder
@@ -273,7 +273,7 @@ class Beside:
         different = {}
         rels = {rel.qualified_name: rel.path for rel in self.bridge.catalog.rels(self.bridge.subscription.name)}
         for table, path in rels.items():
-            held = delta_table(self.spark, path)
+            held = self.spark.arrow(path) if isinstance(self.spark, MemoryTables) else delta_table(self.spark, path)
             known = {*held.column_names, *published.tables.get(table, ([], None))[0]}
             found = {
                 side: _unequal(held, rows, table, [name for name in columns[table] if name in known])
@@ -294,8 +294,9 @@ class Beside:
 def _unequal(held: pa.Table, rows: Any, table: str, columns: list[str]) -> str:
     """How a table differs from a side's; empty if it does not."""
     missing = [name for name in columns if name not in held.column_names]
-    if missing:
+    if missing and (held.num_rows or rows.rows(table, ["id"])):
         return f"without the columns {missing}"
+    columns = [name for name in columns if name not in missing]
     try:
         return ", ".join(unequal(held.select(columns), rows, table))
     except (ValueError, ArithmeticError) as error:
