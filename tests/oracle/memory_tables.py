@@ -66,8 +66,8 @@ class MemoryTables(MemorySession):
         return self._content(path)[0] if path in self.lake.tables else None
 
     def _content(self, path: str) -> tuple[TargetSchema, Rows]:
-        rows: Any = self.lake.tables[path][-1].rows
-        return rows
+        schema, rows = self.lake.tables[path][-1].rows
+        return schema, rows  # type: ignore[return-value]
 
     def arrow(self, path: str) -> pa.Table:
         """A table's rows."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.oracle.catalog_events import TYPE_DEFINITIONS, CatchUp, Generator, Refresh, Run, Step, Transaction
+from tests.oracle.catalog_events.generator import CatchUp, Generator, Refresh, Run, Step, Transaction
+from tests.oracle.catalog_events.tables import TYPE_DEFINITIONS
 from tests.oracle.native import NativeSubscriber
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def make_history(twin: Publisher, seed: int, n_steps: int) -> tuple[list[str], l
     """
     generator = Generator(twin, seed)
     before = generator.schema()
-    for statement in before:
-        twin.execute(statement)
+    for text in before:
+        twin.execute(text)
     before.append(generator.publication())
     twin.execute(before[-1])
     for _ in range(6):
@@ -164,11 +165,10 @@ def make_history(twin: Publisher, seed: int, n_steps: int) -> tuple[list[str], l
             steps.append(transaction)
     for statement in generator.closing():
         try:
-            twin.execute(statement.text)
+            side.take(Transaction((statement,)))
         except psycopg.Error:
             continue
         steps.append(Transaction((statement,)))
-    side._behind = True
     side.wait()
     steps.append(CatchUp())
     return before, steps, side

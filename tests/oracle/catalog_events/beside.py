@@ -25,8 +25,8 @@ from bridge import cli
 from bridge.errors import BridgeError
 from tests.fix_bridge import Pipeline
 from tests.fix_postgres import Publisher
-from tests.oracle.catalog_events import CatchUp, Refresh, Run, Step, Transaction
-from tests.oracle.catalog_events_native import make_history
+from tests.oracle.catalog_events.generator import CatchUp, Refresh, Run, Step, Transaction
+from tests.oracle.catalog_events.in_step import make_history
 from tests.oracle.delta import delta_table, unequal
 from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import text_rows
@@ -127,7 +127,8 @@ class Beside:
             self._execute(text)
         binary = self.outcome.seed % 2 == 0
         folder = self._folder / str(self.outcome.seed)
-        self.bridge = _WithoutCommitLog(self.spark, self._publisher, folder, binary=binary)
+        spark: Any = self.spark
+        self.bridge = _WithoutCommitLog(spark, self._publisher, folder, binary=binary)
         with capture_logs() as self._events:
             for step in self.steps:
                 self._take(step)
@@ -289,6 +290,15 @@ class Beside:
             if not self.side.stopped:
                 different[table] = "not in the subscription, but in the native one"
         return different
+
+
+def outcome_of(spark: SparkSession | MemoryTables, server: Server, folder: Path, seed: int) -> Outcome:
+    """What becomes of a seed, whose databases are removed again."""
+    beside = Beside(spark, server, folder, seed)
+    try:
+        return beside.run()
+    finally:
+        beside.close()
 
 
 def _unequal(held: pa.Table, rows: Any, table: str, columns: list[str]) -> str:

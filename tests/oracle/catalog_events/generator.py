@@ -1,19 +1,18 @@
 """Histories of rows and catalog events from a seed: the publisher's transactions, and what the operator does meanwhile.
 
-    .venv/bin/python -m tests.oracle.catalog_events --seeds 200      # each beside a native subscriber
-    .venv/bin/python -m tests.oracle.catalog_events --seed 17        # with its statements and all that was said
-
 A history is made on a real server: each statement is proposed by what the catalog has at that moment, and one that
 PostgreSQL refuses is left out. So the same seed makes the same history on servers of one version.
 """
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psycopg
+
+from tests.oracle.catalog_events.publication import ServerPublication
+from tests.oracle.catalog_events.tables import TYPE_DEFINITIONS, Statement, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,27 +32,6 @@ WIDER: Final = {
 NAMES: Final = ("c", "d", "e", "f", "F")
 _TRIES: Final = 4
 """Of a kind of statement, until PostgreSQL accepts one."""
-TYPE_DEFINITIONS: Final = """
-CREATE SCHEMA a; CREATE SCHEMA b;
-CREATE TYPE a.mood AS ENUM ('ok', 'sad'); CREATE TYPE a.pair AS (x int, y text);
-CREATE DOMAIN a.score AS int CONSTRAINT low CHECK (VALUE < 100000);
-"""
-FILTERS: Final = ("id % 3 <> 0", "id > 4", "id < 1000", "id % 2 = 0 OR id > 30")
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement, and what the operator does on a native subscriber for it.
-
-    Attributes:
-        text: For the publisher.
-        subscriber: For the subscriber, where all tables are plain ones.
-        changes_rows: Whether it is an INSERT, an UPDATE, a DELETE or a TRUNCATE.
-    """
-
-    text: str
-    subscriber: tuple[str, ...] = ()
-    changes_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,16 +70,7 @@ class Refresh(NamedTuple):
 Step = Transaction | CatchUp | Run | Refresh
 
 
-class Table(NamedTuple):
-    """A table in the server's catalog; `parent` is empty for one that is no partition."""
-
-    name: str
-    kind: str
-    parent: str
-    identity: str
-
-
-class Generator:
+class Generator(ServerPublication):
     """Proposes the statements of a history.
 
     Args:
@@ -110,62 +79,9 @@ class Generator:
     """
 
     def __init__(self, publisher: Publisher, seed: int) -> None:
-        self.random = random.Random(seed)
-        self._publisher = publisher
+        super().__init__(publisher, seed)
         self._serial = 0
         self._enum_values = 0
-        self.via_root = self.random.random() < 0.5
-        self.scope = self.random.choice(("table", "table", "table", "schema", "all"))
-
-    # --- what there is ------------------------------------------------------------------------------------------------
-
-    def tables(self) -> list[Table]:
-        """All tables, by name."""
-        rows = self._publisher.query(
-            "SELECT c.oid::regclass::text, c.relkind::text, coalesce(i.inhparent::regclass::text, ''),"
-            " c.relreplident::text FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid"
-            " WHERE c.relnamespace IN ('a'::regnamespace, 'b'::regnamespace) AND c.relkind IN ('r', 'p')"
-            " ORDER BY c.relname, c.relnamespace::regnamespace::text"
-        )
-        return [Table(*row) for row in rows]
-
-    def tree(self, table: str) -> list[str]:
-        """A table and its partitions at all levels."""
-        query = "SELECT relid::regclass::text FROM pg_partition_tree(%s) ORDER BY 1"
-        return [name for (name,) in self._publisher.query(query, (table,))] or [table]
-
-    def columns(self, table: str) -> dict[str, str]:
-        """A table's columns with their types, `id` first."""
-        query = (
-            "SELECT quote_ident(attname), format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname <> 'id', attnum"
-        )
-        return dict(self._publisher.query(query, (table,)))
-
-    def value(self, type_: str) -> str:
-        """A literal of a type."""
-        number = self.random.randrange(1, 99)
-        if self.random.random() < 0.1:
-            return "NULL"
-        if type_ == "a.mood":
-            labels = self._publisher.query("SELECT unnest(enum_range(NULL::a.mood))::text")
-            return f"'{self.random.choice(labels)[0]}'"
-        if type_ == "a.pair":
-            query = (
-                "SELECT format_type(atttypid, -1) FROM pg_attribute WHERE attrelid = 'a.pair'::regclass AND attnum > 0"
-            )
-            fields = [self.value_of(number, field) for (field,) in self._publisher.query(query)]
-            return f"ROW({', '.join(fields)})"
-        return self.value_of(number, type_)
-
-    @staticmethod
-    def value_of(number: int, type_: str) -> str:
-        """A literal that stands for a number."""
-        if type_.startswith(("text", "character")):
-            return f"'v{number}'"
-        if type_ == "date" or type_.startswith("timestamp"):
-            return f"DATE '2024-01-01' + {number}"
-        return f"{number}.25" if type_.startswith("numeric") else str(number)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -224,17 +140,9 @@ class Generator:
             ]
         )
 
-    def _some(self, kinds: str = "rp", *, partition: bool | None = None) -> Table | None:
-        chosen = [
-            table
-            for table in self.tables()
-            if table.kind in kinds and (partition is None or bool(table.parent) is partition)
-        ]
-        return self.random.choice(chosen) if chosen else None
-
     def _alter(self, action: str, subscriber: str | None = None, table: Table | None = None) -> Statement | None:
         """ALTER TABLE of a table that is no partition, and of the subscriber's whole tree."""
-        table = table or self._some(partition=False)
+        table = table or self.some(partition=False)
         if table is None:
             return None
         there = [f"ALTER TABLE {name} {subscriber or action}" for name in self.tree(table.name)]
@@ -254,7 +162,7 @@ class Generator:
         return self._alter(plain)
 
     def _altered_column(self) -> tuple[Table, str, str] | None:
-        table = self._some(partition=False)
+        table = self.some(partition=False)
         columns = list(self.columns(table.name).items())[1:] if table else []
         return (table, *self.random.choice(columns)) if table and columns else None
 
@@ -293,7 +201,7 @@ class Generator:
 
     def attach(self) -> Statement | None:
         """A table becomes a partition, of a root or of a partition."""
-        root = self._some("p")
+        root = self.some("p")
         fitting = [
             table.name
             for table in self.tables()
@@ -306,12 +214,6 @@ class Generator:
         keys = [f"SELECT add_key('{name}')" for name in self.tree(leaf)] if self.key(root.name) else []
         return Statement(f"ALTER TABLE {root.name} ATTACH PARTITION {leaf} {self._bounds()}", tuple(keys))
 
-    def key(self, table: str) -> str:
-        """The name of a table's primary key; empty if it has none."""
-        query = "SELECT quote_ident(conname) FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'"
-        rows = self._publisher.query(query, (table,))
-        return str(rows[0][0]) if rows else ""
-
     def _bounds(self) -> str:
         begin = self.random.randrange(4) * 100
         end = self.random.choice((begin + 100, 10000))
@@ -319,28 +221,28 @@ class Generator:
 
     def detach(self) -> Statement | None:
         """A partition becomes a table of its own."""
-        leaf = self._some(partition=True)
+        leaf = self.some(partition=True)
         return Statement(f"ALTER TABLE {leaf.parent} DETACH PARTITION {leaf.name}") if leaf else None
 
     def create(self) -> Statement | None:
         """A new table like another one, or a new partition."""
         self._serial += 1
-        name, root = f"{self.random.choice('aab')}.n{self._serial}", self._some("p")
+        name, root = f"{self.random.choice('aab')}.n{self._serial}", self.some("p")
         if root is not None and self.random.random() < 0.7:
             there = f"CREATE TABLE {name} (LIKE {root.name} INCLUDING ALL)"
             return Statement(f"CREATE TABLE {name} PARTITION OF {root.name} {self._bounds()}", (there,))
-        like = self._some()
+        like = self.some()
         return _everywhere(f"CREATE TABLE {name} (LIKE {like.name} INCLUDING ALL)") if like else None
 
     def rename_table(self) -> Statement | None:
         """A table has another name."""
-        table = self._some()
+        table = self.some()
         self._serial += 1
         return _everywhere(f"ALTER TABLE {table.name} RENAME TO m{self._serial}") if table else None
 
     def set_schema(self) -> Statement | None:
         """A table has another schema."""
-        table = self._some()
+        table = self.some()
         return (
             _everywhere(f"ALTER TABLE {table.name} SET SCHEMA {'a' if table.name[0] == 'b' else 'b'}")
             if table
@@ -349,7 +251,7 @@ class Generator:
 
     def drop_table(self) -> Statement | None:
         """A table goes, and one of its name comes; the subscriber's stays as it is."""
-        table = self._some("r", partition=False)
+        table = self.some("r", partition=False)
         if table is None:
             return None
         like = f"CREATE TABLE {table.name}_like (LIKE {table.name} INCLUDING ALL)"
@@ -359,7 +261,7 @@ class Generator:
 
     def identity(self) -> Statement | None:
         """Another replica identity, or a primary key that comes or goes."""
-        table = self._some()
+        table = self.some()
         if table is None:
             return None
         choice = self.random.choice(("FULL", "FULL", "DEFAULT", "key", "key", "NOTHING"))
@@ -396,52 +298,6 @@ class Generator:
                 )
             )
         )
-
-    # --- publications -------------------------------------------------------------------------------------------------
-
-    def publication(self) -> str:
-        """CREATE PUBLICATION."""
-        target = {"all": "ALL TABLES", "schema": "TABLES IN SCHEMA a"}.get(self.scope) or self._listed()
-        return f"CREATE PUBLICATION pub FOR {target} WITH (publish_via_partition_root = {self.via_root})"
-
-    def _listed(self) -> str:
-        tables = [table for table in self.tables() if not table.parent]
-        chosen = [table for table in tables if self.random.random() < 0.8] or tables[:1]
-        return "TABLE " + ", ".join(map(self._entry, chosen))
-
-    def _entry(self, chosen: Table) -> str:
-        """A table in a publication: whole, or with a column list, a row filter, or both."""
-        table, listed = chosen.name, ""
-        if self.random.random() < 0.25 and (self.via_root or chosen.kind == "r"):
-            columns = list(self.columns(table))
-            listed = f" ({', '.join(name for name in columns if name == 'id' or self.random.random() < 0.7)})"
-        filtered = self.random.random() < 0.3 and (self.via_root or chosen.kind == "r")
-        return table + listed + (f" WHERE ({self.random.choice(FILTERS)})" if filtered else "")
-
-    def alter_publication(self) -> Statement | None:
-        """Tables, lists, filters, actions and the root option change; or the publication is dropped and made again."""
-        table = self._some()
-        publish = self.random.choice(
-            ("insert, update, delete, truncate", "insert, update, delete, truncate", "insert, delete")
-        )
-        kind = self.random.choice(("tables", "tables", "tables", "publish", "root", "again"))
-        if kind == "publish":
-            return Statement(f"ALTER PUBLICATION pub SET (publish = '{publish}')")
-        if kind == "root":
-            self.via_root = not self.via_root
-            return Statement(f"ALTER PUBLICATION pub SET (publish_via_partition_root = {self.via_root})")
-        if kind == "again":
-            return Statement(f"DROP PUBLICATION pub;\n{self.publication()}")
-        if self.scope == "schema":
-            return Statement(
-                f"ALTER PUBLICATION pub {self.random.choice(('SET', 'ADD', 'DROP'))} TABLES IN SCHEMA {self.random.choice('aab')}"
-            )
-        if table is None or self.scope == "all":
-            return None
-        action = self.random.choice(
-            (f"ADD TABLE {self._entry(table)}", f"DROP TABLE {table.name}", f"SET {self._listed()}")
-        )
-        return Statement(f"ALTER PUBLICATION pub {action}")
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -509,45 +365,3 @@ class Generator:
 def _everywhere(text: str) -> Statement:
     """The same on both sides."""
     return Statement(text, (text,))
-
-
-def main() -> None:
-    """Run seeds beside a native subscriber, on a server and in a Spark session of their own."""
-    import argparse
-    import tempfile
-    import time
-    from pathlib import Path
-
-    from bridge import session
-    from bridge.demo.server import EmbeddedPostgres
-    from tests.fix_postgres import TEST_SETTINGS, Server
-    from tests.fix_spark import YOUNG_JVM
-    from tests.oracle.catalog_events_bridge import Beside
-
-    parser = argparse.ArgumentParser(prog="python -m tests.oracle.catalog_events", description=main.__doc__)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=200, help="how many")
-    parser.add_argument("--seed", type=int, action="append", help="this one, and print all of it; may be repeated")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, EmbeddedPostgres(settings=TEST_SETTINGS, fsync=False) as embedded:
-        server = Server(str(embedded.folder), embedded.port, embedded.user, None, embedded)
-        folder = Path(name)
-        spark = session.start("local[2]", {**YOUNG_JVM, "spark.sql.warehouse.dir": str(folder / "warehouse")})
-        failed = []
-        for seed in options.seed or range(options.first, options.first + options.seeds):
-            begin_s = time.monotonic()
-            beside = Beside(spark, server, folder, seed)
-            try:
-                outcome = beside.run()
-            finally:
-                beside.close()
-            if outcome.failures:
-                failed.append(seed)
-            text = str(outcome) if outcome.failures or options.seed else f"seed {seed}:"
-            print(text, dict(outcome.kinds), f"{time.monotonic() - begin_s:.1f} s", flush=True)
-        print(f"{len(failed)} failed: {failed}")
-        spark.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Catalog events at random, beside a native subscriber."""
