@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STEPS: Final = 16
 _REMEDIES: Final = 4
 """How many errors one after the other a catch-up may end with, each after the remedy of the one before."""
-_PAUSE_S: Final = 0.3
+_PAUSE_S: Final = 0.05
 """Between two transactions while the bridge runs, so that some are batches of their own."""
 _COMMAND = re.compile(r"pgbridge ((?:refresh|resync|enable) [^;,\n]+)")
 

@@ -95,7 +95,7 @@ class Generator(ServerPublication):
         if kind == "truncate" and self.random.random() < 0.3:
             return Statement(f"TRUNCATE {table}", changes_rows=True)
         if kind == "insert" or not ids or (kind == "update" and not others):
-            named = self.random.sample(others, self.random.randrange(len(others) + 1))
+            named = others if self.random.random() < 0.6 else self.random.sample(others, len(others) // 2)
             self._serial += 1
             values = [self._id(table), *(self.value(columns[name]) for name in named)]
             return Statement(

@@ -145,8 +145,8 @@ def make_history(twin: Publisher, seed: int, n_steps: int) -> tuple[list[str], l
         twin.execute(text)
     before.append(generator.publication())
     twin.execute(before[-1])
-    for _ in range(6):
-        if (transaction := generator.transaction(2, rows_only=True)) is not None:
+    for _ in range(4):
+        if (transaction := generator.transaction(5, rows_only=True)) is not None:
             before.append(transaction.text)
             twin.execute(transaction.text)
     side = InStep(twin, generator)
