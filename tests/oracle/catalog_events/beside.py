@@ -47,7 +47,7 @@ _REMEDIES: Final = 4
 """How many errors one after the other a catch-up may end with, each after the remedy of the one before."""
 _PAUSE_S: Final = 0.05
 """Between two transactions while the bridge runs, so that some are batches of their own."""
-_COMMAND = re.compile(r"pgbridge ((?:refresh|resync|enable) [^;,\n]+)")
+_COMMAND = re.compile(r'pgbridge ((?:refresh|resync|enable) [^;,\n\\"]+)')
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Outcome:
         seed: The seed.
         trace: What was executed and said, a line each.
         failures: What is wrong: empty for a seed that passes.
-        said: The tables that the bridge named in warnings and errors.
+        said: The tables that the bridge named in warnings and errors with a command, and these.
         kinds: How many tables ended how.
     """
 
@@ -200,8 +200,9 @@ class Beside:
 
     def _say(self, text: str, level: str) -> None:
         self.outcome.trace.append(f"-- {level}: {text}")
-        for table in self._names(text):
-            self.outcome.said.setdefault(table, []).append(text)
+        if _COMMAND.search(text):
+            for table in self._names(text):
+                self.outcome.said.setdefault(table, []).append(text)
 
     def _names(self, text: str) -> set[str]:
         """The tables that a text names."""
@@ -221,7 +222,7 @@ class Beside:
         ]
         file.write_text("\n".join(lines) + "\n")
         file.chmod(0o600)
-        arguments = ["pgbridge", *shlex.split(command.rstrip(' .)"')), "--config", str(file)]
+        arguments = ["pgbridge", *shlex.split(command.rstrip(" .)")), "--config", str(file)]
         out, code = io.StringIO(), 0
         with (
             contextlib.redirect_stdout(out),
@@ -252,7 +253,7 @@ class Beside:
             command: table
             for table in different
             for text in self.outcome.said[table]
-            for command in _COMMAND.findall(text.replace("\\n", "\n"))
+            for command in _COMMAND.findall(text)
         }
         for command in commands:
             self._typed(command)

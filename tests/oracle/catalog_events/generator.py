@@ -29,7 +29,7 @@ WIDER: Final = {
     "a.mood": ("text",),
     "a.score": ("int", "bigint"),
 }
-NAMES: Final = ("c", "d", "e", "f", "F")
+NAMES: Final = ("c", "d", "e", "F")
 _TRIES: Final = 4
 """Of a kind of statement, until PostgreSQL accepts one."""
 
