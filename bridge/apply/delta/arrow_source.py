@@ -118,7 +118,8 @@ def _fit_plan(batches: Sequence[pa.RecordBatch | pa.Table]) -> bool:
 
 
 def _group_rows(rows: pa.Table | pa.RecordBatch) -> int:
-    return max(1, min(_ROW_GROUP_ROWS, len(rows) * _ROW_GROUP_BYTES // max(rows.nbytes, 1)))
+    size_bytes: int = max(rows.nbytes, 1)
+    return max(1, min(_ROW_GROUP_ROWS, len(rows) * _ROW_GROUP_BYTES // size_bytes))
 
 
 def _read(spark: SparkSession, path: Path, schema: pa.Schema) -> DataFrame:
