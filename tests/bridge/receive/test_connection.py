@@ -157,8 +157,8 @@ def test_settings_hold_behind_a_pooler_that_drops_them(publisher, role, replicat
             assert value_of(connection, "SHOW search_path") == "pg_catalog"
 
 
-def test_a_pooler_that_shares_sessions_is_refused(publisher):
-    """pool_mode = transaction: what one transaction sets, the next may not have."""
+def test_a_pooler_is_in_between(publisher):
+    """It shares sessions, as with pool_mode = transaction: what one transaction sets, the next may not have."""
     with Pooler(publisher.conninfo, shared=True) as pooler:
         error = refusal(make_conninfo(publisher.conninfo, host="127.0.0.1", port=str(pooler.port), sslmode="disable"))
     assert "a pooler drops the settings" in str(error)
