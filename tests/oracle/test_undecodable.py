@@ -11,7 +11,7 @@ from bridge.errors import StreamError
 
 
 def test_the_server_cannot_send_a_transaction(spark, publisher, pipeline):
-    """The printed skip passes it and no other. Tables beside it are in the same subscription. An earlier transaction is applied, a later one follows."""
+    """The printed skip passes it and no other: those before and behind it are applied, and other tables' rows."""
     publisher.needs(15)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE sound (id int PRIMARY KEY);"
