@@ -61,7 +61,7 @@ class SpoolFile:
     path: Path
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
-    longest_bytes: int = 0  # of a row that this process has written
+    longest_bytes: int = field(default=0, compare=False)  # of a row that this process has written
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
