@@ -147,6 +147,10 @@ class TargetError(BridgeError):
     """A Delta table does not exist, belongs to others, or does not have the columns that it needs."""
 
 
+class OwnColumnError(TargetError):
+    """Delta does not fill a column that only the Delta table has, or does not let one that is published be written."""
+
+
 class StoreError(BridgeError):
     """The object store of a Delta table does not answer, has no such bucket, or refuses the credentials."""
 

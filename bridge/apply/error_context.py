@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.spark_errors import executor_hint, store_hint, summary
+from bridge.apply.delta.spark_errors import constraint_hint, executor_hint, store_hint, summary
 from bridge.apply.effects.operations import COMMANDS
 from bridge.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.spark_outcome import is_lost
@@ -38,7 +38,12 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     except Exception as error:
         if is_lost(error):
             raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-        raise ApplyError(summary(error), context, hint=store_hint(error) or executor_hint(error)) from error
+        raise ApplyError(summary(error), context, hint=hint_of(error)) from error
+
+
+def hint_of(error: Exception) -> str:
+    """What an operator can do about an error of Spark's; empty if nothing is known."""
+    return constraint_hint(error) or store_hint(error) or executor_hint(error)
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

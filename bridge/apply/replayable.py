@@ -84,8 +84,6 @@ class ReplayFile:
 
         Raises:
             TargetError: A column is missing there, or does not hold the values.
-            SkipError: A row moves to another key, and the target has columns that the transaction does not know: their
-                values would have to move with it.
         """
         published = [c for c in self.columns if self.published is None or c.name in self.published]
         checked = {column.name: column for column in target.check(published)}
@@ -96,17 +94,9 @@ class ReplayFile:
             changes = _staged(tables, self.key, stage)
         else:
             changes = pa.concat_tables([*tables] or [_as_now(_schema(self.path).empty_table(), columns)])
-        found = TableChanges(
+        return TableChanges(
             target, columns, self.key, changes, self.truncated, published=self.published, fills=self.fills
         )
-        new = [f'"{field.name}"' for field in target.schema if field.name not in checked]
-        if new and target.mode == "mirror" and found.key and found.key_changes:
-            raise SkipError(
-                f'the transaction changes keys of table "{self.qualified_name}", which has columns that it does not '
-                f"know: {', '.join(new)}",
-                hint="copy the table again to have its changes, with these columns' values",
-            )
-        return found
 
 
 @dataclass(frozen=True, slots=True)

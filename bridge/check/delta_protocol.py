@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.apply.target.filled import check_filled, filled_columns
 from bridge.apply.target.location import sql_name
-from bridge.check.finding import Finding, failure, passed, warning
+from bridge.check.finding import Finding, failed, failure, passed, warning
+from bridge.errors import OwnColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+    from bridge.apply.target.filled import Filled
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _READER, _WRITER = 3, 7
+_NO_COLUMNS: Final = '{"fields": []}'
 
 FEATURES: Final = frozenset(
     {
@@ -57,7 +62,16 @@ class Protocol:
     features: frozenset[str]
 
 
-def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy_data: bool) -> Finding | None:
+def check_target(
+    relation: str,
+    folder: Path,
+    *,
+    is_new: bool,
+    adopt: bool,
+    copy_data: bool,
+    published: Collection[str] = (),
+    keyed: bool = True,
+) -> Finding | None:
     """Look at the Delta table of a published table; None if there is none yet.
 
     Args:
@@ -66,6 +80,8 @@ def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy
         is_new: Whether the table is still to be copied.
         adopt: As configured.
         copy_data: As configured.
+        published: The published columns, if these are the Delta table's; none if it has rows of another kind.
+        keyed: Whether a key identifies the published table's rows, or it has INSERTs only.
     """
     subject = f"Delta table of {relation}"
     if not (folder / "_delta_log").is_dir():
@@ -73,6 +89,7 @@ def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy
     try:
         protocol = read_protocol(folder / "_delta_log")
         retention = read_properties(folder / "_delta_log").get(RETENTION, "")
+        filled = filled_columns((_latest(folder / "_delta_log", "metaData") or {}).get("schemaString") or _NO_COLUMNS)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         return failure(
             subject,
@@ -93,15 +110,26 @@ def check_target(relation: str, folder: Path, *, is_new: bool, adopt: bool, copy
             f"the table at {folder} needs {needs}, which this pgbridge's Delta cannot write",
             remedy="drop the feature with ALTER TABLE … DROP FEATURE, or move the table away",
         )
-    if is_new and copy_data and not adopt:
-        return warning(
+    found = _check_filled(subject, folder, filled, published, keyed=keyed)
+    if found is None and is_new and copy_data and not adopt:
+        found = warning(
             subject,
             f"there is a table at {folder} already: if it has rows, the copy refuses to replace them",
             remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
         )
-    return _check_retention(subject, folder, retention) or passed(
-        subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}"
-    )
+    fine = passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
+    return found or _check_retention(subject, folder, retention) or fine
+
+
+def _check_filled(
+    subject: str, folder: Path, filled: Mapping[str, Filled], published: Collection[str], *, keyed: bool
+) -> Finding | None:
+    try:
+        if published:
+            check_filled(str(folder), filled, published, keyed=keyed)
+    except OwnColumnError as error:
+        return failed(subject, error)
+    return None
 
 
 def _check_retention(subject: str, folder: Path, retention: str) -> Finding | None:

@@ -222,12 +222,15 @@ def _targets(
         folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))
         if folder is None:
             continue
+        of_rows = subscription.mode_of(table.qualified_name) in {"mirror", "history"}
         found = check_target(
             table.qualified_name,
             folder,
             is_new=states.get((table.namespace, table.name), "i") == "i",
             adopt=subscription.adopt,
             copy_data=subscription.copy_data,
+            published=[column.name for column in table.columns] if of_rows else (),
+            keyed=bool(table.primary_key) or table.replica_identity != "f",
         )
         if found is not None:
             yield found

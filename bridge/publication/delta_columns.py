@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bridge.warehouse import unsupported_name
 
@@ -12,7 +12,19 @@ if TYPE_CHECKING:
 
     from bridge.publication.published_table import PublishedTable
 
-_RESERVED = "_tmp_metadata_row_index"  # ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME
+_RESERVED: Final = {
+    # ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME
+    "_tmp_metadata_row_index": "Spark's Parquet reader",
+    # DeltaParquetFileFormat.IS_ROW_DELETED_COLUMN_NAME
+    "__delta_internal_is_row_deleted": "Delta's reader of deletion vectors",
+    # MergeIntoCommandBase and MergeOutputGeneration: the names of columns beside the table's
+    **dict.fromkeys(
+        ("_file_name_", "_row_dropped_", "_row_id_", "_source_row_present_", "_target_row_present_"), "Delta's MERGE"
+    ),
+}
+"""Names, in lower case, of columns that Spark and Delta add to a table's while they read or change it. They do not look
+whether the table has one, and then cannot read the table, or not tell both apart. Of all names in their sources these
+are those with which a way to commit fails; pgbridge's own columns carry positions, not names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +52,12 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
             f'table "{relation}" has no published column, and a Delta table needs one',
             f"add one: ALTER TABLE {relation} ADD COLUMN …",
         )
-    if reserved := [name for name in names if name.lower() == _RESERVED]:
-        return Unsupported(
-            f'column "{reserved[0]}" of table "{relation}" has a name that Spark\'s Parquet reader reserves',
-            "rename it, or publish the table with a column list that leaves it out",
-        )
+    for name in names:
+        if (user := reserved_by(name)) is not None:
+            return Unsupported(
+                f'column "{name}" of table "{relation}" has a name that {user} uses itself',
+                "rename it, or publish the table with a column list that leaves it out",
+            )
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(_folded(name), name)
@@ -55,6 +68,11 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
                 "rename one of them, or publish the table with a column list that leaves one out",
             )
     return None
+
+
+def reserved_by(name: str) -> str | None:
+    """Who adds a column of this name to a table's; None for nobody."""
+    return _RESERVED.get(name.lower())
 
 
 def unsupported_table(table: PublishedTable, warehouse: str = "") -> Unsupported | None:

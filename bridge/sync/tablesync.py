@@ -35,7 +35,7 @@ from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layo
 from bridge.apply.delta.table_position import check_committed
 from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import EndsSpark, PublisherError, StoreError, SyncError, TargetBusy, TargetError
+from bridge.errors import EndsSpark, OwnColumnError, PublisherError, StoreError, SyncError, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
 from bridge.publication.delta_columns import unsupported_table
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
@@ -229,8 +229,8 @@ class TableSync:
         columns: tuple[TargetColumn, ...] | None = None
         try:
             _, columns = self._target(rel, table, types, exists=existed)
-        except TargetError:
-            if rel.state != "d" or not existed:
+        except TargetError as error:
+            if rel.state != "d" or not existed or isinstance(error, OwnColumnError):
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         name, mode = self._subscription.name, self._subscription.mode_of(rel.qualified_name)
@@ -343,6 +343,8 @@ class TableSync:
             self._local.flush([rel.path])
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)
+        keyed = bool(table.primary_key) or table.replica_identity != "f"
+        target.check_filled({column.name for column in table.columns}, keyed=keyed)
         return target, target.check(new_columns(table, types, jsonb="string"))
 
     def follow(

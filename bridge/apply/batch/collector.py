@@ -55,12 +55,19 @@ class CommitPart:
 
     def takes(self, piece: TableChanges, *, changed: bool) -> bool:
         """Whether more changes find rows by the same columns. INSERTs find no rows, and go with any key."""
+        if not self._filled_alike(piece):
+            return False
         if not self.changed and (piece.key or not changed):
             return True
         if self.changed and (piece.key or self.key):
             return _key_names(self) == _key_names(piece)
         names = {column.name for column in piece.columns}
         return all({column.name for column in one.columns} == names for one in self.pieces)
+
+    def _filled_alike(self, piece: TableChanges) -> bool:
+        """Whether new rows have the same columns, but for some that Delta gives NULL to a row that lacks them."""
+        defaults = {field.name for field in piece.target.schema if field.filled == "default"}
+        return not defaults or defaults & _names(self.pieces[-1]) == defaults & _names(piece)
 
     def add(self, piece: TableChanges, last_seq: int, *, changed: bool) -> None:
         """Add changes that `takes` has accepted; `last_seq` is the position of the last of them."""
@@ -101,8 +108,8 @@ class CommitPart:
         """Join the changes of all definitions.
 
         A definition may lack a column that came later or was dropped. In its UPDATEs the column counts as unchanged; in
-        its INSERTs it is NULL, or the constant that rows from before the column have. Where a key changes, a column
-        that only the target has counts as unchanged, too: it moves with the row.
+        its INSERTs it is NULL, or the constant that rows from before the column have. In a history, a column that only
+        the target has counts as unchanged, too: the next version of a row has its value.
 
         Args:
             subscribed: Has the target with its columns as they are once the whole batch is applied.
@@ -141,11 +148,18 @@ class CommitPart:
                     found.setdefault(column.name, column)
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
-        keyed = last.mode != "handler" if last.every_change else any(piece.key_changes for piece in self.pieces)
+        every = last.every_change and last.mode != "handler"
         for target_field in schema:
-            if target_field.arrow is not None and (keyed or target_field.name in fills):
+            kept = every and target_field.filled in {"null", "default", "refused"}
+            if target_field.arrow is not None and (kept or target_field.name in fills):
                 found.setdefault(target_field.name, unpublished_column(target_field, target_field.arrow))
         return tuple(found.values())[defined:]
+
+
+def _names(changes: TableChanges) -> set[str]:
+    """The published columns."""
+    names = {column.name for column in changes.columns}
+    return names if changes.published is None else names & changes.published
 
 
 def _key_names(changes: TableChanges | CommitPart) -> frozenset[str]:

@@ -108,7 +108,10 @@ class Definitions:
                 collector.alter(plan.alterations)
             types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
             if target.mode in {"mirror", "history"}:
-                _check_key(target, [columns[k] for k in key_of(relation, subscribed)])
+                identity = [columns[k] for k in key_of(relation, subscribed)]
+                _check_key(target, identity)
+                names = {column.name for column in columns if published is None or column.name in published}
+                target.check_filled(names, keyed=bool(identity) or relation.replica_identity != "f")
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
         collector.subscribed = self.with_planned_schema(subscribed)
         return found

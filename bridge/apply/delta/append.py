@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.apply.batch.table_changes import Staged
-from bridge.apply.delta.delta_table import existing_schema
+from bridge.apply.delta.delta_table import existing_schema, written_schema
 from bridge.apply.delta.key_condition import least_and_greatest
 from bridge.apply.delta.location import append_table, read_table
 from bridge.apply.delta.raise_error import literal
@@ -181,4 +181,5 @@ def truncate_table(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table does not exist any more.
     """
-    overwrite_rows(spark.createDataFrame([], existing_schema(spark, path)), path)
+    existing_schema(spark, path)
+    overwrite_rows(spark.createDataFrame([], written_schema(spark, path)), path)

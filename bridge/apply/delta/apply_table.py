@@ -66,7 +66,8 @@ def apply_table(
     frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
-    keyed = KeyedTarget(relation, path, columns, key, overwrite=conflict == "apply_remote") if key else None
+    overwrite, beside = conflict == "apply_remote", changes.target.keeps_beside(columns)
+    keyed = KeyedTarget(relation, path, columns, key, overwrite=overwrite, keeps_beside=beside) if key else None
     if changes.inserts_only and not (changes.truncated and key):
         if changes.truncated:
             overwrite_rows(_rows(frame, columns), path)
@@ -79,10 +80,14 @@ def apply_table(
             return
     if keyed is None:
         rows = None if isinstance(changes.changes, Staged) else len(changes.changes)
-        tally = apply_bag(spark, frame, Bag(path, columns, rows, changes.fills), truncated=changes.truncated)
+        generated = frozenset(field.name for field in changes.target.schema if field.filled == "generated")
+        bag = Bag(path, columns, rows, changes.fills, generated)
+        tally = apply_bag(spark, frame, bag, truncated=changes.truncated)
         tally.report(relation, names, conflicts, full=True)
     else:
-        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, needs_fold=changes.needs_fold)
+        # the effects that Spark computes end a row, and begin another one, where the key changes
+        needs_fold = changes.needs_fold or (beside and changes.key_changes)
+        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, needs_fold=needs_fold)
         tally.report(relation, keyed.key_names, conflicts)
 
 
@@ -101,7 +106,14 @@ def _apply_effect(
         return False
     target = changes.target
     overwrite = conflict == "apply_remote"
-    keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=overwrite)
+    keyed = KeyedTarget(
+        target.qualified_name,
+        target.path,
+        changes.columns,
+        changes.key,
+        overwrite=overwrite,
+        keeps_beside=target.keeps_beside(changes.columns),
+    )
     tally = apply_effects(spark, effect, keyed, truncated=changes.truncated)
     if tally is None:
         if changes.effect is None:

@@ -34,13 +34,15 @@ class Bag:
 
     Attributes:
         rows: The number of changes; None if unknown.
-        fills: The values of new rows in columns that are not replicated.
+        fills: The values of new rows in columns that are not replicated; Delta fills the others.
+        generated: Names of columns that Delta computes from the others.
     """
 
     path: str
     columns: tuple[TargetColumn, ...]
     rows: int | None = None
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    generated: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +102,7 @@ class BagTable:
 
     Attributes:
         rows: `c_<j>` by position in the table, and `k_<i>`.
-        own: Names of the columns that are not replicated, by position in the table.
+        own: Names of the columns that are not replicated, nor generated, by position in the table.
     """
 
     bag: Bag
@@ -114,7 +116,8 @@ class BagTable:
         rows = read_table(spark, bag.path)
         columns = [F.col(quoted(name)).alias(f"c_{j}") for j, name in enumerate(rows.columns)]
         keyed = rows.select(*columns, *bag.stored_identities())
-        own = {j: name for j, name in enumerate(rows.columns) if name not in bag.names}
+        others = bag.generated.union(bag.names)
+        own = {j: name for j, name in enumerate(rows.columns) if name not in others}
         return cls(bag, keyed, rows.columns, own)
 
     def deletes(self, rows: DataFrame) -> DataFrame:
@@ -125,6 +128,11 @@ class BagTable:
     def puts(self, rows: DataFrame) -> DataFrame:
         """The part of a MERGE that inserts new rows `v_<i>`."""
         return rows.select(F.lit("put").alias("action"), *self.bag.stored_values(), *self._fills())
+
+    @property
+    def filled(self) -> dict[int, str]:
+        """Those of `own` that new rows have a value for."""
+        return {j: name for j, name in self.own.items() if name in self.bag.fills}
 
     def _fills(self) -> list[Column]:
         return [
@@ -167,22 +175,32 @@ class BagTable:
     def named(self, rows: DataFrame) -> DataFrame:
         """New rows `v_<i>` under the table's column names."""
         values = [stored_column(f"v_{i}", column) for i, column in enumerate(self.bag.columns)]
-        return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in zip(self.own, self._fills(), strict=True)))
+        fills = {j: fill for j, fill in zip(self.own, self._fills(), strict=True) if j in self.filled}
+        return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in fills.items()))
 
     def merge(self, source: DataFrame) -> merge.MergeCounts | None:
         """Commit deletes and puts; None if the table has the batch already."""
-        return merge.merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own))
+        return merge.merge_into(
+            source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own, self.filled)
+        )
 
 
-def merge_statement(view: str, bag: Bag, own: Mapping[int, str]) -> str:
-    """The MERGE: a row of the source with action `delete` deletes all equal rows, one with `put` inserts one."""
+def merge_statement(view: str, bag: Bag, own: Mapping[int, str], filled: Mapping[int, str]) -> str:
+    """The MERGE: a row of the source with action `delete` deletes all equal rows; one with `keep` or `put` inserts one.
+
+    A row that is kept has the target's `own` columns, one that is put those that are `filled`.
+    """
     same = " AND ".join(
         f"{stored_identity('t.' + quoted(column.name), column)} <=> {stored_identity(f's.v_{i}', column)}"
         for i, column in enumerate(bag.columns)
     )
-    names = ", ".join(quoted(name) for name in (*bag.names, *own.values()))
-    values = ", ".join([*(f"s.v_{i}" for i in bag.places), *(f"s.c_{j}" for j in own)])
+
+    def insert(action: str, others: Mapping[int, str]) -> str:
+        names = ", ".join(quoted(name) for name in (*bag.names, *others.values()))
+        values = ", ".join([*(f"s.v_{i}" for i in bag.places), *(f"s.c_{j}" for j in others)])
+        return f"WHEN NOT MATCHED AND s.action = '{action}' THEN INSERT ({names}) VALUES ({values})"
+
     return (
         f"MERGE INTO {sql_name(bag.path)} AS t USING {view} AS s ON s.action = 'delete' AND {same} "
-        f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND s.action = 'put' THEN INSERT ({names}) VALUES ({values})"
+        f"WHEN MATCHED THEN DELETE {insert('keep', own)} {insert('put', filled)}"
     )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
-from bridge.apply.delta.location import find_schema
+from bridge.apply.delta.location import filled_of, find_schema, read_table
 from bridge.apply.delta.spark_errors import catalog_hint, store_hint, summary
 from bridge.apply.delta.table_forms import partition_columns, row_schema
 from bridge.apply.target.location import catalog_parts, sql_name
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Row, SparkSession
-    from pyspark.sql.types import StructType
 
     from bridge.apply.target.target import Mode, TargetSchema
 
@@ -107,8 +107,17 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
     if schema is None:
         return None
     fields = row_schema(mode, schema, path)
+    if mode != "changelog":
+        filled = asked(path, lambda: filled_of(spark, path))
+        fields = tuple(field._replace(filled=filled[field.name]) for field in fields)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
     return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
+
+
+def written_schema(spark: SparkSession, path: str) -> StructType:
+    """The columns of an existing table that a commit may write: Delta refuses those GENERATED ALWAYS AS IDENTITY."""
+    filled = filled_of(spark, path)
+    return StructType([one for one in read_table(spark, path).schema.fields if filled[one.name] != "identity always"])
 
 
 def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:

@@ -32,6 +32,7 @@ class KeyedTarget:
         relation: `namespace.name`.
         key: Positions of the key's columns.
         overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
+        keeps_beside: The Delta table has columns beside these whose values stay with their row (`Target.keeps_beside`).
     """
 
     relation: str
@@ -39,6 +40,7 @@ class KeyedTarget:
     columns: tuple[TargetColumn, ...]
     key: tuple[int, ...]
     overwrite: bool = False
+    keeps_beside: bool = False
 
     @property
     def names(self) -> list[str]:

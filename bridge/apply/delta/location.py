@@ -5,11 +5,14 @@ Everything that depends on whether that is a path or a table of a catalog is her
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.utils import is_remote
 
+from bridge.apply.target.filled import filled_columns
 from bridge.apply.target.location import catalog_parts, quoted, sql_name
 from bridge.errors import TargetError
 from bridge.warehouse import SPARK_CATALOG
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from bridge.apply.target.filled import Filled
 
 _NOTHING_AT_PATH: Final = frozenset({"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"})
 _NO_DELTA_TABLE: Final = frozenset({"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"})
@@ -98,6 +103,19 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
             ) from error
         _check_catalog(spark, location, error)
         raise
+
+
+def filled_of(spark: SparkSession, location: str) -> dict[str, Filled]:
+    """How the columns of an existing table are filled in rows that lack them, by name.
+
+    A Connect server does not tell how columns are generated: there it is as if they were not, and none is refused.
+    """
+    if is_remote():
+        fields = json.loads(read_table(spark, location).schema.json())["fields"]
+        return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}))
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
+    return filled_columns(log.unsafeVolatileSnapshot().metadata().schemaString())
 
 
 def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:

@@ -8,8 +8,9 @@ takes the first row that it finds: of such rows it may take another one than the
 Copies of each distinct row are counted. A change of a row that the target does not have does nothing, and the row that
 it would have made does not exist for later changes. If no row's count ever falls below zero, there is no such change,
 and the sums suffice: the MERGE's own query counts the copies. Otherwise the copies are counted beforehand, and the
-changes are made one by one. So are UPDATEs if the target has columns of its own (say, one that was dropped on the
-server), because the changed row keeps its values in them.
+changes are made one by one. So are changes that both remove and add rows, if the target has columns of its own (say,
+one that was dropped on the server): a row that an UPDATE changes keeps its values in them, and a new row that equals
+a deleted one does not have that one's.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
     target = BagTable.read(spark, bag)
     if truncated:
         return _overwrite(spark, halves, target)
-    moves_own = bool(target.own) and not halves.filter(f"op = {UPDATE}").isEmpty()
+    moves_own = bool(target.own) and len(halves.select("delta").distinct().head(2)) > 1
     if not moves_own and _merge_sums(halves, target):
         return Tally()
     tally = Tally()
@@ -258,7 +259,8 @@ def _settled(nets: DataFrame, target: BagTable, condition: Column | None = None)
     deletes = ~F.col("there") & loses
     times = F.when(~F.col("there") & ~loses, F.col("net")).otherwise(1)
     return taken.withColumn("time", F.explode(F.sequence(F.lit(1), times))).select(
-        F.when(deletes, "delete").otherwise("put").alias("action"), *target.either("there", deletes)
+        F.when(deletes, "delete").when(F.col("there"), "keep").otherwise("put").alias("action"),
+        *target.either("there", deletes),
     )
 
 
@@ -281,7 +283,7 @@ def _traced(spark: SparkSession, halves: DataFrame, counted: DataFrame, target: 
     kept = copies.withColumn("row", F.when(F.col("copy") <= F.col("stay"), F.col("id")).otherwise(F.col("now")))
     became = kept.select("row", *target.own_columns()).join(numbered.select(F.col("id").alias("row"), *values), "row")
     puts = target.puts(_born(numbered.drop("net").join(born, "id")))
-    stayed = became.select(F.lit("put").alias("action"), *bag.stored_values(), *target.own_columns())
+    stayed = became.select(F.lit("keep").alias("action"), *bag.stored_values(), *target.own_columns())
     return target.deletes(gone).unionByName(puts).unionByName(stayed)
 
 

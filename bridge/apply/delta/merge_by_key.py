@@ -19,7 +19,7 @@ from bridge.apply.delta.delta_table import table_version
 from bridge.apply.delta.location import read_table
 from bridge.apply.delta.looked_up import unless_changed
 from bridge.apply.delta.merge import leaving_clause, left_none
-from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect
+from bridge.apply.delta.net_effect import ARRIVED, BEGINS, INSERTED, events, net_effect, reborn_apart
 from bridge.apply.delta.raise_error import conflict_of, literal
 from bridge.apply.delta.schema import is_variant, stored_column
 from bridge.apply.effects import fold
@@ -62,7 +62,8 @@ def apply_keyed(
     """
     if needs_fold:
         return _one_by_one(spark, changes, keyed, truncated=truncated)
-    effects = net_effect(changes, keyed.key, toast).persist()
+    effects = net_effect(changes, keyed.key, toast)
+    effects = (effects if truncated or not keyed.keeps_beside else reborn_apart(effects, keyed.key)).persist()
     try:
         tally = _commit(spark, effects, _shape(effects), keyed, truncated=truncated)
         return tally if tally is not None else _one_by_one(spark, changes, keyed, truncated=truncated)
@@ -190,7 +191,8 @@ def _one_by_one(spark: SparkSession, changes: DataFrame, keyed: KeyedTarget, *, 
     present = {fold.key_of_values(row.values()) for row in looked_up.to_pylist()}
     rows = changes.orderBy("seq").toArrow()
     try:
-        effects = as_frame(spark, fold.fold(rows, keyed.key, types, present, tally, overwrite=keyed.overwrite))
+        folded = fold.fold(rows, keyed.key, types, present, tally, overwrite=keyed.overwrite, apart=keyed.keeps_beside)
+        effects = as_frame(spark, folded)
     except fold.Exists as error:
         effects = _failing(spark, keyed, error)
     if truncated:

@@ -30,6 +30,7 @@ from bridge.apply.delta.rewrite_keys import rewrite_keys
 from bridge.apply.delta.schema import stored_column
 from bridge.apply.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.apply.effects.events import BEGINS
+from bridge.apply.effects.net_effect import reborn_apart
 from bridge.apply.target.location import sql_name
 from bridge.session import companion
 from bridge.spark_outcome import SPARK_ERRORS
@@ -72,6 +73,8 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
         return None
     if truncated:
         return _overwrite(commit_session(spark, "large"), effect, keyed)
+    if keyed.keeps_beside:
+        effect = reborn_apart(effect)
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
     if clauses.raises and not (clauses.deletes or clauses.updates):
         _append(spark, effect, keyed)  # and not a rewrite: who streams from a table that only grows goes on

@@ -3,7 +3,7 @@
 The input is a DataFrame of changes in the columns of `TableChanges.changes`; the output is one of effects:
 
     match_<k>      for each position k of the key: the key of the target's row that the effect is on; NULL, from `fold`
-                   only, for a new row whose key another row has left
+                   and `reborn_apart` only, for a new row whose key another row has left
     action         "delete" or "put"
     born           the row came into being within the batch, so it is inserted if nothing matches; an effect that is
                    not born and matches nothing is on a row that the target does not have
@@ -136,3 +136,17 @@ def net_effect(changes: DataFrame, key: Sequence[int], toast: Sequence[int]) -> 
         "leaves",
         "unclear",
     )
+
+
+def reborn_apart(effects: DataFrame, key: Sequence[int]) -> DataFrame:
+    """The same effects, where a row that ends, and one that then begins with its key, are an effect each.
+
+    So a MERGE deletes the one and inserts the other, which gets none of the values of the first.
+    """
+    reborn = F.col("born") & (F.col("action") == "put") & ~F.col("first").isin(*BEGINS)
+    rows, types = effects.filter(reborn), effects.schema
+    ended = {"action": F.lit("delete"), "born": F.lit(False)}
+    begun = {f"match_{k}": F.lit(None) for k in key}
+    begun |= {"first": F.lit(INSERTED), "updates": F.lit(0), "deletes": F.lit(0), "leaves": F.lit(False)}
+    begun = {name: value.cast(types[name].dataType) for name, value in begun.items()}
+    return effects.filter(~reborn).unionByName(rows.withColumns(ended)).unionByName(rows.withColumns(begun))

@@ -113,3 +113,18 @@ def executor_hint(error: BaseException) -> str:
         if found := re.search(pattern, text):
             return hint.format(**found.groupdict())
     return ""
+
+
+_BROKEN: Final = re.compile(
+    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
+)
+
+
+def constraint_hint(error: BaseException) -> str:
+    """Return what an operator can do about a row that a constraint of the Delta table refuses; empty for others."""
+    if not _BROKEN.search(str(error)):
+        return ""
+    return (
+        "the Delta table has a constraint that a published row does not meet. Drop it, in Spark: ALTER TABLE … DROP "
+        "CONSTRAINT …, or ALTER TABLE … ALTER COLUMN … DROP NOT NULL; or skip the transaction"
+    )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
-from bridge.apply.delta.location import overwrite_table, read_table
+from bridge.apply.delta.location import filled_of, overwrite_table, read_table
 from bridge.apply.delta.schema import spark_schema, spark_type, target_schema_of
 from bridge.apply.target.layout_rules import check_layout
 from bridge.apply.target.location import quoted, sql_name
@@ -177,11 +177,12 @@ def clauses(layout: Layout) -> str:
 
 
 def overwrite_keeping(rows: DataFrame, location: str, options: Mapping[str, str], layout: Layout) -> None:
-    """Replace all rows of a table in one commit, and keep its columns, NULL if the rows lack them, and its layout."""
+    """Replace all rows of a table in one commit, and keep its columns, filled if the rows lack them, and its layout."""
     missing = [name for name in layout.partition_by if name not in rows.columns]
-    if missing:  # Delta adds other columns by itself
-        types = read_table(rows.sparkSession, location).schema
-        rows = rows.withColumns({name: F.lit(None).cast(types[name].dataType) for name in missing})
+    if missing:  # Delta adds other columns by itself, and those that their definition fills
+        types, filled = read_table(rows.sparkSession, location).schema, filled_of(rows.sparkSession, location)
+        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name] == "null"}
+        rows = rows.withColumns(nulls)
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}
     overwrite_table(rows, location, {**options, **condition})
 

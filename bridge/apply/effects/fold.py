@@ -93,16 +93,19 @@ def fold(
     tally: Tally,
     *,
     overwrite: bool,
+    apart: bool = False,
 ) -> pa.Table:
     """Fold a table's changes into effects.
 
     Args:
         present: The keys of the changes that the target has (see `key_of_values`).
         overwrite: Whether an INSERT or a key change overwrites a row that already has its key.
+        apart: Whether a row that is deleted, and one that is inserted with its key, are an effect each.
 
     Returns:
         Effects in the columns that `bridge.apply.delta.net_effect` describes, up to `first`, with every `unchanged_<i>`
-        that may be true. A new row whose key a moved row has left has NULL in `match_<k>`: it is inserted.
+        that may be true. A new row whose key a moved row has left, or a deleted one has (`apart`), has NULL in
+        `match_<k>`: it is inserted.
 
     Raises:
         Exists: A row already has the key of an INSERT or a key change, and is not to be overwritten.
@@ -130,7 +133,7 @@ def fold(
                 table.delete(other)
             row.values.update(values)
             table.put(new_key, row)
-    return _effects(table.live, table.deleted, key, types)
+    return _effects(table.live, table.deleted, key, types, apart=apart)
 
 
 def key_of_values(values: Iterable[Any]) -> Key:
@@ -150,7 +153,9 @@ def _check_overwrite(name: str, key: Key, tally: Tally, *, overwrite: bool) -> N
     tally.add(name, key)
 
 
-def _effects(live: dict[Key, _Row], deleted: set[Key], key: Sequence[int], types: Sequence[pa.DataType]) -> pa.Table:
+def _effects(
+    live: dict[Key, _Row], deleted: set[Key], key: Sequence[int], types: Sequence[pa.DataType], *, apart: bool
+) -> pa.Table:
     target_keys = {row.target_key for row in live.values() if row.target_key is not None}
     toast = sorted({i for row in live.values() for i in range(len(types)) if i not in row.values})
     effects: list[dict[str, Any]] = []
@@ -171,8 +176,10 @@ def _effects(live: dict[Key, _Row], deleted: set[Key], key: Sequence[int], types
         if row.target_key is not None:
             effect(row.target_key, "put", row, born=False)
         else:
-            effect((None,) * len(key) if at in target_keys else at, "put", row, born=True)
-            deleted.discard(at)
+            taken = at in target_keys or (apart and at in deleted)
+            effect((None,) * len(key) if taken else at, "put", row, born=True)
+            if not apart:
+                deleted.discard(at)
     for target_key in deleted - target_keys:
         effect(target_key, "delete", _Row(target_key, {}), born=False)
     schema = pa.schema(

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.effects.events import BEGINS, events, with_marks
+from bridge.apply.effects.events import BEGINS, INSERTED, events, with_marks
 from bridge.apply.effects.key_codes import key_codes
 from bridge.apply.effects.row_chains import NO_KEY, row_chains
 
@@ -108,6 +108,33 @@ def fold(effects: Sequence[pa.Table]) -> NetEffect:
         return NetEffect(table, shape_of(table))
     rounds = np.repeat(np.arange(len(effects)), [len(part) for part in effects])
     return _fold(table, rounds, [int(name.removeprefix("match_")) for name in _matches(table)])
+
+
+def reborn_apart(effect: NetEffect) -> NetEffect:
+    """The same effects, where a row that ends, and one that then begins with its key, are an effect each.
+
+    So a MERGE deletes the one and inserts the other, which gets none of the values of the first.
+    """
+    table = effect.table
+    first = _numpy(table["first"])
+    reborn = _numpy(table["born"]) & ~_numpy(table["ended"]) & ~np.isin(first, BEGINS)
+    if not reborn.any():
+        return effect
+    rows, number = table.filter(pa.array(reborn)), int(np.count_nonzero(reborn))
+    ended = _with(rows, {"born": False, "ended": True, "moved": False}, number)
+    nothing = {name: pa.nulls(number, table[name].type) for name in _matches(table)}
+    fresh = {"first": INSERTED, **dict.fromkeys(_COUNTS, 0), "leaves": False, "moved": True}
+    begun = _with(rows, nothing | fresh, number)
+    parted = pa.concat_tables([table.filter(pa.array(~reborn)), ended, begun]).combine_chunks()
+    return NetEffect(parted, shape_of(parted))
+
+
+def _with(table: pa.Table, columns: dict[str, Any], number: int) -> pa.Table:
+    """The table with other columns: a constant each, or an array."""
+    for name, value in columns.items():
+        made = value if isinstance(value, pa.Array) else pa.repeat(pa.scalar(value, table[name].type), number)
+        table = table.set_column(table.column_names.index(name), name, made)
+    return table
 
 
 def shape_of(effects: pa.Table) -> Shape:

@@ -22,6 +22,7 @@ from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field, variant_field
 from bridge.errors import TargetError
+from bridge.publication.delta_columns import reserved_by
 from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.values.types import Place
@@ -161,6 +162,8 @@ class _SchemaDraft:
             and match.known.name in self._fields
             and self._definition.replicates(match.column.name)
         }
+        for name in pending.values():
+            self._check_new_name(name)
         while pending:
             free = next((old for old, new in pending.items() if self._same_name(new) is None), None)
             if free is not None:
@@ -178,6 +181,14 @@ class _SchemaDraft:
     def _same_name(self, name: str) -> str | None:
         """Return the target's column of this name in any case: Delta does not distinguish upper and lower case."""
         return next((field for field in self._fields if field.lower() == name.lower()), None)
+
+    def _check_new_name(self, name: str) -> None:
+        if (user := reserved_by(name)) is not None:
+            raise TargetError(
+                f'column "{name}" of table "{self._definition.relation}" has a name that {user} uses itself: rename it '
+                "on the server, or publish the table with a column list that leaves it out, before the table is copied "
+                "afresh"
+            )
 
     def _rename(self, name: str, new_name: str) -> None:
         fields = self._fields.values()
@@ -268,12 +279,13 @@ class _SchemaDraft:
                 f'column "{name}" of target "{self._definition.relation}" is {field.sql_type}, '
                 f"but the published values are {sql_type(type_.arrow)}"
             )
-        self._fields[name] = target_field(name, common)._replace(place=field.place)
+        self._fields[name] = field._replace(arrow=common, sql_type=sql_type(common))
         self.alterations.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
         name, attribute = match.column.name, match.attribute
+        self._check_new_name(name)
         variant = self._definition.variant and type_.is_jsonb and name not in self._definition.key
         if variant:
             type_ = replace(type_, place=Place.VARIANT)

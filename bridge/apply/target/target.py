@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
+from bridge.apply.target.filled import check_filled
 from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 from protocol.values.types import ColumnType, Kind, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    from bridge.apply.target.filled import Filled
 
 _SQL_TYPES: Final = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
@@ -37,12 +40,14 @@ class TargetField(NamedTuple):
     Attributes:
         arrow: The type of its values; None for a Delta type that is not the type of any published column.
         sql_type: The type in Spark SQL, for messages.
+        filled: What it has in rows that are written without it.
     """
 
     name: str
     arrow: pa.DataType | None
     sql_type: str
     place: Place = Place.COLUMN
+    filled: Filled = "null"
 
     def fitted(self, type_: ColumnType) -> ColumnType | None:
         """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
@@ -114,6 +119,18 @@ class Target:
     def qualified_name(self) -> str:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
+
+    def keeps_beside(self, columns: Sequence[TargetColumn]) -> bool:
+        """Whether there are columns beside these whose values stay with their row, and whose definition says the first.
+
+        A generated column follows from the others.
+        """
+        names = {column.name for column in columns}
+        return any(field.filled != "generated" and field.name not in names for field in self.schema)
+
+    def check_filled(self, columns: Collection[str], *, keyed: bool) -> None:
+        """As `bridge.apply.target.filled.check_filled`."""
+        check_filled(self.path, {field.name: field.filled for field in self.schema}, columns, keyed=keyed)
 
     def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
         """Return the columns of a Relation message, in any order, in the Delta table's types, which may be wider.

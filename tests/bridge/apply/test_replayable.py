@@ -120,15 +120,6 @@ def test_a_column_that_is_not_published_need_not_be_there(tmp_path):
     assert file.changes(listed, NO_STAGE).columns == COLUMNS
 
 
-def test_a_row_that_moves_would_leave_values_of_new_columns_behind(tmp_path):
-    moves = CHANGES.slice(1, 1).set_column(2, "old", pa.array([KEY_TUPLE], pa.int16()))
-    (file,) = read(written(tmp_path, of(moves)))
-    grown = replace(TARGET, schema=target_schema([(c.name, c.type.arrow) for c in COLUMNS] + [("later", pa.int32())]))
-    with pytest.raises(SkipError, match='which has columns that it does not know: "later"'):
-        file.changes(grown, NO_STAGE)
-    file.changes(TARGET, NO_STAGE)
-
-
 def test_large_values_that_the_stream_did_not_carry_are_counted(spark, tmp_path):
     """An UPDATE that the filter makes an INSERT."""
     changes = CHANGES.slice(1, 1).set_column(2, "old", pa.array([KEY_TUPLE], pa.int16()))

@@ -13,7 +13,7 @@ from bridge.apply.batch.routes import Subscribed
 from bridge.apply.batch.table_changes import Staged, inserts_only, needs_fold
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
-from bridge.apply.target.target import TargetColumn, target_schema
+from bridge.apply.target.target import TargetColumn, target_field, target_schema
 from bridge.errors import TargetError
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -119,14 +119,22 @@ def test_a_key_changes_while_a_column_is_away(staged):
 def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
     """Under REPLICA IDENTITY FULL every UPDATE has its whole old row; few UPDATEs change the key."""
     for old, moved in ((1, False), (2, True)):
-        made = ChangeCollector(
-            Subscribed(replace(TARGET, schema=target_schema([("own", pa.int32())])), INVALID, ("id",))
-        )
+        made = ChangeCollector(Subscribed(TARGET, INVALID, ("id",)))
         made.columns, made.key = columns("id"), (0,)
         made.add(table(0, UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([OLD_TUPLE], pa.int16())))
         (changes,) = made.changes()
-        assert changes.needs_fold == moved
-        assert len(changes.columns) == (2 if moved else 1)
+        assert changes.key_changes == moved
+
+
+def test_a_column_with_a_default_of_the_targets_own_comes_and_goes_between_commits():
+    """In one commit the rows without it would have NULL."""
+    fields = (target_field("id", pa.int32()), target_field("own", pa.int32())._replace(filled="default"))
+    subscribed = Subscribed(replace(TARGET, schema=fields), INVALID, ())
+    made = ChangeCollector(subscribed)
+    for seq, names in enumerate((("id",), ("id", "own"), ("id", "own"), ("id",))):
+        made.columns, made.key = columns(*names), (0,)
+        made.add(table(seq, **{f"new_{i}": seq for i in range(len(names))}))
+    assert [columns_ for columns_, _, _ in parts(made)] == [["id"], ["id", "own"], ["id"]]
 
 
 def test_columns_that_only_a_filter_looks_at_are_not_for_the_target():

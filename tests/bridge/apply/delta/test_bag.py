@@ -17,9 +17,11 @@ def test_identity_tells_zeros_apart_also_within_arrays():
 
 def test_merge_statement_deletes_equal_rows_and_inserts_the_others():
     columns = (TargetColumn("a", resolve(23, -1)), TargetColumn("f", resolve(701, -1)))
-    assert merge_statement("v", Bag("/l/p", columns), {2: "own"}) == (
+    assert merge_statement("v", Bag("/l/p", columns), {2: "own", 3: "old"}, {3: "old"}) == (
         "MERGE INTO delta.`/l/p` AS t USING v AS s ON s.action = 'delete' "
         "AND t.`a` <=> s.v_0 AND CAST(t.`f` AS STRING) <=> CAST(s.v_1 AS STRING) "
         "WHEN MATCHED THEN DELETE "
-        "WHEN NOT MATCHED AND s.action = 'put' THEN INSERT (`a`, `f`, `own`) VALUES (s.v_0, s.v_1, s.c_2)"
+        "WHEN NOT MATCHED AND s.action = 'keep' "
+        "THEN INSERT (`a`, `f`, `own`, `old`) VALUES (s.v_0, s.v_1, s.c_2, s.c_3) "
+        "WHEN NOT MATCHED AND s.action = 'put' THEN INSERT (`a`, `f`, `old`) VALUES (s.v_0, s.v_1, s.c_3)"
     )
