@@ -65,7 +65,8 @@ class Published:
             subscription: The subscription.
             publisher: Its server.
             log: The worker's logger.
-            filter_server: Computes row filters that have no translation, if the subscription is configured so.
+            filter_server: Computes row filters that have no translation, if the subscription is configured so; and
+                others, for the rows with a value that Spark has no equal of.
 
         Raises:
             PublisherError: The server cannot answer, or before PostgreSQL 18, a publication does not exist.
@@ -132,5 +133,5 @@ class Published:
 
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
-        compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding)
+        compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
         return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced, others=others)

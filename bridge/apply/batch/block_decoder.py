@@ -8,7 +8,8 @@ columns, which the target's collector takes.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from bridge.apply.batch.projection import (
     old_positions,
 )
 from bridge.apply.batch.routes import key_of, name_of
-from bridge.apply.batch.row_filters import with_new_operations
+from bridge.apply.batch.row_filters import PASSED, beyond_spark, with_new_operations
 from bridge.apply.batch.table_changes import inserts_only
 from bridge.apply.effects.operations import COMMANDS, INSERT
 from bridge.apply.target.target import unrepresentable_hint
@@ -35,7 +36,7 @@ from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from bridge.apply.batch.decode_block import DecodeBlock
     from bridge.apply.batch.definitions import Definitions
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.routes import Routes, Subscribed
     from protocol.lsn import Lsn
     from protocol.messages import Relation
+    from protocol.values.types import ColumnType
     from protocol.values.value_array import Bools, Bytes, Ints
 
 _KEYLESS_HISTORY = (
@@ -50,6 +52,13 @@ _KEYLESS_HISTORY = (
 )
 
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
+
+
+class _Decided(NamedTuple):
+    """Which changes a server's filters have let pass, and the operations of all after that."""
+
+    passed: Bools
+    operations: Bytes
 
 
 class BlockDecoder:
@@ -197,8 +206,11 @@ class BlockDecoder:
                 row = int(rows[error.row]) if error.row >= 0 else first
                 hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
                 raise self._error(str(error), row, relation=name, column=error.column, hint=hint) from error
+            rows, table, decided = self._decide(relation, subscribed, rows, table, types)
             table = in_target_types(table, types, columns)
         collector.columns, collector.key = kept_columns, kept_key
+        if not len(rows):
+            return
         changed = not inserts_only(table)
         mode = subscribed.target.mode
         keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
@@ -218,11 +230,39 @@ class BlockDecoder:
         if subscribed.target.every_change and self.positions is not None:
             olds, positions = range(len(columns)), self.positions.of_rows(rows)
         changes = as_changes(from_old_tuples(table), seq, olds, kept, positions)
+        if decided is not None:
+            changes = changes.append_column(PASSED, pa.array(decided.passed))
+            operations = decided.operations
         if operations is not None:
             changes, lost = with_new_operations(changes, operations)
             collector.lost += lost
         with self._errors_at(first, name):
             collector.add(changes)
+
+    def _decide(
+        self, relation: Relation, subscribed: Subscribed, rows: Ints, table: pa.Table, types: Sequence[ColumnType]
+    ) -> tuple[Ints, pa.Table, _Decided | None]:
+        """Have a server compute the filters for the rows that Spark cannot compute them for.
+
+        Returns:
+            The rows without those that do not pass, their values, and what was decided; None if nothing was.
+        """
+        filters = subscribed.filters
+        if not filters or filters.on_server is None:
+            return rows, table, None
+        names = filters.columns
+        filtered = {i for i, column in enumerate(relation.columns) if column.name in names}
+        beyond = beyond_spark(table, types, filtered)
+        if not beyond.any():
+            return rows, table, None
+        asked = replace(subscribed, server_filters=filters.on_server())
+        passing, become = self._filter(relation, asked, rows[beyond])
+        passed = np.isin(rows, passing)
+        kept = ~beyond | passed
+        operations = self._messages.tags[rows]
+        if become is not None:
+            operations[passed] = become
+        return rows[kept], table.filter(pa.array(kept)), _Decided(passed[kept], operations[kept])
 
     def _since(self, rows: Ints, lsn: Lsn) -> Ints:
         """The rows among these whose transactions commit at or after `lsn`."""

@@ -7,8 +7,8 @@ Delta table can hold does no harm in a row that does not pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from bridge.rowfilter.on_server.server_filter import VerdictError
 from protocol.messages import ValueKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Column
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.columns import RowMessages
     from protocol.messages import Relation, Tuple
+    from protocol.values.types import ColumnType
     from protocol.values.value_array import Bools, Bytes, Ints
 
 
@@ -43,11 +44,17 @@ class RowFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowFilters:
-    """A table's filters by action; None where all rows pass."""
+    """A table's filters by action; None where all rows pass.
+
+    Attributes:
+        on_server: Makes the same filters for a server, which computes them for the rows with a value that Spark has no
+            equal of (`beyond_spark`); None where there is no server to ask.
+    """
 
     insert: RowFilter | None = None
     update: RowFilter | None = None
     delete: RowFilter | None = None
+    on_server: Callable[[], ServerFilters] | None = field(default=None, compare=False)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -201,6 +208,39 @@ def _with_unchanged(new: Tuple, old: Tuple | None) -> Tuple:
         return new
     pairs = zip(new, old, strict=True)
     return tuple(previous if value.kind is ValueKind.UNCHANGED_TOAST else value for value, previous in pairs)
+
+
+PASSED: Final = "passed"
+"""The column of changes that marks those which a server's filters have let pass: Spark's do not look at them."""
+
+_LATE: Final = r"^-?infinity$|^\d{1,5}-|^1\d{5}-|^2[0-8]\d{4}-|^29[0-3]\d{3}-|^294[01]\d\d-|^2942[0-3]\d-|^29424[0-6]-"
+"""Timestamps that 64 bits of microseconds since 1970 hold; those end in the year 294247."""
+
+
+def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collection[int]) -> Bools:
+    """Mark rows with a value that a filter looks at, and that Spark cannot compute with.
+
+    A value that its column cannot hold is computed with as it is if it is a text, a date or a timestamp
+    (`delta.unrepresentable.exact`). A numeric NaN, or an array of two dimensions, is nothing in Spark.
+
+    Args:
+        table: Decoded rows, with `unheld_<i>` and `oldunheld_<i>`.
+        types: The columns' published types.
+        filtered: Positions of the columns that the filters look at.
+    """
+    found = np.zeros(len(table), np.bool_)
+    for name in table.column_names:
+        kind, _, i = name.partition("_")
+        if kind not in {"unheld", "oldunheld"} or int(i) not in filtered:
+            continue
+        arrow, texts = types[int(i)].arrow, table[name]
+        if pa.types.is_string(arrow) or pa.types.is_date(arrow):
+            continue
+        beyond = pc.is_valid(texts)
+        if pa.types.is_timestamp(arrow):
+            beyond = pc.fill_null(pc.invert(pc.match_substring_regex(texts, _LATE)), fill_value=False)
+        found |= beyond.to_numpy()
+    return found
 
 
 def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bridge.apply.batch.row_filters import PASSED
 from bridge.apply.effects.operations import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.changes.schema import POSITION
 
@@ -58,7 +59,8 @@ class TableChanges:
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns with at least one
             unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>` as in
-            `bridge.apply.delta.unrepresentable`. Where every change is kept also the columns of
+            `bridge.apply.delta.unrepresentable`, and `passed` bool if a server's filters have let some pass, whose `op`
+            is what they become. Where every change is kept also the columns of
             `bridge.changes.schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. Or `Staged`, with
             the same columns.
         truncated: Whether the target is emptied first.
@@ -204,7 +206,7 @@ def renaming(
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    found += [Renaming(name, name, arrow) for name, arrow in POSITION if name in names]
+    found += [Renaming(name, name, arrow) for name, arrow in (*POSITION, (PASSED, pa.bool_())) if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from bridge.apply.batch.row_filters import RowFilters, ServerFilters, VerdictSource
@@ -65,12 +66,20 @@ class EntryFilterCompiler:
         types: Resolves (type oid, typmod).
         server: Computes all filters of a table if one of them is not translated; None to refuse such a filter.
         encoding: The encoding of the publisher's database.
+        beyond_spark: Computes translated filters for the rows with a value that Spark has no equal of.
     """
 
-    def __init__(self, types: Types, server: FilterServer | None, encoding: str = "UTF8") -> None:
+    def __init__(
+        self,
+        types: Types,
+        server: FilterServer | None,
+        encoding: str = "UTF8",
+        beyond_spark: FilterServer | None = None,
+    ) -> None:
         self._types = types
         self._server = server
         self._encoding = encoding
+        self._beyond_spark = beyond_spark
         self._used_columns: dict[str, frozenset[str]] = {}  # by the expression, of filters that the server computes
 
     def compile(self, entry: Entry) -> RowFilters | ServerFilters:
@@ -130,7 +139,9 @@ class EntryFilterCompiler:
             )
 
         filters = entry.filters
-        return RowFilters(of(filters.get("insert", ())), of(filters.get("update", ())), of(filters.get("delete", ())))
+        insert, update, delete = (of(filters.get(action, ())) for action in _ROW_ACTIONS)
+        server = self._beyond_spark
+        return RowFilters(insert, update, delete, None if server is None else partial(self._served, entry, server))
 
 
 def _collation(collation: CatalogCollation | None) -> row_filter.Collation | None:

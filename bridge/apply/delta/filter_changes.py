@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.apply.batch.row_filters import PASSED
 from bridge.apply.batch.table_changes import Staged
 from bridge.apply.delta.arrow_source import as_frame
 from bridge.apply.delta.schema import spark_type
@@ -98,8 +99,14 @@ def filter_changes(
         becomes = becomes.otherwise(
             F.when(new_matches, F.when(old_matches, UPDATE).otherwise(INSERT)).when(old_matches, DELETE)
         )
+    becomes = F.when(_passed(changes), F.col("op")).otherwise(becomes)
     marked = changes.withColumn("becomes", becomes.cast("smallint")).filter(F.col("becomes").isNotNull())
     return _with_new_operations(marked, has_olds=has_olds)
+
+
+def _passed(changes: DataFrame) -> Column:
+    """Whether a server's filters have let a change pass: Spark's do not look at it."""
+    return F.coalesce(F.col(PASSED), F.lit(False)) if PASSED in changes.columns else F.lit(False)
 
 
 def _with_unheld_columns(changes: DataFrame) -> DataFrame:
@@ -118,7 +125,7 @@ def _with_new_operations(marked: DataFrame, *, has_olds: bool) -> DataFrame:
     lost = F.lit(False)
     for name in marked.columns:
         kind, _, i = name.partition("_")
-        if name == "becomes":
+        if name in {"becomes", PASSED}:
             continue
         if name == "op":
             columns.append(F.col("becomes").alias("op"))

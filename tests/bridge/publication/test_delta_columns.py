@@ -25,7 +25,7 @@ def test_names_that_differ_only_in_case():
 
 @pytest.mark.parametrize("name", ["_row_id_", "_FILE_NAME_", "_row_dropped_", "_target_row_present_"])
 def test_a_name_that_delta_uses_itself(name):
-    assert reason("id", name) == f"column \"{name}\" of table \"public.t\" has a name that Delta's MERGE uses itself"
+    assert reason("id", name) == f'column "{name}" of table "public.t" has a name that Delta\'s MERGE uses itself'
 
 
 def test_a_name_that_cannot_be_read_back():
