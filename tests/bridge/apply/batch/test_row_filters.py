@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch.row_filters import RowFilters, ServerFilters, with_new_operations
+from bridge.apply.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
 from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
 from protocol.columns import RowMessages
 from protocol.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.pgoutput import encode
+from protocol.values.types import resolve
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,21 @@ def test_the_columns_of_all_actions_filters(filters, columns):
 
 RELATION = Relation(1, "public", "t", "f", (Column("id", 23, -1, True), Column("note", 25, -1, False)))
 UNCHANGED = Value(ValueKind.UNCHANGED_TOAST)
+
+
+def test_rows_that_spark_has_no_equal_of():
+    """A text, and a date or a timestamp that is infinite or far away, is computed with as it is."""
+    oids = (1700, 1114, 1082, 1007)  # numeric(5, 2), timestamp, date, int4[]
+    types = [resolve(oid, (5 << 16 | 2) + 4 if oid == 1700 else -1) for oid in oids]
+    texts = {
+        "unheld_0": ["NaN", None, None, None, None, None],
+        "oldunheld_1": [None, "infinity", "294246-12-31 00:00:00", "294247-01-01 00:00:00", None, None],
+        "unheld_2": [None, None, None, None, "5874897-12-31", None],
+        "unheld_3": [None, None, None, None, None, "{{1},{2}}"],
+    }
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
+    assert beyond_spark(table, types, {0, 1, 2, 3}).tolist() == [True, False, False, True, False, True]
+    assert beyond_spark(table, types, {1, 2}).tolist() == [False, False, False, True, False, False]
 
 
 def row(key, note):

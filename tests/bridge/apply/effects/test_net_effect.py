@@ -8,7 +8,7 @@ import pytest
 
 from bridge.apply.delta import net_effect as spark_net_effect
 from bridge.apply.effects.events import ARRIVED, BEGINS, DELETED, INSERTED, UPDATED
-from bridge.apply.effects.net_effect import Shape, fold, net_effect
+from bridge.apply.effects.net_effect import Shape, fold, net_effect, reborn_apart
 from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
 from tests.bridge.apply.made_changes import (
     KEY,
@@ -168,6 +168,22 @@ def test_the_key_that_a_moved_row_has_left():
         assert (None, None, 1, True) in found
         assert effects.shape.new in (1, 2)
         assert effects.clear
+
+
+def test_a_row_that_is_born_under_the_key_of_one_that_ended_is_an_effect_of_its_own():
+    """So it has none of the values of the other in columns that only the target has."""
+    effect = net_effect(history("IU", "UDIU", "DI", "DID", "U"), KEY)
+    found = reborn_apart(effect)
+    rows = found.table.to_pylist()
+    parted = [row for row in rows if row["match_0"] is None]
+    assert [(row["new_0"], row["new_1"], row["born"], row["first"], row["updates"]) for row in parted] == [
+        (1, 1, True, INSERTED, 0),
+        (2, 1, True, INSERTED, 0),
+    ]
+    gone = {row["match_0"]: (row["updates"], row["deletes"], row["born"]) for row in rows if row["ended"]}
+    assert gone == {1: (1, 1, False), 2: (0, 1, False), 3: (0, 1, True)}
+    assert (found.shape.reborn, found.shape.deletes, found.shape.new) == (0, 3, 3)
+    assert reborn_apart(found) is found
 
 
 def test_the_shape_counts_each_kind():
