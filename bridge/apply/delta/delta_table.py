@@ -109,7 +109,7 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
     fields = row_schema(mode, schema, path)
     if mode != "changelog":
         filled = asked(path, lambda: filled_of(spark, path))
-        fields = tuple(field._replace(filled=filled[field.name]) for field in fields)
+        fields = tuple(field._replace(filled=filled.get(field.name, "null")) for field in fields)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
     return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
 
