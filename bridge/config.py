@@ -24,10 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bridge import remedies
 from bridge.config_errors import explain, toml
-from bridge.config_tables import Table, names_in
+from bridge.config_tables import Table, names_in, with_schemas
 from bridge.errors import ConfigError
 from bridge.http_address import is_loopback, split_address
 from bridge.publication import definitions
+from bridge.spark_master import check_heap, check_master
 from bridge.table_layout import NO_LAYOUT, Layout
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, PREFIX, SPARK_CATALOG, CatalogWarehouse, catalogs
 
@@ -167,6 +168,11 @@ class Subscription(BaseModel):
                 raise ValueError(str(error)) from error
         return value
 
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _tables(cls, tables: Any) -> Any:
+        return with_schemas(tables)
+
     @field_validator("vacuum_retention_h")
     @classmethod
     def _vacuum_retention_h(cls, hours: int) -> int:
@@ -207,10 +213,18 @@ class Spark(BaseModel):
     master: str = "local[*]"
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
+    @field_validator("master")
+    @classmethod
+    def _master(cls, master: str) -> str:
+        check_master(master)
+        return master
+
     @field_validator("conf", mode="before")
     @classmethod
     def _scalars(cls, conf: Any) -> Any:
         for key, value in conf.items() if isinstance(conf, dict) else ():
+            if key in {"spark.master", "spark.remote"}:
+                raise ValueError(f"{toml(key)} is set by the key master of [spark]")
             if isinstance(value, dict):
                 raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
                     f'put the names of settings in quotes, as in "spark.driver.memory", not {key}.…'
@@ -219,6 +233,8 @@ class Spark(BaseModel):
                 raise ValueError(  # noqa: TRY004 - as above
                     f"{toml(key)} must be a string, a number or a boolean, not {toml(value)}"
                 )
+            if key == "spark.driver.memory":
+                check_heap(str(value))
         return conf
 
 

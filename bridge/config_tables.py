@@ -24,6 +24,23 @@ def names_in(value: Any, kind: str) -> tuple[str, ...]:
     return names
 
 
+def with_schemas(tables: Any) -> Any:
+    """The tables of a subscription, by their names: each `schema.table`, as all commands show it.
+
+    Raises:
+        ValueError: A name has no schema; or was written without quotes, so that it is a table in a table for TOML.
+    """
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        schema, dot, rest = name.partition(".")
+        if (schema and dot and rest) or not isinstance(table, dict | Table):
+            continue
+        inner = [key for key, value in table.items() if isinstance(value, dict)] if isinstance(table, dict) else []
+        reason = "the quotes are missing" if inner else "the schema is missing"
+        meant = f"{name}.{inner[0]}" if inner else f"public.{name}"
+        raise ValueError(f"{toml(name)} is not the name of a table: {reason}; write tables.{toml(meant)}")
+    return tables
+
+
 class Table(BaseModel):
     """What one published table has otherwise than its subscription; at least one of the keys.
 

@@ -27,14 +27,13 @@ from pyspark.errors import PySparkException
 from bridge import log
 from bridge.detached import detached
 from bridge.errors import SparkLost
+from bridge.spark_master import CONNECT
 from bridge.spark_outcome import SPARK_ERRORS, lost_in, root_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql import SparkSession
-
-_SCHEME: Final = "sc://"
 
 _TRIES, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, _GROWTH = 10, 50, 3000, 3.0
 """Together some 20 s. An operation survives a break of the network that is shorter: the client attaches to it again."""
@@ -184,7 +183,7 @@ _current: Final = _Current()
 
 def is_connect(master: str) -> bool:
     """Whether a master is a Spark Connect server."""
-    return master.startswith(_SCHEME)
+    return master.startswith(CONNECT)
 
 
 def shown(master: str) -> str:
@@ -234,7 +233,7 @@ def start(
 
 
 def _check_url(url: str) -> None:
-    parts = urlsplit(url.removeprefix(_SCHEME) and "//" + url.removeprefix(_SCHEME))
+    parts = urlsplit(url.removeprefix(CONNECT) and "//" + url.removeprefix(CONNECT))
     try:
         fine = bool(parts.hostname) and parts.port != 0
     except ValueError:

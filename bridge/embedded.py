@@ -48,6 +48,7 @@ OF_DELTA_TABLES: Final = frozenset(
 """Keys of `[subscription.NAME]` that a handler has no use for."""
 
 _LOOK_S: Final = 0.1
+_ONE_PROGRAM: Final = "end the program that runs this subscription; another subscription needs its own state_dir"
 
 
 class Subscription:
@@ -150,7 +151,7 @@ class Subscription:
         if not callable(handler):
             raise TypeError(f"the handler must be a function, not {type(handler).__name__}")
         self._stopping.clear()
-        with locked(self._state_dir), self._catalog() as catalog:
+        with locked(self._state_dir, _ONE_PROGRAM), self._catalog() as catalog:
             row = catalog.subscription(self.name)
             if row is not None and not row.enabled:
                 raise StateError(
@@ -223,7 +224,7 @@ class Subscription:
             PublisherError: The server cannot be reached, or the slot is in use; nothing is forgotten then.
         """
         settings = config.Config(state_dir=self._state_dir, subscription={self.name: self._config})
-        with locked(self._state_dir), self._catalog() as catalog:
+        with locked(self._state_dir, _ONE_PROGRAM), self._catalog() as catalog:
             state = State(settings, catalog, running=False)
             for _ in drop(self._config, state, keep_slot=False, force=True):
                 pass

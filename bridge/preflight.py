@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Level
-from bridge.check.subscription import Known, check_subscription
+from bridge.check.others import Known, is_enabled
+from bridge.check.subscription import check_subscription
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -23,11 +24,12 @@ def preflight(config: Config, catalog: Catalog, log: FilteringBoundLogger) -> th
 
     Nothing waits for it: a worker that fails says why, again and again, and the server may be mended meanwhile.
     """
-    enabled = [one for one in config.subscription.values() if _enabled(catalog, one)]
+    enabled = [one for one in config.subscription.values() if is_enabled(one, catalog)]
+    known = Known(catalog, running=True)
 
     def check(subscription: Subscription) -> None:
         try:
-            for finding in check_subscription(subscription, Known(catalog, running=True)):
+            for finding in check_subscription(subscription, known):
                 if finding.level is Level.FAILURE:
                     log.error(
                         "check failed",
@@ -46,8 +48,3 @@ def preflight(config: Config, catalog: Catalog, log: FilteringBoundLogger) -> th
     thread = threading.Thread(target=run, name="check", daemon=True)
     thread.start()
     return thread
-
-
-def _enabled(catalog: Catalog, subscription: Subscription) -> bool:
-    row = catalog.subscription(subscription.name)
-    return row is not None and row.enabled

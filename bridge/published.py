@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,16 @@ from bridge import remedies
 from bridge.apply.batch.reapplied_routes import ReappliedRoutes
 from bridge.apply.batch.routes import Routes
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
+from bridge.errors import PublicationError
 from bridge.publication.definitions import load_optional
 from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import missing_message
+from bridge.receive.publisher import missing_message, quoted_name, quoted_table
+from bridge.receive.relations import read_relations
 from bridge.receive.server_types import ServerTypes
 from bridge.track import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
+    from bridge.publication.tables import CatalogRelation, Relations
     from bridge.receive.filter_server import FilterServer
     from bridge.receive.publisher import Publisher
 
@@ -89,8 +93,6 @@ class Published:
             for refusal in applied.refusals:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
-        for name in sorted(subscription.tables.keys() - {table.qualified_name for table in tables}):
-            log.warning("the configuration has a table that is not published", relation=name)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
         types = ServerTypes(publisher)
         resolved = types([(column.type_oid, column.typmod) for column in columns])
@@ -135,3 +137,50 @@ class Published:
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
         return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced, others=others)
+
+
+def unpublished(
+    subscription: Subscription, tables: Iterable[PublishedTable], publisher: Publisher
+) -> PublicationError | None:
+    """Return the error for tables of the configuration that the subscription does not get; None for none.
+
+    A table of another name would be made in the subscription's own mode, which cannot be changed afterwards. Where a
+    publication does not exist yet, its tables are not known, and nothing is refused.
+    """
+    published = [table.qualified_name for table in tables]
+    names = sorted(subscription.tables.keys() - set(published))
+    if not names or publisher.missing(subscription.publications):
+        return None
+    relations = read_relations(publisher)
+    existing = {table.qualified_name: table for table in relations.by_relid.values()}
+    faults = [_fault(name, existing.get(name), published, subscription, relations) for name in names]
+    key = f"subscription.{subscription.name}.tables"
+    lines = [f'{key}."{name}": {fault}' for name, (fault, _) in zip(names, faults, strict=True)]
+    hints = dict.fromkeys(hint for _, hint in faults)
+    return PublicationError("\n".join(lines), hint="; ".join(hints) + "; or remove it from the configuration")
+
+
+def _fault(
+    name: str,
+    table: CatalogRelation | None,
+    published: Sequence[str],
+    subscription: Subscription,
+    relations: Relations,
+) -> tuple[str, str]:
+    """Why a subscription does not get a table, and what to do."""
+    if table is None:
+        folded = {known.lower(): known for known in published}
+        close = difflib.get_close_matches(name.lower(), folded, 1)
+        return "there is no such table", f'did you mean "{folded[close[0]]}"?' if close else "correct the name"
+    if not table.publishable:
+        return "it cannot be published, because it is no permanent table", "name a table"
+    roots = [root.qualified_name for root in relations.ancestors(table) if root.qualified_name in published]
+    if roots:
+        return f"its changes are published as those of {roots[-1]}", f'write tables."{roots[-1]}"'
+    if (file := subscription.publication_definitions) is not None:
+        return f"it exists, but {file} does not publish it", f"add it to {file}"
+    statement = (
+        f"ALTER PUBLICATION {quoted_name(subscription.publications[0])} ADD TABLE "
+        f"{quoted_table(table.namespace, table.name)};"
+    )
+    return "it exists, but is not published to this subscription", f"run on the server: {statement}"

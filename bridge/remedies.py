@@ -6,9 +6,13 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from protocol.lsn import Lsn
+
+_CUT: Final = 200
+"""Values of a conflict are shown up to this length."""
 
 INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
 """Writes a configuration file."""
@@ -22,6 +26,23 @@ def run(config_file: Path) -> str:
 def drop_slot(slot_name: str) -> str:
     """Drop a replication slot, in SQL on the server. The name has no quotes in it."""
     return f"SELECT pg_drop_replication_slot('{slot_name}');"
+
+
+def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) -> str:
+    """What to do about a row that the target has already: first what loses nothing.
+
+    Args:
+        table: The Delta table in Spark SQL.
+        key: The key's columns.
+        values: Their values as text; one that may be cut cannot be looked for.
+    """
+    remove = "remove the existing row, or have the stream overwrite it"
+    if all(value is not None and len(value) < _CUT and "\\" not in value for value in values):
+        texts = [str(value).replace("'", "\\'") for value in values]
+        quoted = [name.replace("`", "``") for name in key]
+        row = " AND ".join(f"`{name}` = '{text}'" for name, text in zip(quoted, texts, strict=True))
+        remove = f"to remove the existing row, run in Spark: DELETE FROM {table} WHERE {row}; or have it overwritten"
+    return f'{remove}: set conflict = "apply_remote", then run: pgbridge reload'
 
 
 def refresh(subscription: str) -> str:

@@ -19,7 +19,7 @@ from bridge.errors import SkipError, StateError
 from bridge.track.catalog import Catalog, boot_id, catalog_path
 from bridge.track.fsync import fsync
 from bridge.track.held import ahead_of_origin
-from bridge.track.lock import locked
+from bridge.track.lock import STOP_FIRST, locked
 from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
@@ -71,7 +71,7 @@ def replay(
     if not files:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
-    with locked(config.state_dir), closing(Catalog(catalog_path(config.state_dir))) as catalog:
+    with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
         row = catalog.subscription(subscription.name)
         if row is None or row.incarnation is None:
             raise SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')

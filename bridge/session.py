@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from bridge import connect, executors, launch
 from bridge.errors import ConfigError
 from bridge.s3 import with_s3
+from bridge.spark_master import local_threads
 from bridge.spark_outcome import SPARK_ERRORS, lost_in
 from bridge.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs, with_metastore
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _ENDING_S = 10.0  # Spark's hooks take some seconds on a loaded machine
 _JVM_OVERHEAD_BYTES = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
 _PYTHON_WORKER_BYTES = 100 << 20  # as measured
-_LOCAL = re.compile(r"local(?:\[(\*|\d+).*\])?")
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
@@ -272,9 +272,8 @@ def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
     if connect.is_connect(master):
         return 0
     heap = _size_bytes(_text({**DEFAULTS, **conf}["spark.driver.memory"]))
-    local = _LOCAL.fullmatch(master)
-    cores = {None: 1, "*": os.cpu_count() or 1}
-    tasks = (cores.get(local[1]) or int(local[1])) if local else 0
+    threads = local_threads(master) or 0
+    tasks = threads if threads >= 0 else os.cpu_count() or 1
     return heap + max(_JVM_OVERHEAD_BYTES, heap // 10) + tasks * _PYTHON_WORKER_BYTES
 
 

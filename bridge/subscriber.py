@@ -27,6 +27,7 @@ from bridge.errors import (
     ApplyError,
     BridgeError,
     ConfigError,
+    PublisherError,
     SparkLost,
     StateError,
     SyncError,
@@ -38,7 +39,7 @@ from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.pipeline import Handling, StreamHistory, recover, stream
 from bridge.publication import delta_columns
-from bridge.published import Published
+from bridge.published import Published, unpublished
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.suspects import SUSPECTS
@@ -129,7 +130,7 @@ class SubscriptionWorker:
             give_up_after=(_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER) if until_caught_up else None,
             copy_limit=copy_limit,
         )
-        self._again = self._look = False
+        self._again = self._look = self._begun = self._repeats = False
         self._maintenance = Maintenance(
             catalog,
             subscription.name,
@@ -178,6 +179,7 @@ class SubscriptionWorker:
                 self.error = error
         finally:
             self._added.stop()
+            self._catalog.release(self._name)
             self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
             if session.died() is None:
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
@@ -222,6 +224,8 @@ class SubscriptionWorker:
         if self._is_no_failure(error):
             return False
         self._failures += 1
+        # what the stream itself brought may come again from the same position; only progress ends it
+        self._repeats = self._begun and not (isinstance(error, PublisherError) and error.retry)
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
         counted = counts_in_copy(error) if self._copying else is_own(error)
         self._status.record_error(error, counter=counter if counted else None)
@@ -273,7 +277,7 @@ class SubscriptionWorker:
         """Run one stream, from connecting to its end; return whether another is to begin, perhaps with other tables."""
         if self._stop.is_set() or not self._status.enabled():
             return False
-        self._again = self._look = False
+        self._again = self._look = self._begun = False
         self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
@@ -296,6 +300,7 @@ class SubscriptionWorker:
             recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
             published = Published.read(self.subscription, publisher, self._log, filter_server)
+            self._check_configured(published, adds=bool(requests))
             sync = TableSync(
                 self._spark,
                 self.subscription,
@@ -346,6 +351,19 @@ class SubscriptionWorker:
         return again or self._again
 
     # --- tables that are left out, or not copied ------------------------------------------------------------------
+
+    def _check_configured(self, published: Published, *, adds: bool) -> None:
+        """Refuse a configuration with tables that are not published, before a table is made in another mode.
+
+        Args:
+            adds: Whether tables may be added to a subscription that has begun; else it goes on, as its tables are made.
+        """
+        error = unpublished(self.subscription, published.tables.values(), published.publisher)
+        if error is None:
+            return
+        if adds or self._catalog.remote_lsn(self._name) is None:
+            raise error
+        self._log.warning(error.message, hint=error.hint)
 
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
@@ -405,7 +423,7 @@ class SubscriptionWorker:
 
     def origin_advanced(self) -> None:
         """Start to count failures from 0 again."""
-        self._failures = 0
+        self._failures, self._repeats = 0, False
         self._status.progressed()
 
     def should_continue(self, progress: Progress) -> bool:
@@ -421,5 +439,9 @@ class SubscriptionWorker:
     def report(self, progress: Progress) -> bool:
         """Record the state for `pgbridge status`; return whether the subscription is enabled."""
         self._status.set_state("streaming", received_lsn=progress.received_lsn)
+        if not self._begun:
+            self._begun = True
+            if not self._repeats:
+                self._status.begun()
         self._look = self._added.stream_should_end()
         return self._status.enabled()

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from bridge import faults, log
+from bridge import faults, log, remedies
 from bridge.apply import replayable
 from bridge.apply.delta import messages
 from bridge.apply.delta.alter import alter_table
@@ -42,6 +42,7 @@ from bridge.apply.delta.versions import apply_versions
 from bridge.apply.effects.conflicts import INSERT_EXISTS
 from bridge.apply.error_context import context_of, error_context
 from bridge.apply.record import finish_batch, hold_batch, skip_batch
+from bridge.apply.target.location import sql_name
 from bridge.apply.undo import BatchUndo
 from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
@@ -347,7 +348,8 @@ class Applier:
                 if batch.xid is not None:  # a batch that is divided meets it several times; count it once
                     self._count({conflict.name: 1})
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
-                raise ApplyError(str(conflict), replace(context, command=command)) from error
+                hint = remedies.of_conflict(sql_name(changes.target.path), conflict.columns, conflict.values)
+                raise ApplyError(str(conflict), replace(context, command=command), hint=hint) from error
             if changes.commits:
                 check_committed(self._spark, changes.target.path, stamp)
             faults.reach("table_committed")

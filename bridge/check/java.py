@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bridge.check.finding import Finding, Level, failure, passed
+from bridge.check.finding import Finding, Level, failure, passed, warning
 from bridge.errors import SparkLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOWEST_VERSION: Final = 17
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+VERSIONS: Final = (17, 21, 25)
+"""By Spark 4.2's documentation ("Spark runs on Java 17/21/25"). It starts on no older one."""
+
+_SOUND_25: Final = (25, 0, 3)
+"""Spark deprecates earlier ones: their G1 collector may corrupt data (SPARK-55852)."""
+
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?(?:\.(\d+))?')
 _TIMEOUT_S = 20.0
-_REMEDY = "install Java 17 or 21, and set JAVA_HOME to its folder if it is not on the PATH"
+_TAIL_BYTES, _TAIL_LINES, _SHOWN_CHARACTERS = 8192, 3, 300
+_TELLING = re.compile(r"^(?!\s*at ).*(?:Exception|Error|Invalid|unresolved dependency)")
+_DOWNLOAD = re.compile("unresolved dependency|download failed|UnknownHost")
+_REMEDY = "install Java 17, 21 or 25, and set JAVA_HOME to its folder if it is not on the PATH"
 
 
 def check_java(environment: Mapping[str, str]) -> Finding:
@@ -40,9 +49,19 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     found = _VERSION.search(said)
     if found is None:
         return failure("Java", f"{program} does not tell its version", remedy=_REMEDY)
-    version = int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 is Java 8
-    if version < LOWEST_VERSION:
-        return failure("Java", f"{program} is Java {version}; Spark needs {LOWEST_VERSION} or later", remedy=_REMEDY)
+    return _of_version(program, tuple(int(number or 0) for number in found.groups()))
+
+
+def _of_version(program: str, numbers: tuple[int, ...]) -> Finding:
+    version = numbers[1] if numbers[0] == 1 else numbers[0]  # 1.8 is Java 8
+    if version < VERSIONS[0]:
+        return failure("Java", f"{program} is Java {version}; Spark needs {VERSIONS[0]} or later", remedy=_REMEDY)
+    if version not in VERSIONS:
+        return warning("Java", f"{program} is Java {version}: Spark is not tested on it, and may fail", remedy=_REMEDY)
+    if _SOUND_25[:1] <= numbers < _SOUND_25:
+        text = ".".join(map(str, numbers))
+        fault = "whose garbage collector G1 may corrupt data"
+        return warning("Java", f"{program} is Java {text}, {fault}", remedy="upgrade it to 25.0.3")
     return passed("Java", f"{program} is Java {version}")
 
 
@@ -57,7 +76,22 @@ def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> 
     java = check_java(environment)
     if java.level is Level.FAILURE:
         return SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy)
-    return SparkLost(
-        f"Spark cannot be started: {error}",
-        hint=f"at its first start it needs Maven Central, for Delta's jars; see {log}",
-    )
+    said = _last_words(log)
+    if not said or any(map(_DOWNLOAD.search, said)):
+        hint = f"at its first start it needs Maven Central, for Delta's jars; see {log}"
+    elif java.level is Level.WARNING:
+        hint = f"{java.message}: {java.remedy}; see {log}"
+    else:
+        hint = f"correct [spark] in the configuration; see {log}"
+    return SparkLost("\n".join([f"Spark cannot be started: {error}", *said]), hint=hint)
+
+
+def _last_words(log: Path) -> list[str]:
+    """What Spark's log says of its end: the last few lines that tell of an error."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip()[:_SHOWN_CHARACTERS] for line in lines if _TELLING.search(line)][-_TAIL_LINES:]

@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import shlex
 import shutil
+import socket
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge import descriptors, session
-from bridge.check.finding import Finding, failure, passed, warning
+from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.commands.status import size_text
+from bridge.errors import ConfigError
 from bridge.http_address import is_loopback
 from bridge.launch import names_address
+from bridge.monitor.access import read_token
+from bridge.monitor.server import cannot_listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+
+    from bridge.config import Http
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
 _OTHERS_READ, _EVERYBODY = 0o044, 0o007
@@ -68,6 +74,21 @@ def check_descriptors(subscriptions: int) -> Finding:
             statement=f"ulimit -Hn {needed}",
         )
     return passed("file descriptors", f"a process may have {'any number' if most is None else most} open")
+
+
+def check_http(http: Http, *, running: bool) -> Finding:
+    """Look whether the daemon can read its token and listen; a daemon that runs has the port."""
+    host, port = http.address
+    try:
+        if http.token_file is not None:
+            read_token(Path(http.token_file))
+        if not running:
+            socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except ConfigError as error:
+        return failed("http", error)
+    except (OSError, OverflowError) as error:
+        return failed("http", cannot_listen(host, port, error))
+    return passed("http", f"{http.listen} can be listened on")
 
 
 def check_state_dir(state_dir: Path) -> Iterator[Finding]:
@@ -146,4 +167,11 @@ def writes(folder: Path) -> str | None:
 
 
 def _existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    """The nearest folder above that exists; or the first that this user may not look into, which says so when used."""
+    for place in (folder, *folder.parents):
+        try:
+            if place.exists():
+                return place
+        except OSError:
+            return place
+    raise AssertionError("the root exists")

@@ -1,20 +1,74 @@
-"""What the other subscriptions of a configuration still need of a subscription's server."""
+"""The other subscriptions of a configuration: what they still need of a server, and what is theirs already."""
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bridge.apply.delta.durable import real_location
 from bridge.check.server import Needs
 from bridge.errors import ConfigError
 from bridge.receive.connection import conninfo_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from bridge.check.subscription import Known
     from bridge.config import Subscription
+    from bridge.track.catalog import Catalog
 
 _PLACE = ("service", "host", "hostaddr", "port")
+
+
+class Owners:
+    """Which subscription a Delta table or a slot belongs to: by the catalog, or because it was looked at first.
+
+    It is for one check, whose subscriptions may be looked at by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: dict[tuple[str, ...], str] = {}
+
+    def of_tables(self, paths: Sequence[str], name: str, catalog: Catalog | None) -> dict[str, str]:
+        """Other subscriptions than `name` that write to Delta tables, by those of the paths that are theirs."""
+        begun = catalog.taken(name, real_location) if catalog is not None else {}
+        owners = {path: begun.get(real_location(path)) or self._first((real_location(path),), name) for path in paths}
+        return {path: owner for path, owner in owners.items() if owner is not None}
+
+    def of_slot(self, system_identifier: str, slot_name: str, name: str, catalog: Catalog | None) -> str | None:
+        """Another subscription that streams from a server's slot; None if it is the first that wants it."""
+        if catalog is not None:
+            owner = catalog.slot_owner(slot_name, system_identifier, but=name, exists=True)
+            if owner is not None:
+                return owner
+        return self._first((system_identifier, slot_name), name)
+
+    def _first(self, key: tuple[str, ...], name: str) -> str | None:
+        with self._lock:
+            owner = self._owners.setdefault(key, name)
+        return None if owner == name else owner
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state directory knows.
+
+    Attributes:
+        catalog: Its catalog; None if it does not exist yet.
+        running: Whether a daemon holds it.
+        owners: What belongs to which subscription, shared by all that are looked at.
+    """
+
+    catalog: Catalog | None
+    running: bool
+    owners: Owners = field(default_factory=Owners)
+
+
+def is_enabled(subscription: Subscription, catalog: Catalog | None) -> bool:
+    """Whether the subscription runs, by the catalog if it knows the subscription."""
+    row = catalog.subscription(subscription.name) if catalog is not None else None
+    return subscription.enabled if row is None else row.enabled
 
 
 def others_need(subscriptions: Iterable[Subscription], one: Subscription, known: Known) -> Needs:
@@ -28,7 +82,7 @@ def others_need(subscriptions: Iterable[Subscription], one: Subscription, known:
         if other.name == one.name or _place(other) != place:
             continue
         row = known.catalog.subscription(other.name) if known.catalog is not None else None
-        if not (other.enabled if row is None else row.enabled):
+        if not is_enabled(other, known.catalog):
             continue
         has_slot = known.catalog is not None and known.catalog.remote_lsn(other.name) is not None
         slots += not has_slot and other.create_slot

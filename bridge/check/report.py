@@ -13,23 +13,25 @@ from bridge.apply.delta.durable import local_folder
 from bridge.check.catalogs import check_catalogs
 from bridge.check.connect import check_connect
 from bridge.check.delta_protocol import check_conf
-from bridge.check.finding import Finding, exit_code
+from bridge.check.finding import Finding, exit_code, failed
 from bridge.check.java import check_java
 from bridge.check.machine import (
     check_descriptors,
+    check_http,
     check_memory,
     check_ports,
     check_secrets,
     check_state_dir,
     check_warehouse,
 )
-from bridge.check.others import others_need
+from bridge.check.others import Known, others_need
 from bridge.check.role import RoleNames, filled_in
-from bridge.check.subscription import Known, check_subscription
-from bridge.errors import BridgeError
+from bridge.check.subscription import check_subscription
+from bridge.errors import BridgeError, StateError
 from bridge.memory import OWN_BYTES, available_bytes
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher
+from bridge.spark_master import CONNECT
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import is_running
 
@@ -50,12 +52,17 @@ def collect(
         `subject`, `level` (pass, warning or failure), `message`, `remedy` and `statement`, the last two empty if there
         is nothing to do. `exit_code` is 0 if all passed, 1 if there are warnings, 2 if something failed.
     """
-    machine = list(_machine(config, environment))
-    path = catalog_path(config.state_dir)
+    machine: list[Finding] = []
+    try:
+        running = is_running(config.state_dir)
+        catalog = _catalog(config.state_dir)
+    except StateError as error:
+        machine.append(failed("state_dir", error))
+        running, catalog = False, None
+    machine += _machine(config, environment, running=running)
     found: dict[str, list[Finding]] = {}
-    running = is_running(config.state_dir)
     in_catalogs = check_catalogs(config.spark, [one.warehouse for one in subscriptions], running=running)
-    with closing(Catalog(path)) if path.exists() else nullcontext() as catalog:
+    with closing(catalog) if catalog is not None else nullcontext():
         known = Known(catalog, running)
         for subscription in subscriptions:
             warehouse = subscription.warehouse
@@ -75,18 +82,28 @@ def collect(
     }
 
 
-def _machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
-    if not config.spark.master.startswith("sc://"):
+def _catalog(state_dir: Path) -> Catalog | None:
+    path = catalog_path(state_dir)
+    try:
+        return Catalog(path) if path.exists() else None
+    except OSError as error:
+        raise StateError(f"state_dir {state_dir} cannot be read: {error}") from error
+
+
+def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -> Iterator[Finding]:
+    if not config.spark.master.startswith(CONNECT):
         yield check_java(environment)
         yield check_ports(config.spark.master, config.spark.conf, environment)
         needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
         # a running daemon has its memory already
-        if not is_running(config.state_dir):
+        if not running:
             yield check_memory(needed_bytes, available_bytes())
     else:
         yield check_connect(find_spec)
     yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
+    if config.http is not None:
+        yield check_http(config.http, running=running)
     yield from check_conf(config.spark.conf)
 
 

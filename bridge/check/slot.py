@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.errors import PublisherError
 from bridge.receive.slot import check_slot
+from bridge.sync.start import foreign_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +53,7 @@ def check_slot_state(status: SlotStatus | None, expected: Expected, *, database:
         if status is None:
             yield passed(_SUBJECT, f'"{slot_name}" is created at the first start')
         elif not expected.being_created:
-            yield failure(
-                _SUBJECT,
-                f'"{slot_name}" already exists on the publisher, and this state directory did not create it',
-                remedy="set create_slot = false to use it from where it stands, or choose another slot_name; "
-                "or drop it if nothing needs it",
-                statement=f"SELECT pg_drop_replication_slot('{slot_name}');",
-            )
+            yield failed(_SUBJECT, foreign_slot(slot_name))
         return
     try:
         check_slot(

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bridge import remedies
 from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.apply.delta.table_forms import check_new_table
 from bridge.apply.target.location import table_location
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
+from bridge.check.others import Known, is_enabled
 from bridge.check.server import Needs, check_server
 from bridge.check.slot import Expected, check_slot_state
 from bridge.check.tables import check_tables
-from bridge.errors import BridgeError, PublisherError
+from bridge.errors import BridgeError, PublicationError, PublisherError
 from bridge.publication.definitions import load_optional
+from bridge.published import unpublished
+from bridge.receive.filter_server import FilterServer
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
 from bridge.sync.made_tables import new_columns
 from bridge.sync.server_check import refused_by
+from bridge.sync.start import shared_slot
+from bridge.sync.tablesync import shared_table
 from bridge.track.held import held
 from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
@@ -35,23 +41,10 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.receive.server_facts import ServerFacts
-    from bridge.track.catalog import Catalog
     from protocol.values.types import TypeInfo
 
+_DEFINITIONS = "publication_definitions"
 _TEXT_OIDS = frozenset({18, 19, 25, 1042, 1043})  # "char", name, text, bpchar, varchar
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the state directory knows.
-
-    Attributes:
-        catalog: Its catalog; None if it does not exist yet.
-        running: Whether a daemon holds it.
-    """
-
-    catalog: Catalog | None
-    running: bool
 
 
 def check_subscription(subscription: Subscription, known: Known, others: Needs | None = None) -> Iterator[Finding]:
@@ -121,6 +114,11 @@ def _replication(subscription: Subscription, known: Known) -> Finding:
         positions = held(known.catalog, subscription.name) if known.catalog is not None else None
         if positions is not None and (refused := refused_by(positions, server, subscription.name)) is not None:
             raise refused
+        if is_enabled(subscription, known.catalog):
+            slot_name = subscription.slot_name
+            owner = known.owners.of_slot(server.system_identifier, slot_name, subscription.name, known.catalog)
+            if owner is not None:
+                return failed("replication slot", shared_slot(slot_name, owner))
     except PublisherError as error:
         return failed("replication", error)
     return passed("replication", f"the role may stream; system identifier {server.system_identifier}")
@@ -137,19 +135,25 @@ def _publications(
             statement=f"CREATE PUBLICATION {quoted_name(missing[0])} FOR TABLE …;",
         )
     definitions = load_optional(subscription.publication_definitions)
-    applied = apply_publications(publisher, subscription.publications, definitions, missing_ok=True)
+    names = subscription.publications
+    try:
+        applied = apply_publications(publisher, names, definitions)
+    except PublicationError as error:
+        yield failed(_DEFINITIONS if definitions is not None else "publications", error)
+        if definitions is None:
+            return
+        applied = apply_publications(publisher, names, definitions, missing_ok=True)
     types = publisher.types({column.type_oid for table in applied.stream.tables() for column in table.columns})
     if definitions is not None:
         yield from _definitions(subscription, applied, types)
     yield from (passed("sequences", note) for note in applied.sequences)
-    tables = applied.routing.tables() if definitions is not None else publisher.tables(subscription.publications)
+    tables = applied.routing.tables() if definitions is not None else publisher.tables(names)
+    if (unknown := unpublished(subscription, tables, publisher)) is not None:
+        begun = known.catalog is not None and known.catalog.remote_lsn(subscription.name) is not None
+        found = failed("tables", unknown)
+        yield replace(found, level=Level.WARNING) if begun else found
     if not tables:
-        yield warning(
-            "publications",
-            "nothing is published to this subscription",
-            remedy="add tables, then run: pgbridge refresh " + subscription.name,
-            statement=_adding_tables(applied),
-        )
+        yield _nothing(subscription, applied)
         return
     yield passed("publications", f"{len(tables)} tables are published")
     yield from check_tables(
@@ -158,7 +162,7 @@ def _publications(
         {table.qualified_name: _as_text(table, types) for table in tables},
         role=facts.role,
         warehouse=subscription.warehouse,
-        changing=any(entry.actions & {"update", "delete"} for entry in applied.routing.targets.values()),
+        sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
     yield from _targets(subscription, known, tables, types)
 
@@ -172,26 +176,47 @@ def _adding_tables(applied: Applied) -> str:
     return ""
 
 
-def _definitions(subscription: Subscription, applied: Applied, types: dict[int, TypeInfo]) -> Iterator[Finding]:
-    """Whether the definitions can be re-applied: the stream carries what they need, and every filter is translated."""
-    subject = "publication_definitions"
-    remedy = "change the definitions, or what the server publishes"
-    for gap in applied.gaps:
-        yield Finding(subject, Level.FAILURE if gap.fatal else Level.WARNING, gap.message, remedy)
-    for refusal in applied.refusals:
-        yield warning(subject, refusal.warning, remedy=refusal.hint)
-    if subscription.untranslatable_filters == "server":
-        return  # the server of `filter_connection` is asked when the subscription starts
-    compiler = EntryFilterCompiler(
-        lambda wanted: [resolve(oid, typmod, types) for oid, typmod in wanted],
-        None,
-        applied.routing.relations.encoding,
+def _changing(tables: list[PublishedTable], applied: Applied) -> list[PublishedTable]:
+    """Those of the server's tables whose UPDATEs or DELETEs it publishes."""
+    entries = applied.stream.targets.values()
+    changing = {entry.target.relid for entry in entries if entry.actions & {"update", "delete"}}
+    return [table for table in tables if table.relid in changing]
+
+
+def _nothing(subscription: Subscription, applied: Applied) -> Finding:
+    message = "nothing is published to this subscription"
+    if (file := subscription.publication_definitions) is not None:
+        return warning("publications", message, remedy=f"name tables in {file} that the server publishes")
+    return warning(
+        "publications",
+        message,
+        remedy="run on the server; if the subscription has begun, then run: " + remedies.refresh(subscription.name),
+        statement=_adding_tables(applied),
     )
-    for entry in applied.routing.targets.values():
-        try:
-            compiler.compile(entry)
-        except BridgeError as error:
-            yield failed(f"row filter of {entry.target.qualified_name}", error)
+
+
+def _definitions(subscription: Subscription, applied: Applied, types: dict[int, TypeInfo]) -> Iterator[Finding]:
+    """Whether the definitions can be re-applied: the stream has what they need, and every filter can be computed."""
+    for gap in applied.gaps:
+        yield Finding(
+            _DEFINITIONS,
+            Level.FAILURE if gap.fatal else Level.WARNING,
+            gap.message,
+            "change the definitions, or what the server publishes",
+        )
+    for refusal in applied.refusals:
+        yield warning(_DEFINITIONS, refusal.warning, remedy=refusal.hint)
+    with FilterServer(subscription) as server:
+        compiler = EntryFilterCompiler(
+            lambda wanted: [resolve(oid, typmod, types) for oid, typmod in wanted],
+            server if subscription.untranslatable_filters == "server" else None,
+            applied.routing.relations.encoding,
+        )
+        for entry in applied.routing.targets.values():
+            try:
+                compiler.compile(entry)
+            except BridgeError as error:
+                yield failed(f"row filter of {entry.target.qualified_name}", error)
 
 
 def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
@@ -207,11 +232,16 @@ def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
 def _targets(
     subscription: Subscription, known: Known, tables: list[PublishedTable], types: dict[int, TypeInfo]
 ) -> Iterator[Finding]:
+    """The Delta tables: whether they can be made, belong to no other subscription, and are ones that can be written."""
     rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     states = {(rel.namespace, rel.name): rel.state for rel in rels}
+    warehouse = subscription.warehouse
+    tables = [table for table in tables if unsupported_name(warehouse, table.namespace, table.name) is None]
+    if is_enabled(subscription, known.catalog):
+        paths = {table_location(warehouse, table.namespace, table.name): table for table in tables}
+        for path, owner in known.owners.of_tables([*paths], subscription.name, known.catalog).items():
+            yield failed(paths[path].qualified_name, shared_table(path, owner))
     for table in tables:
-        if unsupported_name(subscription.warehouse, table.namespace, table.name) is not None:
-            continue
         if states.get((table.namespace, table.name), "i") == "i":
             name = table.qualified_name
             try:
@@ -219,7 +249,7 @@ def _targets(
                 check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
             except BridgeError as error:
                 yield failed(name, error)
-        folder = local_folder(table_location(subscription.warehouse, table.namespace, table.name))
+        folder = local_folder(table_location(warehouse, table.namespace, table.name))
         if folder is None:
             continue
         of_rows = subscription.mode_of(table.qualified_name) in {"mirror", "history"}

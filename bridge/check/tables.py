@@ -26,7 +26,7 @@ def check_tables(
     as_text: Mapping[str, Sequence[str]],
     *,
     role: str,
-    changing: bool,
+    sent: Sequence[PublishedTable],
     warehouse: str = "",
 ) -> Iterator[Finding]:
     """Look at the tables that a subscription gets.
@@ -36,14 +36,15 @@ def check_tables(
         privileges: What the role may read, by relid.
         as_text: By qualified name, the columns whose type Delta lacks; they become strings.
         role: The connection's role.
-        changing: Whether UPDATE or DELETE is published.
+        sent: The tables as the server itself publishes them, those of whose UPDATEs or DELETEs it does.
         warehouse: As configured.
     """
+    of_server = {table.relid: table for table in sent}
     for table in tables:
         found = [
             *_readable(table, privileges.get(table.relid), role),
             *_columns(table, warehouse),
-            *(_identity(table) if changing else ()),
+            *(_identity(of_server[table.relid]) if table.relid in of_server else ()),
         ]
         yield from found
         if not found:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bridge.errors import BridgeError, SkipError, StateError
 from bridge.receive.publisher import Publisher
-from bridge.track.lock import locked
+from bridge.track.lock import STOP_FIRST, locked
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def advance(config: Config, catalog: Catalog, subscription: Subscription, text: 
             f"LSN {lsn} is ahead of the publisher's flush position {flush_lsn}: changes still to come would be lost"
         )
     try:
-        with locked(config.state_dir):
+        with locked(config.state_dir, STOP_FIRST):
             before = catalog.remote_lsn(subscription.name)
             catalog.set_origin(subscription.name, lsn)
     except StateError as error:

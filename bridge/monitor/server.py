@@ -60,6 +60,14 @@ class Response:
     policy: str = "default-src 'none'; frame-ancestors 'none'"
 
 
+def cannot_listen(host: str, port: int, error: Exception) -> ConfigError:
+    """Return the error for an address that cannot be listened on."""
+    return ConfigError(
+        f"http.listen: {host}:{port} cannot be listened on: {error}",
+        hint="another process may listen there: choose another port",
+    )
+
+
 class Server(Closing):
     """Serves the view from threads of its own. The port is taken when it is made.
 
@@ -81,10 +89,7 @@ class Server(Closing):
         try:
             self._http = server((host, port), handler)
         except (OSError, OverflowError) as error:
-            raise ConfigError(
-                f"http.listen: {host}:{port} cannot be listened on: {error}",
-                hint="another process may listen there: choose another port",
-            ) from error
+            raise cannot_listen(host, port, error) from error
         self._thread = threading.Thread(target=self._http.serve_forever, name="http", daemon=True)
 
     @property

@@ -87,6 +87,12 @@ _CONNECTING = (
     (re.compile("permission denied to start WAL sender|replication role to start walsender"), "42501"),
     (re.compile("too many (clients|connections)|connection slots are reserved|max_wal_senders"), "53300"),
 )
+_OF_A_NAME = (
+    # the statement that helps, with the name that the server's message has in quotes
+    (re.compile('too many connections for role (".*")'), "ALTER ROLE {} CONNECTION LIMIT -1;"),
+    (re.compile('too many connections for database (".*")'), "ALTER DATABASE {} CONNECTION LIMIT -1;"),
+    (re.compile('role (".*") is not permitted to log in'), "ALTER ROLE {} LOGIN;"),
+)
 _REFUSED_HERE = (
     # what libpq refuses by itself, which no later try changes; it gives no SQLSTATE for it
     (
@@ -153,7 +159,10 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
             connection.close()
             raise
     except psycopg.Error as error:
-        raise translated(error, "cannot connect to the publisher") from error
+        refused = translated(error, "cannot connect to the publisher")
+        role = login(conninfo).role.replace('"', '""')
+        refused.hint = refused.hint.replace("ALTER ROLE … REPLICATION", f'ALTER ROLE "{role}" REPLICATION')
+        raise PublisherError(refused.message, hint=refused.hint, retry=refused.retry) from error
     return connection
 
 
@@ -270,6 +279,9 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
     if "wal_level" in str(error):
         where = "primary" if "on the primary" in str(error) else "server"
         hint = f"run on the {where}: ALTER SYSTEM SET wal_level = logical; then restart it"
+    for pattern, statement in _OF_A_NAME:
+        if found := pattern.search(str(error)):
+            hint = f"run on the server: {statement.format(found[1])}"
     if sqlstate == "42501" and _NOT_GRANTED.search(str(error)):
         hint = _GRANT_HINT
     refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]

@@ -194,7 +194,8 @@ def refusal(missing: Missing, position: Position, *, anew: str) -> PublisherErro
     if missing.another_server:
         return AnotherServer(
             f"the publisher is another server: {missing.reason}",
-            hint="check the connection string; another server needs another state_dir and warehouse",
+            hint="check the connection string: until it leads to the first server, nothing is changed here; another "
+            "server, one that pg_upgrade made included, needs another state_dir and warehouse",
         )
     if missing.later:
         return PublisherError(f"the standby lags: {missing.reason}, {durable}", retry=True)

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.errors import PublisherError
 from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import read_publications
@@ -96,21 +96,20 @@ class Start:
         new = (table for key, table in self._published.items() if key not in known)
         rels = self._sync.new_rels(new, known.values())
         status = self._publisher.slot(slot_name)
-        if not self._subscription.create_slot:
-            snapshot = Snapshot(None, self._check.check_slot(status, None))
-            self._set_slot("ready", system_identifier)
-        else:
-            made = (row.slot_name, row.slot_state, row.system_identifier) if row is not None else None
-            if status is not None and made != (slot_name, "creating", system_identifier):
-                raise PublisherError(
-                    f'replication slot "{slot_name}" already exists on the publisher, '
-                    "and this state directory did not create it",
-                    hint="set create_slot = false to use it from where it stands, or choose another slot_name; or, "
-                    f"if nothing needs it, run on the server: SELECT pg_drop_replication_slot('{slot_name}');",
-                )
+        creates = self._subscription.create_slot
+        made = (row.slot_name, row.slot_state, row.system_identifier) if row is not None else None
+        snapshot = None if creates else Snapshot(None, self._check.check_slot(status, None))
+        claimed = self._catalog.claim(name, [f"slot:{system_identifier}/{slot_name}"])  # two may begin at once
+        begun = self._catalog.slot_owner(slot_name, system_identifier, but=name, exists=status is not None)
+        if owner := begun or (claimed and claimed[1]):
+            raise shared_slot(slot_name, owner)
+        if creates and status is not None and made != (slot_name, "creating", system_identifier):
+            raise foreign_slot(slot_name)
+        state = "creating" if creates else "ready"
+        self._catalog.set_slot(name, slot_name=slot_name, slot_state=state, system_identifier=system_identifier)
+        if snapshot is None:
             if status is not None:
                 replication.drop_slot(slot_name)  # created just before a crash, and never streamed from
-            self._set_slot("creating", system_identifier)
             snapshot = replication.create_slot(
                 slot_name,
                 export_snapshot=self._subscription.copy_data,
@@ -124,13 +123,23 @@ class Start:
         self._catalog.create_origin(name, snapshot.consistent_point, incarnation, rels, server.timeline)
         return replace(snapshot, timeline=server.timeline)
 
-    def _set_slot(self, state: str, system_identifier: str) -> None:
-        self._catalog.set_slot(
-            self._subscription.name,
-            slot_name=self._subscription.slot_name,
-            slot_state=state,
-            system_identifier=system_identifier,
-        )
+
+def shared_slot(slot_name: str, owner: str) -> PublisherError:
+    """Return the error for a slot that two subscriptions would stream from."""
+    return PublisherError(
+        f'replication slot "{slot_name}" is that of subscription "{owner}"',
+        hint="set another slot_name for one of them",
+    )
+
+
+def foreign_slot(slot_name: str) -> PublisherError:
+    """Return the error for a slot that is there before a subscription creates it."""
+    return PublisherError(
+        f'replication slot "{slot_name}" already exists on the publisher, and this state directory did not create it',
+        hint="choose another slot_name (in Python: another name), or set create_slot = false to use it from where it "
+        "stands; only if no other state directory and no program streams from it, drop it on the server: "
+        f"{remedies.drop_slot(slot_name)}",
+    )
 
 
 def warn_without_identity(publisher: Publisher, publications: Sequence[str], log: FilteringBoundLogger) -> None:

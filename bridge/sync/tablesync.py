@@ -25,7 +25,7 @@ from bridge.apply.batch.routes import Subscribed
 from bridge.apply.delta.append import overwrite_rows
 from bridge.apply.delta.commit_retry import retry_commit
 from bridge.apply.delta.delta_table import WAYS_BACK, asked, read_target_schema, schema_of
-from bridge.apply.delta.durable import LocalTables
+from bridge.apply.delta.durable import LocalTables, real_location
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.schema import is_variant, stored_rows
 from bridge.apply.delta.shared_folder import SharedFolders
@@ -72,6 +72,14 @@ if TYPE_CHECKING:
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
+
+
+def shared_table(path: str, owner: str) -> TargetError:
+    """Return the error for a Delta table that two subscriptions would write to."""
+    return TargetError(
+        f'the Delta table at {path} is written by subscription "{owner}"',
+        hint="give the subscriptions different warehouses, or publish the table to one of them only",
+    )
 
 
 def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
@@ -137,13 +145,11 @@ class TableSync:
                     f'tables "{other.qualified_name}" and "{table.qualified_name}" would both become {path}',
                     hint=shared_name_hint(warehouse, (other.namespace, other.name), (table.namespace, table.name)),
                 )
-            if owner := self._catalog.owner_of(path, but=self._subscription.name):
-                raise TargetError(
-                    f'the Delta table at {path} is written by subscription "{owner}"',
-                    hint="give the subscriptions different warehouses, or publish the table to one of them only",
-                )
             by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
             rels.append(by_path[path])
+        claimed = self._catalog.claim(self._subscription.name, [rel.path for rel in rels], real_location)
+        if claimed is not None:
+            raise shared_table(*claimed)
         return rels
 
     def needs_copy(self, rel: RelRow) -> bool:

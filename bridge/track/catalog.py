@@ -29,7 +29,7 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from bridge.track.catalog_rows import AppliedBatch
@@ -62,6 +62,7 @@ class Catalog:
         self._lock = threading.RLock()
         self.state_dir = path.parent
         self._database = Database(path)
+        self._claims: dict[str, str] = {}
         self._advances = OriginAdvances(self._transaction, self._ready_rels)
         try:
             with self._transaction() as db:
@@ -128,6 +129,19 @@ class Catalog:
                 "UPDATE subscription SET slot_name = ?, slot_state = ?, system_identifier = ? WHERE name = ?",
                 (slot_name, slot_state, system_identifier, name),
             )
+
+    def slot_owner(self, slot_name: str, system_identifier: str, *, but: str, exists: bool) -> str | None:
+        """Another subscription that streams from a slot of a server, or is creating it; None for none.
+
+        Args:
+            exists: Whether the server has the slot.
+        """
+        rows = self.rows(
+            "SELECT name FROM subscription WHERE slot_name = ? AND system_identifier = ? AND name <> ? "
+            "AND (? OR slot_state = 'creating')",
+            *(slot_name, system_identifier, but, exists),
+        )
+        return str(rows[0][0]) if rows else None
 
     def set_state(self, name: str, state: str, *, received_lsn: Lsn | None = None) -> None:
         """Record the state that `status` shows of a running daemon. Recovery does not need it: it is not flushed."""
@@ -403,10 +417,42 @@ class Catalog:
             [(name, relid, row.attnum, row.name, row.type_oid, row.typmod, row.state) for row in columns],
         )
 
-    def owner_of(self, path: str, *, but: str) -> str | None:
-        """Another subscription that writes to the Delta table at `path`, if there is one."""
-        rows = self.rows("SELECT subscription FROM subscription_rel WHERE path = ? AND subscription <> ?", path, but)
-        return str(rows[0][0]) if rows else None
+    def taken(self, name: str, real: Callable[[str], str]) -> dict[str, str]:
+        """The subscriptions other than `name` that write to Delta tables, or have claimed something, by its path.
+
+        Args:
+            real: Gives all paths of one table the same form.
+        """
+        with self._lock:
+            rows = self.rows("SELECT path, subscription FROM subscription_rel WHERE subscription <> ?", name)
+            claims = {path: owner for path, owner in self._claims.items() if owner != name}
+        return claims | {real(path): owner for path, owner in rows}
+
+    def claim(
+        self, name: str, paths: Iterable[str], real: Callable[[str], str] = lambda path: path
+    ) -> tuple[str, str] | None:
+        """Reserve Delta tables, or a slot, for a subscription that is about to begin with them; in this process only.
+
+        Args:
+            paths: The tables' paths; the slot's is made up.
+            real: As for `taken`.
+
+        Returns:
+            A path that is another subscription's, and that subscription: then nothing is reserved. None if none is.
+        """
+        with self._lock:
+            taken = self.taken(name, real)
+            wanted = {real(path): path for path in paths}
+            for key, path in wanted.items():
+                if key in taken:
+                    return path, taken[key]
+            self._claims.update(dict.fromkeys(wanted, name))
+        return None
+
+    def release(self, name: str) -> None:
+        """End the claims of a subscription."""
+        with self._lock:
+            self._claims = {path: owner for path, owner in self._claims.items() if owner != name}
 
     @staticmethod
     def _put_rels(db: sqlite3.Connection, subscription: str, rels: list[RelRow]) -> None:
@@ -459,8 +505,22 @@ class Catalog:
                 column = f"{counter}_error_count"
                 db.execute(f"UPDATE subscription SET {column} = {column} + 1 WHERE name = ?", (name,))
 
+    def end_error(self, name: str) -> None:
+        """Forget the last error, unless it is one of applying, or of what the publisher's stream has at its position.
+
+        Those stay until a later transaction was applied. One of the start, the connection or a copy is over once the
+        stream has begun.
+        """
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM error WHERE subscription = ? AND finish_lsn IS NULL "
+                "AND instr(message, 'CONTEXT:  processing remote data') = 0 "
+                "AND instr(message, 'the publisher ended the stream') <> 1",
+                (name,),
+            )
+
     def last_error(self, name: str) -> ErrorRow | None:
-        """The last error, if no later transaction was applied since."""
+        """The last error, if no later transaction was applied since, and what failed has not succeeded since."""
         rows = self.rows("SELECT message, finish_lsn, relation, time FROM error WHERE subscription = ?", name)
         if not rows:
             return None

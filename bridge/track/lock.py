@@ -24,9 +24,19 @@ _SPARKS_PATIENCE_S = 60.0
 """Hadoop gives the hooks of a JVM that ends 30 s."""
 
 
+_ONE_DAEMON = "one daemon runs all subscriptions of a configuration file; another file needs its own state_dir"
+STOP_FIRST = "stop the daemon by SIGTERM, then repeat the command"
+"""What to do if a daemon holds the state directory that a command needs for itself."""
+_READABLE = "run the command as pgbridge's user, or set another state_dir"
+
+
 @contextmanager
-def locked(state_dir: Path) -> Iterator[None]:
+def locked(state_dir: Path, in_use: str = _ONE_DAEMON) -> Iterator[None]:
     """Hold the lock on the state directory, so that no second daemon works on it.
+
+    Args:
+        state_dir: The state directory.
+        in_use: What to do if a daemon holds it, for a process that is none.
 
     Raises:
         StateError: Another process holds it, or it cannot be written.
@@ -41,7 +51,7 @@ def locked(state_dir: Path) -> Iterator[None]:
             file.seek(0)
             raise StateError(
                 f"another pgbridge daemon (process {file.read().strip() or 'unknown'}) works on {state_dir}",
-                hint="one daemon runs all subscriptions of a configuration file; another file needs its own state_dir",
+                hint=in_use,
             )
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -84,7 +94,11 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
 
 
 def is_running(state_dir: Path) -> bool:
-    """Whether a daemon holds the lock. Any number of processes may ask at once, also while a daemon starts."""
+    """Whether a daemon holds the lock. Any number of processes may ask at once, also while a daemon starts.
+
+    Raises:
+        StateError: The state directory cannot be looked into.
+    """
     try:
         with _path(state_dir).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -92,6 +106,8 @@ def is_running(state_dir: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+    except OSError as error:
+        raise StateError(f"state_dir {state_dir} cannot be read: {error}", hint=_READABLE) from error
     return False
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,14 @@ class WorkerStatus:
                 if self._told:
                     self._log.info("status and errors are written again")
                 self._told = False
+
+    def begun(self) -> None:
+        """The stream has begun: an error of the start, the connection or a copy is over."""
+        with self._lock:
+            if self._errors:
+                return  # not written yet: the next stream that begins ends it
+            with suppress(StateError):
+                self._catalog.end_error(self._name)
 
     def progressed(self) -> None:
         """A later transaction was applied: drop the errors before it that are not written yet."""

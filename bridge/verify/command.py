@@ -22,7 +22,7 @@ from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.track import maintenance
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.lock import is_running, locked
+from bridge.track.lock import STOP_FIRST, is_running, locked
 from bridge.track.refresh import sync_name
 from bridge.verify.source_table import Pace
 from bridge.verify.verdict import document_of, failed_document
@@ -87,7 +87,7 @@ def collect(  # noqa: PLR0913 - options
         PublisherError: The server of the only subscription refuses.
     """
     with (
-        locked(config.state_dir) if repaired else nullcontext(),
+        locked(config.state_dir, STOP_FIRST) if repaired else nullcontext(),
         closing(Catalog(catalog_path(config.state_dir))) as catalog,
         started(config, chosen)
         if started

@@ -34,6 +34,16 @@ def test_run():
     assert remedies.run(Path("pgbridge.toml")) == "pgbridge run --config pgbridge.toml"
 
 
+def test_of_a_conflict():
+    """What loses nothing; a value that is not shown whole is not looked for."""
+    hint = remedies.of_conflict("delta.`/l/t`", ["a", "b`c"], ["1", "it's"])
+    assert "DELETE FROM delta.`/l/t` WHERE `a` = '1' AND `b``c` = 'it\\'s'" in hint
+    for value in ("x" * 200, None, "a\\b"):
+        hint = remedies.of_conflict("delta.`/l/t`", ["a"], [value])
+        assert "DELETE" not in hint
+        assert 'conflict = "apply_remote"' in hint
+
+
 @pytest.mark.parametrize(
     "remedy",
     [

@@ -91,6 +91,12 @@ def local_folder(path: str) -> Path | None:
     return Path(path) if path.startswith("/") else None
 
 
+def real_location(path: str) -> str:
+    """A path that is the same for all that lead to one table: over links, as `file:` URI, by another scheme of S3."""
+    folder = local_folder(path)
+    return re.sub("^s3[an]?://", "s3a://", path) if folder is None else os.path.realpath(folder)
+
+
 def _files(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
         yield from (f"{parent}/{name}" for name in names)

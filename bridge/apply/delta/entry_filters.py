@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -59,6 +60,9 @@ class FilterServer(VerdictSource, Protocol):
         """
 
 
+_NO_COLUMN: Final = re.compile('column ".*" does not exist', re.DOTALL)
+
+
 class EntryFilterCompiler:
     """Makes the filters of entries.
 
@@ -93,8 +97,8 @@ class EntryFilterCompiler:
         except row_filter.RowFilterError as error:
             if self._server is not None:
                 return self._served(entry, self._server)
-            if error.reason in OF_POSTGRESQL:
-                raise
+            if error.reason in OF_POSTGRESQL or _NO_COLUMN.fullmatch(error.reason):
+                raise  # a server would refuse it, too
             hint = 'untranslatable_filters = "server" has a PostgreSQL server compute it'
             raise row_filter.RowFilterError(error.expression, error.at, error.reason, hint=hint) from None
 

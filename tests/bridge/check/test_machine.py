@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ import pytest
 from bridge import descriptors
 from bridge.check import machine
 from bridge.check.finding import Level
-from bridge.check.machine import check_ports
+from bridge.check.machine import check_http, check_ports, check_warehouse
+from bridge.config import Http
 
 
 class Usage(NamedTuple):
@@ -123,3 +125,30 @@ def test_a_state_directory_that_everybody_can_enter(tmp_path):
 def test_ports(master, conf, environment, level, said):
     found = check_ports(master, conf, environment)
     assert (found.level, said in found.message) == (level, True)
+
+
+def test_below_a_folder_that_may_not_be_entered(tmp_path, monkeypatch):
+    """B5: `exists` raises there, which is no reason to end."""
+    closed = tmp_path / "closed"
+    exists = Path.exists
+
+    def refused(path: Path) -> bool:
+        if closed in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert check_warehouse(closed / "lake", str(closed / "lake")).level is Level.FAILURE
+
+
+def test_the_page(tmp_path):
+    """What the daemon would refuse: a port that is taken, and a token that others can read."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert check_http(Http(listen=listen), running=False).level is Level.FAILURE
+        assert check_http(Http(listen=listen), running=True).level is Level.PASS
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    found = check_http(Http(listen=listen, token_file=str(token)), running=True)
+    assert (found.level, found.remedy) == (Level.FAILURE, f"chmod 600 {token}")

@@ -6,9 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from bridge.check.others import others_need
+from bridge.check.others import Known, others_need
 from bridge.check.server import Needs
-from bridge.check.subscription import Known
 from bridge.config import Subscription
 from bridge.track.catalog import Catalog
 from protocol.lsn import Lsn

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from bridge.check.finding import Finding, Level
-from bridge.check.subscription import Known, _adding_tables, check_subscription
+from bridge.check.others import Known
+from bridge.check.subscription import _adding_tables, check_subscription
 from bridge.config import Subscription
 from bridge.config_tables import Table
 from bridge.demo.server import EmbeddedPostgres

@@ -18,7 +18,8 @@ ALL = Privileges(usage=True, unreadable=(), row_security=False)
 
 
 def look(table=TABLE, privileges=ALL, *, changing=True, as_text=()):
-    found = check_tables([table], {1: privileges}, {"public.t": as_text}, role="repl", changing=changing)
+    sent = [table] if changing else []
+    found = check_tables([table], {1: privileges}, {"public.t": as_text}, role="repl", sent=sent)
     return [(one.level, one.message, one.statement) for one in found]
 
 
@@ -71,5 +72,5 @@ def test_a_table_that_delta_cannot_hold():
 
 def test_names_are_quoted_in_statements():
     hostile = replace(TABLE, namespace="public", name='a"; drop table x; --', columns=(NOTE,))
-    (found,) = check_tables([hostile], {1: ALL}, {}, role="repl", changing=True)
+    (found,) = check_tables([hostile], {1: ALL}, {}, role="repl", sent=[hostile])
     assert '"public"."a""; drop table x; --"' in found.statement

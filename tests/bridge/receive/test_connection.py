@@ -282,7 +282,7 @@ def test_role_without_replication(publisher, role):
     connect(as_role(publisher, role), application_name="test").close()
     error = refusal(as_role(publisher, role), replication=True)
     assert re.search("WAL sender|walsender", str(error))
-    assert "ALTER ROLE … REPLICATION" in error.hint
+    assert f'ALTER ROLE "{role}" REPLICATION' in error.hint
     assert not error.retry
 
 
@@ -291,7 +291,7 @@ def test_the_server_has_no_connection_left(publisher, role):
     publisher.execute(f"ALTER ROLE {role} NOSUPERUSER CONNECTION LIMIT 0")
     error = refusal(as_role(publisher, role))
     assert "too many connections" in str(error)
-    assert "max_connections" in error.hint
+    assert "CONNECTION LIMIT" in error.hint
     assert error.retry
 
 
@@ -442,3 +442,28 @@ def test_a_wrong_connection_string_is_not_shown(conninfo):
 )
 def test_what_only_looks_like_a_cut_password(conninfo):
     login(conninfo)
+
+
+@pytest.mark.parametrize(
+    ("limit", "remedy"),
+    [
+        ('ALTER ROLE "{role}" NOLOGIN', 'ALTER ROLE "{role}" LOGIN;'),
+        ('ALTER ROLE "{role}" CONNECTION LIMIT 0', 'ALTER ROLE "{role}" CONNECTION LIMIT -1;'),
+        ('ALTER DATABASE "{database}" CONNECTION LIMIT 0', 'ALTER DATABASE "{database}" CONNECTION LIMIT -1;'),
+        ('ALTER ROLE "{role}" NOREPLICATION', 'ALTER ROLE "{role}" REPLICATION;'),
+    ],
+)
+def test_what_the_hint_says_lets_the_role_in(publisher, role, limit, remedy):
+    """O6: the printed statement, as it stands, is what helps."""
+    names = {"role": role, "database": publisher.name}
+    conninfo = as_role(publisher, role)
+    replication = "REPLICATION" in limit
+    publisher.execute(f'ALTER ROLE "{role}" NOSUPERUSER')
+    connect(conninfo, application_name="test", replication=replication).close()
+    publisher.execute(limit.format(**names))
+    hint = refusal(conninfo, replication=replication).hint
+    statement = re.search(r"run on the server: ([^;]+;)", hint)
+    assert statement is not None, hint
+    assert statement[1] == remedy.format(**names)
+    publisher.execute(statement[1])
+    connect(conninfo, application_name="test", replication=replication).close()

@@ -55,14 +55,14 @@ def test_tables_need_their_subscription(catalog):
         catalog.put_rel("nobody", T1)
 
 
-def test_owner_of_a_path(started):
-    """Two subscriptions that write to one Delta table would undo each other's work."""
+def test_a_table_is_one_subscriptions(started):
+    """Two subscriptions that write to one Delta table would undo each other's work, and may begin at once."""
     started.register("other", enabled=True)
-    started.put_rel("other", RelRow("public", "x", "r", Lsn(0), "/lake/x"))
-    assert started.owner_of("/lake/public/t1", but="other") == "shop"
-    assert started.owner_of("/lake/public/t1", but="shop") is None
-    assert started.owner_of("/lake/x", but="shop") == "other"
-    assert started.owner_of("/lake/y", but="shop") is None
+    assert started.claim("other", ["/lake/y", "/lake/public/t1"]) == ("/lake/public/t1", "shop")
+    assert started.claim("shop", ["/lake/public/t1", "/lake/y"]) is None
+    assert started.claim("other", ["/link/y"], lambda path: path.replace("link", "lake")) == ("/link/y", "shop")
+    started.release("shop")
+    assert started.claim("other", ["/lake/y"]) is None
 
 
 def test_columns_of_published_tables_move_with_the_origin(catalog):

@@ -7,7 +7,16 @@ from contextlib import closing
 import pytest
 
 from bridge import log
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.errors import (
+    ApplyContext,
+    ApplyError,
+    OutcomeUnknown,
+    PublicationError,
+    PublisherError,
+    StateError,
+    StreamError,
+    SyncError,
+)
 from bridge.track.catalog import Catalog
 from bridge.track.worker_status import WorkerStatus
 from protocol.lsn import Lsn
@@ -108,3 +117,21 @@ def test_a_state_that_has_not_changed_is_not_written_again(catalog, status, monk
     status.set_state("streaming", received_lsn=Lsn(2))
     assert written == [("streaming", 1), ("streaming", 2), ("stopped", None), ("streaming", 2)]
     assert catalog.subscription("shop").state == "streaming"
+
+
+@pytest.mark.parametrize(
+    ("error", "over"),
+    [
+        (PublicationError('relation "public.nosuch" does not exist'), True),
+        (PublisherError("cannot connect to the publisher", retry=True), True),
+        (SyncError('cannot copy table "public.t"'), True),
+        (ApplyError("conflict", CONTEXT), False),
+        (ApplyError("several transactions", ApplyContext("pgbridge_shop", Lsn(0x20))), False),
+        (StreamError("the publisher ended the stream: division by zero"), False),
+    ],
+)
+def test_an_error_of_the_start_is_over_once_the_stream_has_begun(catalog, status, error, over):
+    """One of applying, or of what the stream has at its position, stays until a later transaction was applied."""
+    status.record_error(error, counter=None)
+    status.begun()
+    assert (catalog.last_error("shop") is None) is over
