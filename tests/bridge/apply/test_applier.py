@@ -315,6 +315,10 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
         "DETAIL:  Key already exists in the target: key (id)=(1).\n"
         'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
     )
+    statement = re.search(r"run in Spark: (DELETE FROM .* WHERE .*); or", caught.value.hint)
+    assert statement is not None
+    assert spark.sql(statement[1]).collect()[0][0] == 1, "the printed statement removes the row that is in the way"
+    append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     assert 'during message type "INSERT" for' in str(caught.value)
     assert stats.conflicts(catalog, "sub") == {"insert_exists": 1}
     found: list[Any] = []
