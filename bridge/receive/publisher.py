@@ -108,6 +108,11 @@ class Publisher(Closing):
         """The database's encoding, as the server names it."""
         return self.connection.info.parameter_status("server_encoding") or "UTF8"
 
+    def setting(self, name: str) -> str:
+        """A setting of the server, as its catalog shows it; empty if this version does not have it."""
+        rows = self.rows("settings", {"names": [name]})
+        return rows[0]["setting"] or "" if rows else ""
+
     def flush_lsn(self) -> Lsn:
         """The end of the server's flushed WAL; on a standby, of its replayed WAL."""
         return Lsn.parse(self._one("server")["flush_lsn"])

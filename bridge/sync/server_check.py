@@ -164,11 +164,11 @@ class ServerCheck:
         """
         status = self._publisher.slot(self._subscription.slot_name)
         self.check_slot(status, self._catalog.remote_lsn(self._subscription.name) or INVALID)
-        (names,) = self._publisher.rows("settings", {"names": ["synchronous_standby_names"]})
-        if is_synchronous(names["setting"], self._subscription.name):
+        names = self._publisher.setting("synchronous_standby_names")
+        if is_synchronous(names, self._subscription.name):
             self._log.warning(
                 "the publisher's commits wait for this subscription, for ever if it is stopped",
-                synchronous_standby_names=names["setting"],
+                synchronous_standby_names=names,
                 hint="name the standbys that are meant, without pgbridge's application_name and without *",
             )
 

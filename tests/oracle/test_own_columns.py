@@ -14,7 +14,8 @@ import pytest
 from bridge.apply.delta.location import read_table
 from bridge.apply.target.location import sql_name
 from bridge.check.finding import Level
-from bridge.check.subscription import Known, check_subscription
+from bridge.check.others import Known
+from bridge.check.subscription import check_subscription
 from bridge.errors import BridgeError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

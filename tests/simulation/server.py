@@ -84,6 +84,11 @@ class MemoryServer:
         """IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
         return ServerHistory("7", self.timeline, self.end_lsn, self.in_recovery, dict(self.left), self.started_us_)
 
+    def setting(self, name: str) -> str:
+        """None of its settings matters."""
+        del name
+        return ""
+
     def started_us(self) -> int:
         """When it was started."""
         return self.started_us_

@@ -75,6 +75,7 @@ class World:
             slot=lambda _: self.status,
             database="db",
             started_us=lambda: 1,
+            setting=lambda _: "",
         )
         subscription = Subscription(
             name="shop", connection="", publications=("p",), warehouse="/lake", slot_name="shop", **options

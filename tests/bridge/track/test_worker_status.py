@@ -127,7 +127,7 @@ def test_a_state_that_has_not_changed_is_not_written_again(catalog, status, monk
         (SyncError('cannot copy table "public.t"'), True),
         (ApplyError("conflict", CONTEXT), False),
         (ApplyError("several transactions", ApplyContext("pgbridge_shop", Lsn(0x20))), False),
-        (StreamError("the publisher ended the stream: division by zero"), False),
+        (StreamError("the publisher ended the stream: division by zero", "22012", Lsn(0x10)), False),
     ],
 )
 def test_an_error_of_the_start_is_over_once_the_stream_has_begun(catalog, status, error, over):
