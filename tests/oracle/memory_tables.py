@@ -195,7 +195,7 @@ def in_memory() -> Iterator[MemoryTables]:
         restore: {
             "described_commits": commits,
             "commit_nothing": commit_nothing,
-            "schema_of": MemoryTables.schema,
+            "written_schema": MemoryTables.schema,
         },
         applier: {
             "LocalTables": LocalTables,

@@ -117,7 +117,7 @@ class MemoryBridge:
         patch.setattr(table_position, "log_commits", commits)
         patch.setattr(restore, "described_commits", commits)
         patch.setattr(restore, "commit_nothing", commit_nothing)
-        patch.setattr(restore, "schema_of", lambda _, path: True if path in lake.tables else None)
+        patch.setattr(restore, "written_schema", lambda _, path: True if path in lake.tables else None)
         patch.setattr(applier_module, "apply_table", apply_table)
         patch.setattr(applier_module, "LocalTables", _LocalTables)
         patch.setattr(pipeline, "LocalTables", _LocalTables)

@@ -181,5 +181,5 @@ def truncate_table(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table does not exist any more.
     """
-    existing_schema(spark, path)
-    overwrite_rows(spark.createDataFrame([], written_schema(spark, path)), path)
+    schema = written_schema(spark, path) or existing_schema(spark, path)
+    overwrite_rows(spark.createDataFrame([], schema), path)

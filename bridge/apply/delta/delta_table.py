@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from bridge.apply.delta.local_log import checksum_of, latest_version, log_of
-from bridge.apply.delta.location import filled_of, find_schema, read_table
+from bridge.apply.delta.location import filled_of, find_schema
 from bridge.apply.delta.spark_errors import catalog_hint, store_hint, summary
 from bridge.apply.delta.table_forms import partition_columns, row_schema
 from bridge.apply.target.location import catalog_parts, sql_name
@@ -114,10 +114,15 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
     return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
 
 
-def written_schema(spark: SparkSession, path: str) -> StructType:
-    """The columns of an existing table that a commit may write: Delta refuses those GENERATED ALWAYS AS IDENTITY."""
+def written_schema(spark: SparkSession, path: str) -> StructType | None:
+    """The columns of a table that a commit may write; None if nothing is at the location.
+
+    Delta refuses those GENERATED ALWAYS AS IDENTITY.
+    """
+    if (schema := schema_of(spark, path)) is None:
+        return None
     filled = filled_of(spark, path)
-    return StructType([one for one in read_table(spark, path).schema.fields if filled[one.name] != "identity always"])
+    return StructType([field for field in schema.fields if filled[field.name] != "identity always"])
 
 
 def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:

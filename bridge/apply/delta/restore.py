@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bridge.apply.delta import messages
 from bridge.apply.delta.append import commit_nothing
 from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import schema_of, written_schema
+from bridge.apply.delta.delta_table import written_schema
 from bridge.apply.delta.history import History
 from bridge.apply.delta.log_commits import described_commits
 from bridge.apply.delta.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
@@ -116,8 +116,8 @@ def restore_tables(
 
 def fence_table(spark: SparkSession, path: str, batch: UndoneBatch, log: FilteringBoundLogger | None = None) -> None:
     """Keep a late commit of a batch out of a table, if the table exists."""
-    if schema_of(spark, path) is not None:
-        retry_commit(lambda: commit_nothing(spark, path, written_schema(spark, path), batch.fence), path, log)
+    if (schema := written_schema(spark, path)) is not None:
+        retry_commit(lambda: commit_nothing(spark, path, schema, batch.fence), path, log)
 
 
 def _history(spark: SparkSession, path: str) -> History:
