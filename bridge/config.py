@@ -83,6 +83,7 @@ class Subscription(BaseModel):
         warn_retained_bytes: Warn when the server keeps so much WAL for the slot, and each time it has doubled; 0 for
             never.
         warn_slot_left_s: Warn when the slot is lost within this time at the present rate (max_slot_wal_keep_size).
+        catalog_check_s: How often what is published is compared with what is followed.
     """
 
     model_config = _STRICT
@@ -122,6 +123,7 @@ class Subscription(BaseModel):
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
     warn_retained_bytes: int = Field(default=10 << 30, ge=0)
     warn_slot_left_s: float = Field(default=3600, ge=0, allow_inf_nan=False)
+    catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

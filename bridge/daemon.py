@@ -359,6 +359,8 @@ class Daemon:
         self._failed.clear()
         self._again_s.clear()
         SUSPECTS.forget()
+        for worker in self._workers.values():
+            worker.look_soon()
 
     def _pause(self, seconds: float = _TURN_S) -> None:
         """Wait for the next turn; a signal ends the wait."""

@@ -71,6 +71,7 @@ class StreamHistory:
         heartbeat: Beats while the stream makes progress.
         observer: Is told what the stream receives and applies.
         handler: Gets the batches, in place of Delta tables.
+        redefined: Called when the stream announces a table anew.
     """
 
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
@@ -79,6 +80,7 @@ class StreamHistory:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
     handler: Handling | None = None
+    redefined: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
     batcher = Batcher(
         subscription.origin_name,
-        published.routes(subscribed, events.table_replaced, handling.other if handling is not None else None),
+        published.routes(subscribed, history.redefined, handling.other if handling is not None else None),
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,

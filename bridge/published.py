@@ -104,20 +104,20 @@ class Published:
             )
         by_name = {(table.namespace, table.name): table for table in tables}
         published = cls(subscription, publisher, by_name, not textual, types, definitions, applied, filter_server)
-        published.routes({}, lambda *_: None)  # refuses a filter that cannot be computed, before a slot is created
+        published.routes({})  # refuses a filter that cannot be computed, before a slot is created
         return published
 
     def routes(
         self,
         subscribed: Mapping[tuple[str, str], Subscribed],
-        replaced: Callable[[str, str], None],
+        changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
     ) -> Routes:
         """Return where the stream's changes go.
 
         Args:
             subscribed: The tables that follow the stream.
-            replaced: Called with a table that was dropped and created again, and the command that copies it again.
+            changed: As in `Routes`.
             others: As in `Routes`.
         """
         name = refresh.owner_of(self.subscription.name)
@@ -127,7 +127,7 @@ class Published:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities, subscription=name, replaced=replaced, others=others)
+            return Routes(subscribed, cut_identities, subscription=name, changed=changed, others=others)
 
         def look() -> Routing:
             names = self.subscription.publications
@@ -136,7 +136,7 @@ class Published:
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
-        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, replaced=replaced, others=others)
+        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, changed=changed, others=others)
 
 
 def unpublished(

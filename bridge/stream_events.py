@@ -1,4 +1,4 @@
-"""Log events for what a stream brings beside rows: notices, logical messages, replaced tables, conflicts."""
+"""Log events for what a stream brings beside rows: notices, logical messages, conflicts."""
 
 from __future__ import annotations
 
@@ -78,14 +78,6 @@ class StreamEvents:
                 transactional=message.transactional,
                 xid=transaction.xid or None,
             )
-
-    def table_replaced(self, relation: str, remedy: str) -> None:
-        """A table was dropped and created again. It stays subscribed: a subscription knows tables by name."""
-        self._log.warning(
-            "a published table was dropped and created again: its Delta table still has the old table's rows",
-            relation=relation,
-            hint=f"to copy the table afresh, run: {remedy}",
-        )
 
     def schema_differs(self, relation: str, text: str, remedy: str) -> None:
         """A Delta table does not get a column as the server has it."""

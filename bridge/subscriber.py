@@ -23,6 +23,7 @@ from bridge.apply.delta.maintain import DeltaTables
 from bridge.apply.delta.shared_folder import check_shared
 from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
+from bridge.catalog_look import CatalogWatch
 from bridge.errors import (
     ApplyError,
     BridgeError,
@@ -141,6 +142,7 @@ class SubscriptionWorker:
             now_s=time.time,
         )
         commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
+        self._catalog_watch = CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, subscription.name, commits, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
@@ -148,6 +150,7 @@ class SubscriptionWorker:
             heartbeat=self.heartbeat,
             observer=observer or Observer(),
             handler=Handling(handler, self._handled.other) if handler and self._handled else None,
+            redefined=self._catalog_watch.soon,
         )
         self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
@@ -163,6 +166,10 @@ class SubscriptionWorker:
             session.interrupt(self._spark)
         self._maintenance.interrupt()
 
+    def look_soon(self) -> None:
+        """Compare what is published with what is followed, before the next `catalog_check_s` is over."""
+        self._catalog_watch.soon()
+
     @property
     def _name(self) -> str:
         return self.subscription.name
@@ -171,6 +178,7 @@ class SubscriptionWorker:
         try:
             if self._handled is None:  # a function's writes are not known here
                 self._commit_log.start()
+                self._catalog_watch.start()
             self._retrying()(self._run_streams)
             if (error := self._added.error) is not None:
                 self.error, self.gave_up = error, True
@@ -180,6 +188,7 @@ class SubscriptionWorker:
         finally:
             self._added.stop()
             self._catalog.release(self._name)
+            self._catalog_watch.close()
             self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
             if session.died() is None:
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
@@ -337,6 +346,8 @@ class SubscriptionWorker:
             errors = start.run()
             self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
+            if self._handled is None:
+                self._catalog_watch.look(publisher)
             again = stream(
                 published,
                 tables.follow(published.tables, publisher, server),

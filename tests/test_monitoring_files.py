@@ -36,6 +36,7 @@ METRICS: dict[str, set[str]] = {
     "pgbridge_copy_rows": {"subscription", "table"},
     "pgbridge_copy_bytes": {"subscription", "table"},
     "pgbridge_copy_total_bytes_estimate": {"subscription", "table"},
+    "pgbridge_catalog_differences": {"subscription", "kind"},
     "pgbridge_conflicts_total": {"subscription", "kind"},
     "pgbridge_errors_total": {"subscription", "kind"},
     "pgbridge_slot_retained_bytes": {"subscription"},
@@ -80,8 +81,8 @@ def test_dashboard_can_be_imported_anywhere():
     assert max(column for column, _ in cells) < 24
 
 
-def test_there_are_five_alerts():
-    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 5
+def test_there_are_six_alerts():
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 6
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

@@ -12,6 +12,7 @@ from bridge.apply.delta.durable import local_folder
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.apply.delta.table_forms import check_new_table
 from bridge.apply.target.location import table_location
+from bridge.catalog_look import CatalogLook
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
 from bridge.check.others import Known, is_enabled
@@ -165,6 +166,8 @@ def _publications(
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
     yield from _targets(subscription, known, tables, types)
+    for difference in CatalogLook(subscription, known.catalog).look(publisher).differences:
+        yield warning(".".join(difference.relation), difference.message, remedy=difference.hint)
 
 
 def _adding_tables(applied: Applied) -> str:

@@ -57,14 +57,14 @@ def ask(
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
     subscribed = {(rel.namespace, rel.name) for rel in rels}
     unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
-    known = plan(pending, published, subscribed).subscribed
+    known = plan(pending, published, subscribed).subscribed | published.keys()
     failed = catalog.last_error(refresh.sync_name(name)) is not None
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
-    keeping = [table for table in subscribed if subscription.mode_of(".".join(table)) != "mirror"]
-    planned = plan([*pending, *wanted], published, subscribed, keeping)
+    keeping = [table for table in known if subscription.mode_of(".".join(table)) != "mirror"]
+    planned = plan([*pending, *wanted], published, subscribed, keeping, refresh.removed(catalog, name))
     lines = _lines(planned, unsupported)
     if failed and not resync:
         waiting = [(rel.namespace, rel.name) for rel in catalog.rels(refresh.sync_name(name)) if rel.state in "id"]
@@ -112,8 +112,10 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
 
 
 def _lines(planned: Plan, unsupported: Mapping[tuple[str, str], Unsupported]) -> list[str]:
+    plain = [table for table in planned.copied if table not in planned.replacing]
     planned_as = (
-        (planned.copied, "added: copied, then follows the stream"),
+        (plain, "added: copied, then follows the stream"),
+        (planned.replacing, "added: the copy replaces what its Delta table has, then it follows the stream"),
         (planned.uncopied, "added without a copy: follows the stream at once"),
         (planned.resynced, "copied again: one commit replaces its rows, then it follows the stream"),
         (planned.gaps, "goes on, and lacks the changes of the time in which it was not published"),

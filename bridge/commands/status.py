@@ -13,7 +13,7 @@ from rich.text import Text
 from bridge import remedies
 from bridge.commands.server_positions import Position, ServerPositions
 from bridge.receive.slot_health import LOST
-from bridge.track import maintenance, stats
+from bridge.track import followed, maintenance, stats
 from bridge.track.catalog_rows import CopyRow
 from bridge.track.refresh import sync_name
 from bridge.track.stats import left_out
@@ -57,9 +57,10 @@ def collect(
         between `remote_lsn` and the server's flush position) are null if the server does not answer. A table that is
         being copied has `copy`, the progress (`CopyRow`). A subscription has `conflicts` once there were any: how
         often each kind of PostgreSQL's conflicts arose; `sync_error`, in the form of `last_error`, if the copy of an
-        added table has failed. It has `left_out` if Delta cannot hold some published tables:
-        the `name` of each, and the `reason`; and `slot_wal_status`, `lost` or `missing`, if changes are lost. A table
-        has `maintenance` once it was looked at: the number of its data `files` then, when it was last `optimized` and
+        added table has failed. It has `left_out` if Delta cannot hold some published tables: the `name` of each, and
+        the `reason`; `differences` between what is followed and what is published, each with its `kind`, `relation`,
+        `since`, `message` and `hint`; and `slot_wal_status`, `lost` or `missing`, if changes are lost. A table has
+        `maintenance` once it was looked at: the number of its data `files` then, when it was last `optimized` and
         `vacuumed`, and the last attempt's `error`, each null for none.
     """
     subscriptions = list(config.subscription.values())
@@ -93,6 +94,16 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
     maintained = maintenance.rows(catalog, name)
     slot_lost = remote is not None and position.slot_wal_status in LOST  # before the first start there need not be one
     without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
+    differing = [
+        {
+            "kind": one.difference.kind,
+            "relation": ".".join(one.difference.relation),
+            "since": _time(one.since_s),
+            "message": one.difference.message,
+            "hint": one.difference.hint,
+        }
+        for one in followed.seen(catalog, name)
+    ]
     return {
         "name": name,
         "enabled": enabled,
@@ -118,6 +129,7 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
         ],
         **({"sync_error": _error(sync_error)} if sync_error else {}),
         **({"left_out": without} if without else {}),
+        **({"differences": differing} if differing else {}),
         **({"conflicts": conflicts} if conflicts else {}),
         **({"slot_wal_status": position.slot_wal_status} if slot_lost else {}),
     }
@@ -190,8 +202,9 @@ def render(document: dict[str, Any]) -> RenderableType:
     for heading in ("table", "state", "Delta table"):
         tables.add_column(heading, overflow="fold")
     for entry in document["subscriptions"]:
+        differing = {difference["relation"] for difference in entry.get("differences", ())}
         for table in entry["tables"]:
-            state = f"{table['state']} ({STATES[table['state']]})"
+            state = f"{table['state']} ({STATES[table['state']]}{', differs' if table['name'] in differing else ''})"
             if "copy" in table:
                 state += f"\n{copy_text(copy_of(table))}"
             if kept := table.get("maintenance"):
@@ -239,6 +252,9 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
     name = entry["name"]
     for table in entry.get("left_out", ()):
         problems.append(f"\n{name}, left out: {table['reason']}\n")
+    for difference in entry.get("differences", ()):
+        problems.append(f"\n{name}, since {difference['since']}: ", style="bold yellow")
+        problems.append(f"{difference['message']}\nHINT:  {difference['hint']}\n")
     for table in entry["tables"]:
         if failed := table.get("maintenance", {}).get("error"):
             what = f"maintenance of {table['name']} failed, and is tried again"

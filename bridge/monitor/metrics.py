@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from bridge import __version__
 from bridge.errors import StateError
+from bridge.publication.differences import KINDS
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -128,6 +129,10 @@ def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Obse
             found.gauge("copy_total_bytes_estimate", "Bytes of the whole copy, as estimated.", total, **labels)
     for kind, count in shown.get("conflicts", {}).items():
         found.counter("conflicts", "Conflicts by PostgreSQL's kinds.", count, **of, kind=kind)
+    differing = [difference["kind"] for difference in shown.get("differences", ())]
+    for kind in KINDS:
+        text = "Differences between what is followed and what is published."
+        found.gauge("catalog_differences", text, differing.count(kind), **of, kind=kind)
     for kind in ("apply", "sync"):
         found.counter("errors", "Errors in applying and in copying.", shown[f"{kind}_error_count"], **of, kind=kind)
 

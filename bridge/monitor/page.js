@@ -102,6 +102,10 @@ function problemsOf(sub) {
   const failed = sub.tables.filter((table) => table.maintenance?.error).length;
   if (failed) add(1, `maintenance of ${plural(failed, 'table')} failed, and is tried again`);
   if (sub.left_out?.length) add(1, `Delta cannot hold ${plural(sub.left_out.length, 'published table')}`);
+  if (sub.differences?.length) {
+    const named = new Set(sub.differences.map(({relation}) => relation));
+    add(1, `${plural(named.size, 'table')} not as published`);
+  }
   return found.sort((a, b) => b[0] - a[0]);
 }
 
@@ -318,8 +322,10 @@ class Card {
     if (!this.node.open) return;
     this.error.className = sub.last_error ? 'remedies error' : 'remedies';
     fill(this.error, [sub.last_error, sub.remedies, sub.skip_lsn], errorOf);
-    fill(this.notes, sub.left_out ?? [],
-      (tables) => tables.map(({reason}) => h('li', {class: 'warn'}, `Left out: ${reason}`)));
+    fill(this.notes, [sub.left_out ?? [], sub.differences ?? []], ([tables, differences]) => [
+      ...tables.map(({reason}) => h('li', {class: 'warn'}, `Left out: ${reason}`)),
+      ...differences.map(({since, message, hint}) =>
+        h('li', {class: 'warn'}, `Since ${since}: ${message}`, h('div', {}, `HINT: ${hint}`)))]);
     fill(this.facts, {...sub, lag_history: 0, batches: 0, tables: 0}, factsOf);
     const wide = this.facts.clientWidth, half = wide < 868 ? wide : (wide - 28) / 2;
     fill(this.plots, [half, history], () => !history.length ? [] : [

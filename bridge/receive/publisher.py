@@ -201,6 +201,29 @@ class Publisher(Closing):
         rows = self.rows("attributes", {"relids": [relid]})
         return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
 
+    def picture(
+        self, publications: Sequence[str], tables: Mapping[tuple[str, str], int | None], known: str | None = None
+    ) -> tuple[str, str | None]:
+        """What is published now, and what some tables are now, in one query (`bridge.publication.catalog_picture`).
+
+        Args:
+            publications: The publications; ones that do not exist are left out.
+            tables: The tables to look at beside the published ones: their relids, None if unknown.
+            known: The digest of the last answer.
+
+        Returns:
+            The digest and the picture's JSON; None for the picture whose digest is known.
+        """
+        asked = {
+            "publications": list(publications),
+            "relids": sorted({relid for relid in tables.values() if relid is not None}),
+            "namespaces": [namespace for namespace, _ in tables],
+            "names": [name for _, name in tables],
+            "known": known,
+        }
+        (row,) = self.rows("catalog_picture", asked)
+        return row["digest"], row["picture"]
+
     def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
         """What is needed to decode values of these types.
 

@@ -7,7 +7,7 @@ Source: `AlterSubscription_refresh` in PostgreSQL's subscriptioncmds.c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bridge import faults, remedies
@@ -37,11 +37,13 @@ class Plan:
 
     Attributes:
         copied: New tables that are copied before they follow the stream.
+        replacing: Those of them whose copy replaces the rows that the Delta table has: a request names the table, or
+            the rows are the subscription's own from before.
         uncopied: New tables that follow the stream at once, with the rows that their Delta tables have.
         removed: Subscribed tables that are no longer published.
         resynced: Subscribed tables that are copied again.
         gaps: Subscribed tables whose changes were not sent for a while, and that are not copied again for that.
-        unknown: Tables that were to be copied again, but are not subscribed, or not published.
+        unknown: Tables that were to be copied again, but are not published.
         subscribed: The subscription's tables after the refresh.
     """
 
@@ -52,6 +54,7 @@ class Plan:
     unknown: tuple[Name, ...] = ()
     gaps: tuple[Name, ...] = ()
     subscribed: frozenset[Name] = frozenset()
+    replacing: tuple[Name, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -64,6 +67,7 @@ def plan(
     published: Collection[Name],
     subscribed: Collection[Name],
     keeping: Collection[Name] = (),
+    formerly: Collection[Name] = (),
 ) -> Plan:
     """Combine requests into one plan.
 
@@ -75,17 +79,20 @@ def plan(
         subscribed: The subscription's tables, those of its tablesync worker included.
         keeping: Tables whose Delta tables have earlier changes or versions. A copy replaces them, so only a request
             that names the table makes one.
+        formerly: Tables that a refresh has removed: their Delta tables have the rows from then.
     """
     whole = [row for row in asked if row.table is None]
-    added = sorted(set(published) - set(subscribed)) if whole else []
+    named = {row.table for row in asked if row.table is not None and not row.unpublished}
+    new = set(published) - set(subscribed)
+    added = sorted(new if whole else new & named)
     removed = sorted(set(subscribed) - set(published)) if whole else []
     copies = bool(whole) and whole[-1].copy_data
     both = set(published) & set(subscribed)
     back = {row.table for row in asked if row.unpublished and row.table in both and copies}
-    named = {row.table for row in asked if row.table is not None and not row.unpublished}
     afresh = named | (back - set(keeping))
     wanted = sorted(afresh - set(added) - set(removed))
     copied = set(added) if copies else afresh
+    replacing = named | (set(formerly) - set(keeping))
     return Plan(
         tuple(name for name in added if name in copied),
         tuple(name for name in added if name not in copied),
@@ -94,6 +101,7 @@ def plan(
         tuple(name for name in wanted if name not in both),
         tuple(sorted(back - afresh)),
         frozenset(subscribed).union(added).difference(removed),
+        tuple(name for name in added if name in copied and name in replacing),
     )
 
 
@@ -130,10 +138,10 @@ class Refresh:
             publisher: Gives the types of tables that are not copied.
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
-        keeping = [name for name in rels if self._mode_of(".".join(name)) != "mirror"]
-        planned = plan(asked, tables, rels, keeping)
+        keeping = [name for name in {**rels, **tables} if self._mode_of(".".join(name)) != "mirror"]
+        planned = plan(asked, tables, rels, keeping, refresh.removed(self._catalog, self._name))
         known = [rel for name, rel in rels.items() if name not in planned.removed]
-        new = (self._new(tables[name], known) for name in planned.copied)
+        new = (self._new(tables[name], known, replacing=name in planned.replacing) for name in planned.copied)
         bring_in = [rel for rel in new if rel is not None]
         new = (self._new(tables[name], known, publisher) for name in planned.uncopied)
         follow = [rel for rel in new if rel is not None]
@@ -155,7 +163,7 @@ class Refresh:
                 path=rel.path,
             )
         for name in planned.unknown:
-            self._log.warning("table cannot be copied afresh: it is not subscribed", relation=".".join(name))
+            self._log.warning("table cannot be copied afresh: it is not published", relation=".".join(name))
         refresh.take_up(
             self._catalog, self._name, asked[-1].number, bring_in=bring_in, follow=follow, remove=planned.removed
         )
@@ -164,10 +172,17 @@ class Refresh:
     def _rels(self) -> list[RelRow]:
         return self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
 
-    def _new(self, table: PublishedTable, known: list[RelRow], publisher: Publisher | None = None) -> RelRow | None:
+    def _new(
+        self,
+        table: PublishedTable,
+        known: list[RelRow],
+        publisher: Publisher | None = None,
+        *,
+        replacing: bool = False,
+    ) -> RelRow | None:
         """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error.
 
-        The table joins `known`, the subscription's tables.
+        The table joins `known`, the subscription's tables. With `replacing` the copy replaces what its Delta table has.
         """
         try:
             found = self._sync.new_rels([table], known)
@@ -175,6 +190,7 @@ class Refresh:
                 return None
             (rel,) = found
             if publisher is None:
+                rel = replace(rel, state="d") if replacing else rel
                 self._sync.check_copied_to(rel)
             else:
                 rel = self._sync.uncopied(rel, table, publisher)

@@ -37,6 +37,7 @@ from bridge.apply.target.location import table_location
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import EndsSpark, OwnColumnError, PublisherError, StoreError, SyncError, TargetBusy, TargetError
 from bridge.heartbeat import Heartbeat
+from bridge.publication.catalog_picture import parse
 from bridge.publication.delta_columns import unsupported_table
 from bridge.spark_outcome import SPARK_ERRORS, is_lost
 from bridge.suspects import SUSPECTS, Work
@@ -48,6 +49,7 @@ from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, 
 from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.table_layout import NO_LAYOUT
+from bridge.track import followed
 from bridge.track.catalog_rows import RelRow
 from bridge.track.refresh import owner_of
 from bridge.warehouse import shared_name_hint
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from bridge.apply.delta.table_position import TablePosition
     from bridge.config import Subscription
     from bridge.errors import BridgeError
+    from bridge.publication.catalog_picture import CatalogPicture
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
@@ -165,10 +168,11 @@ class TableSync:
         if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
             return
         if not read_table(self._spark, rel.path).isEmpty():
+            again = remedies.resync(owner_of(self._subscription.name), rel.qualified_name)
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
-                hint="move the Delta table away, set adopt = true to have the copy replace its rows, "
-                "or set copy_data = false to keep them and not to copy",
+                hint=f"to have the copy replace its rows, run: {again}; or set adopt = true; or move the Delta table "
+                "away; or set copy_data = false to keep them and not to copy",
             )
 
     def uncopied(self, rel: RelRow, table: PublishedTable, publisher: Publisher) -> RelRow:
@@ -196,10 +200,13 @@ class TableSync:
             CopyMonitor(conninfo, name, self._catalog, self._log, advanced=self._heartbeat.beat) as monitor,
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
+            rels = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name) if self.needs_copy(rel)}
+            wanted = {key: tables[key].relid for key in rels if key in tables}
+            # the catalog's facts as of the snapshot, or a moment later
+            picture = parse(publisher.picture(self._subscription.publications, wanted)[1] or "") if wanted else None
             copies = {
-                key: pool.submit(self._copy_in_turn, rel, tables[key], publisher, snapshot, monitor)
-                for rel in self._catalog.rels(name)
-                if (key := (rel.namespace, rel.name)) in tables and self.needs_copy(rel)
+                key: pool.submit(self._copy_in_turn, rels[key], tables[key], publisher, snapshot, monitor, picture)
+                for key in wanted
             }
         errors: dict[tuple[str, str], BridgeError] = {}
         for key, copy in copies.items():
@@ -212,7 +219,13 @@ class TableSync:
         return errors
 
     def _copy_in_turn(
-        self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
+        self,
+        rel: RelRow,
+        table: PublishedTable,
+        publisher: Publisher,
+        snapshot: Snapshot,
+        monitor: CopyMonitor,
+        picture: CatalogPicture | None,
     ) -> None:
         work = Work(self._subscription.name, "copy", rel.qualified_name)
         with (
@@ -222,6 +235,9 @@ class TableSync:
             ),
         ):
             self._copy_table(rel, table, publisher, snapshot, monitor)
+        if picture is not None:
+            key, now = (rel.namespace, rel.name), picture.table(table.relid)
+            followed.copied(self._catalog, owner_of(self._subscription.name), key, now)
 
     def _copy_table(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from bridge.track.catalog_rows import FOLLOWS_STREAM
+from bridge.track.followed import forget
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
@@ -85,6 +86,11 @@ def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     ]
 
 
+def removed(catalog: Catalog, subscription: str) -> set[tuple[str, str]]:
+    """The tables that a refresh has removed, and none has added since: what their Delta tables have is ours."""
+    return set(catalog.rows("SELECT namespace, name FROM removed WHERE subscription = ?", subscription))
+
+
 def take_up(
     catalog: Catalog,
     subscription: str,
@@ -103,6 +109,16 @@ def take_up(
     """
     sync = sync_name(subscription)
     with catalog.transaction() as db:
+        for owner in (subscription, sync):
+            db.executemany(
+                "INSERT OR REPLACE INTO removed (subscription, namespace, name, path) SELECT ?1, namespace, name, path "
+                "FROM subscription_rel WHERE subscription = ?2 AND namespace = ?3 AND name = ?4 AND state <> 'i'",
+                [(subscription, owner, *name) for name in remove],
+            )
+        db.executemany(
+            "DELETE FROM removed WHERE subscription = ? AND namespace = ? AND name = ?",
+            [(subscription, rel.namespace, rel.name) for rel in (*bring_in, *follow)],
+        )
         if bring_in:
             db.execute(
                 "INSERT OR IGNORE INTO subscription (name, enabled, configured_enabled) VALUES (?, 1, 1)", (sync,)
@@ -110,6 +126,7 @@ def take_up(
         gone = [*remove, *((rel.namespace, rel.name) for rel in bring_in)]
         for owner in (subscription, sync):
             _delete(db, owner, gone)
+        forget(db, subscription, gone)
         _put(db, sync, bring_in)
         _put(db, subscription, follow)
         db.execute("DELETE FROM refresh WHERE subscription = ? AND id <= ?", (subscription, up_to))

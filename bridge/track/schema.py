@@ -9,7 +9,7 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -295,10 +295,44 @@ _SINCE_17 = (
     ),
 )
 
+_SINCE_18 = (
+    """
+    CREATE TABLE followed (                  -- the catalog's facts on tables when they were copied, and as noted since
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      picture TEXT NOT NULL,                 -- JSON: bridge.publication.catalog_picture
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE difference (                -- between what is followed and what is published, as last seen
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      kind TEXT NOT NULL,
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      subject TEXT NOT NULL,                 -- a partition, or a type's part; empty for the table as a whole
+      message TEXT NOT NULL,
+      hint TEXT NOT NULL,
+      since REAL NOT NULL,                   -- when it was first seen, in seconds since 1970
+      PRIMARY KEY (subscription, kind, namespace, name, subject)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE removed (                   -- tables that a refresh has removed: what their Delta tables have is ours
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      path TEXT NOT NULL,
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
-    *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17),
+    *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
 )
 
 

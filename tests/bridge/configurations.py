@@ -41,6 +41,7 @@ DEFAULTS = {
     "retry_max_s": 60,
     "warn_retained_bytes": 10 << 30,
     "warn_slot_left_s": 3600,
+    "catalog_check_s": 60,
 }
 """The keys that `SHOP` does not have."""
 

@@ -57,6 +57,9 @@ class DyingWorker:
     def stop(self):
         self._stop.set()
 
+    def look_soon(self):
+        """Nothing is published here."""
+
 
 class Systemd:
     """Its end of the notifications: a thread that receives them, because the kernel keeps only ten."""

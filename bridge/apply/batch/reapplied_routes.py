@@ -42,10 +42,10 @@ class ReappliedRoutes(Routes):
         refresh: Callable[[], Routing],
         *,
         subscription: str = "",
-        replaced: Callable[[str, str], None] = lambda *_: None,
+        changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
     ) -> None:
-        super().__init__(subscribed, subscription=subscription, replaced=replaced, others=others)
+        super().__init__(subscribed, subscription=subscription, changed=changed, others=others)
         self._filter_compiler = filter_compiler
         self._refresh = refresh
         self._use(routing)
@@ -131,6 +131,7 @@ class ReappliedRoutes(Routes):
 
     def reread_catalog(self) -> None:
         """Apply the publications to the catalog again: partitions or a replica identity may have changed."""
+        super().reread_catalog()
         self._use(self._refresh())
 
     def _in_catalog(self, relation: Relation) -> CatalogRelation:

@@ -103,7 +103,7 @@ class Routes:
         cut_identities: Callable[[], Mapping[tuple[str, str], frozenset[str]]] | None = None,
         *,
         subscription: str = "",
-        replaced: Callable[[str, str], None] = lambda *_: None,
+        changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
     ) -> None:
         self.subscribed = subscribed
@@ -111,7 +111,7 @@ class Routes:
         self._cut_identities = cut_identities
         self._keys: dict[int, frozenset[str]] = {}
         self._subscription = subscription
-        self._replaced = replaced
+        self._changed = changed
         self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
     def route(self, relation: Relation) -> Subscribed | None:
@@ -177,7 +177,7 @@ class Routes:
             del self.names[relid]
         self.names[relation.relation_id] = name
         if before:
-            self._replaced(".".join(name), remedies.resync(self._subscription, ".".join(name)))
+            self._changed()
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """The subscribed tables that one TRUNCATE message empties."""
@@ -195,6 +195,7 @@ class Routes:
 
     def reread_catalog(self) -> None:
         """Called when the server announces a relation again, because something about the table has changed."""
+        self._changed()
 
 
 def name_of(relation: Relation) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from bridge.publication.publication import Publication
 from bridge.publication.reapply import reapply
 from bridge.publication.tables import Relations
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 
@@ -139,6 +140,22 @@ def test_what_the_state_directory_knows(look, publisher, tmp_path):
         found = problems(look(catalog))
     assert "another server" in found["replication"].message
     assert "does not exist on the publisher" in found["replication slot"].message
+
+
+def test_what_is_not_followed_as_it_is_published(look, publisher, tmp_path):
+    """And before the first start, an identity that is none."""
+    publisher.needs(18)
+    publisher.execute("CREATE TABLE t (a int, v int); ALTER TABLE t ADD CONSTRAINT nn NOT NULL a NOT VALID")
+    publisher.execute("CREATE UNIQUE INDEX ti ON t (a); ALTER TABLE t REPLICA IDENTITY USING INDEX ti")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    assert any("is not an identity" in one.message for one in look() if one.subject == "public.t")
+    name = publisher.name
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register(name, enabled=True)
+        catalog.create_origin(name, Lsn(0x100), "abc", [RelRow("public", "gone", "r", Lsn(1), "/lake/gone", 1)])
+        messages = {one.subject: one.message for one in look(catalog) if one.level is Level.WARNING}
+    assert messages["public.gone"].startswith('table "public.gone" does not exist on the publisher any more')
+    assert messages["public.t"] == 'table "public.t" is published and not followed'
 
 
 def test_an_adopted_table(look, publisher, tmp_path):

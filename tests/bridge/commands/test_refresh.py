@@ -79,7 +79,7 @@ def test_what_was_asked_for_and_not_taken_up_yet_counts(catalog, subscription):
     ask(chosen, catalog, resync=[], copy_data=False, when="now")
     assert ask(chosen, catalog, resync=["c"], copy_data=None, when="now") == [
         'subscription "shop" is refreshed (now)',
-        "  public.c: added: copied, then follows the stream",
+        "  public.c: added: the copy replaces what its Delta table has, then it follows the stream",
         "  public.a: removed: stops following the stream; its Delta table stays",
     ]
     with pytest.raises(ConfigError, match='table "a" is not part of subscription "shop"'):

@@ -14,8 +14,9 @@ from bridge.commands.server_positions import Position
 from bridge.commands.status import collect, render, size_text
 from bridge.commands.status import entry as status_of
 from bridge.config import Config, Subscription
+from bridge.publication.differences import Comparison, Difference
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import maintenance, refresh, stats
+from bridge.track import followed, maintenance, refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow
 from protocol.lsn import Lsn
@@ -332,6 +333,31 @@ def test_a_copy_under_way(shop, rate, seconds_left, text):
 def test_every_table_state_has_a_word(document, state):
     document["subscriptions"][0]["tables"][0]["state"] = state
     assert f"{state} (" in shown(document)
+
+
+def test_a_difference_is_shown_with_its_remedy(shop):
+    """Its table is marked, and the others are not."""
+    settings, catalog = shop
+    rels = [RelRow("public", name, "r", Lsn(1), f"/lake/{name}") for name in ("t", "u")]
+    catalog.create_origin("shop", Lsn(1), "abc", rels)
+    gap = Difference("gap", ("public", "t"), "", 'table "public.t" has a gap', "run: pgbridge refresh shop")
+    followed.record(catalog, "shop", Comparison((gap,), (), {}), 0.0)
+    found = collect(settings, catalog, running=True)
+    assert found["subscriptions"][0]["differences"] == [
+        {
+            "kind": "gap",
+            "relation": "public.t",
+            "since": "1970-01-01T00:00:00+00:00",
+            "message": gap.message,
+            "hint": gap.hint,
+        }
+    ]
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(render(found))
+    text = shown.getvalue()
+    assert text.count("r (ready, differs)") == text.count("r (ready)") == 1
+    assert 'shop, since 1970-01-01T00:00:00+00:00: table "public.t" has a gap' in text
+    assert "HINT:  run: pgbridge refresh shop" in text
 
 
 def test_what_is_not_known_is_a_dash(shop):

@@ -31,7 +31,8 @@ def test_a_plan_of_added_and_removed_tables():
 def test_added_without_its_rows_and_copied_afresh():
     """Whichever was asked for first."""
     assert plan([UNCOPIED, *resync(A)], {A, B}, set()) == plan([*resync(A), UNCOPIED], {A, B}, set())
-    assert plan([UNCOPIED, *resync(A)], {A, B}, set()) == Plan(copied=(A,), uncopied=(B,), subscribed=frozenset({A, B}))
+    then = Plan(copied=(A,), uncopied=(B,), subscribed=frozenset({A, B}), replacing=(A,))
+    assert plan([UNCOPIED, *resync(A)], {A, B}, set()) == then
 
 
 def test_the_last_word_on_copying_counts():
@@ -66,11 +67,20 @@ def test_a_changelog_is_only_replaced_by_a_request_that_names_it():
 
 
 def test_what_cannot_be_copied_afresh():
-    """It is not published any more, or not subscribed; one that is added or removed at the same time is just that."""
-    assert plan(resync(B, C), {A, B}, {A, C}) == Plan(unknown=(B, C), subscribed=frozenset({A, C}))
+    """It is not published any more. One that is named and not subscribed is added; one that is removed is just that."""
+    added = {"copied": (B,), "replacing": (B,)}
+    assert plan(resync(B, C), {A, B}, {A, C}) == Plan(**added, unknown=(C,), subscribed=frozenset({A, B, C}))
     all_three = plan([WHOLE, *resync(A, B, C)], {A, B}, {A, C})
-    assert all_three == Plan(copied=(B,), removed=(C,), resynced=(A,), subscribed=frozenset({A, B}))
-    assert plan(resync(B), {A, B}, {A, C}).empty
+    assert all_three == Plan(**added, removed=(C,), resynced=(A,), subscribed=frozenset({A, B}))
+    assert plan(resync(C), {A, B}, {A, C}).empty
+
+
+def test_a_table_that_was_removed_before_is_copied_over_its_own_rows():
+    """A changelog keeps them, unless the request names the table."""
+    assert plan([WHOLE], {A, B}, {B}, formerly={A}).replacing == (A,)
+    assert plan([UNCOPIED], {A, B}, {B}, formerly={A}).replacing == ()
+    assert plan([WHOLE], {A, B}, {B}, keeping={A}, formerly={A}).replacing == ()
+    assert plan([WHOLE, *resync(A)], {A, B}, {B}, keeping={A}, formerly={A}).replacing == (A,)
 
 
 @pytest.fixture
@@ -147,13 +157,28 @@ def test_without_a_copy_they_follow_at_once(spark, begun):
     assert bridge.catalog.subscription(refresh.sync_name(bridge.subscription.name)) is None
 
 
+def test_a_table_is_added_over_the_rows_that_its_delta_table_has(spark, begun):
+    """By name it replaces anybody's rows; after it was removed only its own."""
+    bridge = begun()
+    assert taken(bridge, ("public", "for.eign")) == []
+    assert states(bridge) == [{"gone": "r", "here": "r"}, {"for.eign": "d"}]
+    refresh.take_up(
+        bridge.catalog, bridge.subscription.name, 0, bring_in=(), follow=(), remove=[("public", "for.eign")]
+    )
+    assert states(bridge) == [{"gone": "r", "here": "r"}, {}]
+    assert [event["event"] for event in taken(bridge)] == [
+        "table is removed: it is no longer published; its Delta table stays"
+    ]
+    assert states(bridge) == [{"here": "r"}, {"new": "i", "for.eign": "d"}]
+
+
 def test_copied_afresh(begun):
     """It leaves the stream until then; also from among those that are being brought in."""
     bridge = begun()
     events = taken(bridge, ("public", "here"), ("public", "unknown"))
     assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
     (event,) = events
-    assert event["event"] == "table cannot be copied afresh: it is not subscribed"
+    assert event["event"] == "table cannot be copied afresh: it is not published"
     assert event["relation"] == "public.unknown"
     here = bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))[0]
     bridge.catalog.put_rel(

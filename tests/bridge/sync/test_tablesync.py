@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -290,9 +291,11 @@ def test_copies_take_turns(tmp_path, monkeypatch):
             catalog.create_origin(name, Lsn(1), "once", rels)
             subscription = Subscription(name=name, connection="", publications=("pub",), warehouse="lake")
             sync = TableSync(None, subscription, catalog, log.get(), copy_limit=turns)  # type: ignore[arg-type]
-            tables = {(rel.namespace, rel.name): None for rel in rels}
+            tables = {(rel.namespace, rel.name): SimpleNamespace(relid=number) for number, rel in enumerate(rels)}
+            empty = '{"publications": {}, "published": [], "tables": {}, "types": {}}'
+            publisher = SimpleNamespace(picture=lambda *_: ("", empty))
             together.wait()
-            sync.copy(tables, None, Snapshot("snapshot", Lsn(1)))  # type: ignore[arg-type]
+            sync.copy(tables, publisher, Snapshot("snapshot", Lsn(1)))  # type: ignore[arg-type]
 
         threads = [threading.Thread(target=copy_all, args=(name,)) for name in names]
         for thread in threads:

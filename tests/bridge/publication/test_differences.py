@@ -1,0 +1,83 @@
+"""Rules that a server's events hardly show; `tests/bridge/test_catalog_look.py` has the events themselves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bridge.publication.catalog_picture import parse
+from bridge.publication.differences import EVENTS, KINDS, STATES, Difference, Remedies, compare
+
+T = ("public", "t")
+REMEDIES = Remedies("pgbridge refresh s", lambda table: f"pgbridge refresh s --resync {table}", ("p",))
+
+
+def catalog(*, name="t", published=True, actions="iudt", relid=1, identity="d", member=9, rule=None):
+    table = {"name": ["public", name], "identity": identity, "nullable": [], "types": [], "partitions": []}
+    return parse(
+        json.dumps(
+            {
+                "publications": {"p": [8, actions, False]},
+                "published": [[relid, "p", member, None, rule]] if published else None,
+                "tables": {relid: {**table, "ancestors": []}},
+                "types": None,
+            }
+        )
+    )
+
+
+def compared(before, now, standing=()):
+    return compare({T: 1}, {T: before.table(1)}, now, now.targets, standing, REMEDIES)
+
+
+def test_kinds_are_states_or_events():
+    assert set(STATES).isdisjoint(EVENTS)
+    assert set(KINDS) == {*STATES, *EVENTS}
+
+
+def test_what_is_followed_first_counts_as_followed():
+    """So after an upgrade, when nothing is known of the time of the copy."""
+    now = catalog()
+    outcome = compare({T: 1}, {}, now, now.targets, (), REMEDIES)
+    assert (outcome.differences, outcome.followed) == ((), {T: now.table(1)})
+
+
+def test_what_holds_from_now_on_is_noted_once():
+    before, now = catalog(actions="i"), catalog(identity="f", rule="filter", member=10)
+    outcome = compared(before, now)
+    assert outcome.differences == ()
+    assert [note.message.partition(":")[0] for note in outcome.notes] == [
+        'the row filter of table "public.t" in publication "p" was altered',
+        'the replica identity of table "public.t" was altered',
+        'UPDATE and DELETE and TRUNCATE of table "public.t" are published',
+    ]
+    again = compare({T: 1}, outcome.followed, now, now.targets, (), REMEDIES)
+    assert (again.differences, again.notes, again.followed) == ((), (), {})
+
+
+def test_a_table_that_took_the_name_of_one_that_was_renamed():
+    now = parse(
+        json.dumps(
+            {
+                **catalog(relid=2).document,
+                "tables": {**catalog(relid=2).document["tables"], **catalog(name="old").document["tables"]},
+            }
+        )
+    )
+    (one,) = compared(catalog(), now).differences
+    assert one.kind == "replaced"
+    assert one.message.startswith('table "public.t" was renamed to "public.old", and another table has its name')
+
+
+@pytest.mark.parametrize("kind", ["unpublished", "actions"])
+def test_an_event_stays_until_the_table_is_copied(kind):
+    """And what was not published for a while is an event once it is again."""
+    standing = [Difference(kind, T, "", "…", "…"), Difference("type", T, "x", "…", "…")]
+    assert {one.kind for one in compared(catalog(), catalog(), standing).differences} == {"gap", "type"}
+
+
+def test_other_tables_need_not_be_followed():
+    now = catalog()
+    assert [one.kind for one in compare({}, {}, now, now.targets, (), REMEDIES).differences] == ["not_followed"]
+    assert compare({}, {}, now, now.targets, (), REMEDIES, others=[T]).differences == ()
