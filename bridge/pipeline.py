@@ -265,6 +265,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
         tracker=_tracker(published, catalog, events) if handling is None else None,
+        primary_key=published.publisher.primary_key,
     )
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.publication.tables import Attribute
+from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.receive.connection import connect, read_rows
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
@@ -223,6 +223,11 @@ class Publisher(Closing):
         }
         (row,) = self.rows("catalog_picture", asked)
         return row["digest"], row["picture"]
+
+    def primary_key(self, relid: int) -> PrimaryKey | None:
+        """A table's primary key; None if it has none, or a deferrable one, or does not exist."""
+        rows = self.rows("primary_key", {"relid": relid})
+        return PrimaryKey(tuple(rows[0]["columns"]), tuple(rows[0]["xids"])) if rows else None
 
     def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
         """What is needed to decode values of these types.

@@ -72,9 +72,9 @@ class HandledTables:
             types = publisher.types(column.type_oid for column in table.columns)
             fields = [(one.name, resolve(one.type_oid, one.typmod, types).arrow) for one in table.columns]
             target = Target(*key, rel.path, target_schema(fields), "handler")
-            subscribed[key] = Subscribed(target, INVALID, table.primary_key, cut_identity=table.cut_identity)
+            subscribed[key] = Subscribed(target, INVALID, cut_identity=table.cut_identity)
         return subscribed
 
     def other(self, namespace: str, name: str) -> Subscribed:
         """Return a table that was added, or got its name, after `follow`; or had it before."""
-        return Subscribed(Target(namespace, name, self._path(namespace, name), (), "handler"), INVALID, ())
+        return Subscribed(Target(namespace, name, self._path(namespace, name), (), "handler"), INVALID)

@@ -406,9 +406,8 @@ class TableSync:
             rel = replace(rel, state=state, relid=relid)
             if rel != known:
                 self._catalog.put_rel(name, rel)
-            key = table.primary_key if table is not None else ()
             cut = table.cut_identity if table is not None else frozenset()
-            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.since_lsn, key, cut_identity=cut, relid=relid)
+            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.since_lsn, cut_identity=cut, relid=relid)
         return subscribed
 
     def _existing(self, rel: RelRow) -> tuple[Target, TablePosition]:

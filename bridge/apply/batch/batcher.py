@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.routes import Routes
     from bridge.apply.batch.table_changes import Stage
     from bridge.apply.evolution.tracker import DefinitionTracker
+    from bridge.publication.tables import PrimaryKey
     from protocol.lsn import Lsn
     from protocol.transactions import Item, Transaction
     from protocol.values.types import ColumnType
@@ -45,9 +46,10 @@ class Batcher:
         ignored: Called with a table that has changes and is not subscribed.
         stage: Takes changes that memory cannot hold.
         memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
+        primary_key: Returns a table's primary key in the publisher's present catalog; None: the routes know it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a stream has, and what its catalog says
         self,
         origin_name: str,
         routes: Routes,
@@ -58,13 +60,14 @@ class Batcher:
         stage: Stage | None = None,
         memory_bytes: int = 64 << 20,
         tracker: DefinitionTracker | None = None,
+        primary_key: Callable[[int], PrimaryKey | None] | None = None,
     ) -> None:
         self._every_change = routes.every_change
         self._origin_name = origin_name
         self._routes = routes
         self._stage = stage
         self._memory_bytes = memory_bytes
-        self._definitions = Definitions(types, tracker)
+        self._definitions = Definitions(types, tracker, primary_key)
         self._decoder = partial(
             BlockDecoder,
             routes=routes,
@@ -156,6 +159,10 @@ class Batcher:
             # outside of streams, pgoutput announces a relation again only if something about the table has changed
             changed = known and message not in transaction.relations and not transaction.in_stream
             if isinstance(message, Relation) and not changed and not self._definitions.relations.differs(message):
+                if transaction.in_stream:  # it may have changed, and look as before
+                    decoder.decode(begin, position)
+                    begin = position
+                    self._definitions.announce(message)
                 continue
             decoder.decode(begin, position)
             begin = position
@@ -190,7 +197,8 @@ class Batcher:
             raise ApplyError(error.message, context, hint=error.hint) from error
         except ProtocolError as error:
             raise ApplyError(str(error), context) from error
-        for number, subscribed in enumerate(emptied):
+        for number, route in enumerate(emptied):
+            subscribed = route
             if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
                 continue
             target = subscribed.target
@@ -200,8 +208,9 @@ class Batcher:
             )
             for relation in relations:
                 if name_of(relation) == (target.namespace, target.name):
+                    subscribed = self._definitions.with_primary_key(relation, subscribed, transaction.xid)
                     with _target_errors(replace(context, relation=target.qualified_name)):
-                        columns, _ = self._definitions.follow(relation, subscribed, collector)
+                        columns, _ = self._definitions.follow(relation, subscribed, collector, transaction.xid)
                     kept = kept_positions(columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
             if target.every_change and as_change is not None:

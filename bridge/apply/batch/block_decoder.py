@@ -156,6 +156,8 @@ class BlockDecoder:
         counting = self._since(rows, subscribed.lsn)
         if len(counting):
             self._routes.remember_relid(relation)
+            xid, _ = self._block.transaction_of(int(counting[0]))
+            subscribed = self._definitions.with_primary_key(relation, subscribed, xid)
         return subscribed, counting
 
     def _check_identity(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> None:
@@ -192,7 +194,8 @@ class BlockDecoder:
         key = key_of(relation, subscribed)
         collector = self._collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
         with self._errors_at(first, name):
-            columns, types = self._definitions.follow(relation, subscribed, collector)
+            xid, _ = self._block.transaction_of(first)
+            columns, types = self._definitions.follow(relation, subscribed, collector, xid)
             kept = kept_positions(columns, subscribed)
             kept_columns, kept_key = keep(columns, key, kept, subscribed)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE

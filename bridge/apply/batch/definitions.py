@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.apply.batch.routes import key_of
+from bridge.apply.batch.routes import key_of, name_of
 from bridge.apply.evolution.tracker import newly_known
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bridge.apply.batch.routes import Subscribed
     from bridge.apply.evolution.tracker import DefinitionTracker
     from bridge.apply.target.target import Target
+    from bridge.publication.tables import PrimaryKey
     from protocol.messages import Relation
     from protocol.values.types import ColumnType
 
@@ -47,8 +48,11 @@ class Definitions:
         self,
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         tracker: DefinitionTracker | None,
+        primary_key: Callable[[int], PrimaryKey | None] | None = None,
     ) -> None:
         self.relations = RelationCache()
+        self._primary_key = primary_key
+        self._keys: dict[int, PrimaryKey | None] = {}  # by the relid of the message; None: none that held
         self._types = types
         self._tracker = tracker
         self._followed: dict[int, RelationColumns] = {}  # by relid
@@ -57,6 +61,7 @@ class Definitions:
         """Take a Relation message: it defines the rows after it."""
         self.relations.update(relation)
         self._followed.pop(relation.relation_id, None)
+        self._keys.pop(relation.relation_id, None)
 
     def begin(self, batch: Batch) -> None:
         """Note in a batch what is known before it."""
@@ -79,6 +84,7 @@ class Definitions:
     def unfollow(self) -> None:
         """Forget which definitions the targets follow: each is followed again when rows come that it defines."""
         self._followed.clear()
+        self._keys.clear()
 
     def forget_plan(self, batch: Batch) -> None:
         """Forget what a batch has changed of the targets' columns: it will not be applied."""
@@ -86,8 +92,37 @@ class Definitions:
         if self._tracker is not None:
             self._tracker.restore(batch.columns_before)
 
-    def follow(self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector) -> RelationColumns:
-        """Have a target follow a definition, or raise a TargetError. Its collector gets the alterations, once."""
+    def with_primary_key(self, relation: Relation, subscribed: Subscribed, xid: int) -> Subscribed:
+        """Return a subscribed table with the primary key that it had for a transaction; none if that is not known.
+
+        Under REPLICA IDENTITY FULL it finds rows faster than all columns do, and as exactly. The server announces a
+        definition again after a key was added or dropped, so what is known counts until then.
+        """
+        if self._primary_key is None or relation.replica_identity != "f":
+            return subscribed
+        if relation.relation_id not in self._keys:
+            own = name_of(relation) == (subscribed.target.namespace, subscribed.target.name)
+            relid = relation.relation_id if own or subscribed.relid is None else subscribed.relid
+            self._keys[relation.relation_id] = self._primary_key(relid)
+        key = self._keys[relation.relation_id]
+        held = key is not None and key.held(xid)
+        if held is False:
+            self._keys[relation.relation_id] = None
+        if (
+            key is None
+            or not held
+            or (subscribed.columns is not None and not subscribed.columns.issuperset(key.columns))
+        ):
+            return replace(subscribed, primary_key=())
+        return replace(subscribed, primary_key=key.columns)
+
+    def follow(
+        self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector, xid: int | None = None
+    ) -> RelationColumns:
+        """Have a target follow a definition, or raise a TargetError. Its collector gets the alterations, once.
+
+        `xid` is the first transaction that has rows under it.
+        """
         target = subscribed.target
         found = self._followed.get(relation.relation_id)
         if found is None:
@@ -103,7 +138,7 @@ class Definitions:
                 columns = tuple(checked.get(column.name, column) for column in columns)
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                plan = self._tracker.plan(relation, types, target, replicated=published, key=key)
+                plan = self._tracker.plan(relation, types, target, replicated=published, key=key, xid=xid)
                 columns = plan.columns
                 collector.alter(plan.alterations)
             types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]

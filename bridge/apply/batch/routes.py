@@ -27,7 +27,8 @@ class Subscribed:
 
     Attributes:
         lsn: The target already has the transactions that committed before it (`srsublsn`).
-        primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL.
+        primary_key: Names of the published primary key's columns: the key under REPLICA IDENTITY FULL, as it was then
+            (`Definitions.with_primary_key`).
         actions: The published actions: some of insert, update, delete, truncate.
         columns: Names of the published columns; None for all that the stream has.
         filters: The row filters that Spark computes; None for none.
@@ -40,7 +41,7 @@ class Subscribed:
 
     target: Target
     lsn: Lsn
-    primary_key: tuple[str, ...]
+    primary_key: tuple[str, ...] = ()
     actions: frozenset[str] = ACTIONS
     columns: frozenset[str] | None = None
     filters: RowFilters | None = None

@@ -71,6 +71,7 @@ class Definition:
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
         variant: Whether new columns of jsonb become VARIANT, except in the key.
+        xid: The transaction that the definition came in; None if it is not known.
     """
 
     relation: str
@@ -84,6 +85,7 @@ class Definition:
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
     variant: bool = False
+    xid: int | None = None
 
     def replicates(self, name: str) -> bool:
         """Whether a column is replicated."""
@@ -107,7 +109,7 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
 def _align(definition: Definition, schema: TargetSchema) -> Alignment:
     """Give each column its attribute number; columns that are not known yet are matched with the target's by name."""
     known = definition.known
-    found = align(known, definition.columns, definition.attributes)
+    found = align(known, definition.columns, definition.attributes, definition.xid)
     if not known and found is not None:
         names = {field.name for field in schema}
         known = [
@@ -143,8 +145,11 @@ class _SchemaDraft:
         self.warnings: list[str] = []
 
     def _is_republished(self, match: Match) -> bool:
-        """Whether a column that the message lacked has returned behind all known ones: there it counts as new."""
-        if match.known is None or match.known.state != "gone":
+        """Whether a column that the message lacked has returned behind all known ones: there it counts as new.
+
+        Not so if its number is certain: no column gets a dropped one's number, so it was not published for some time.
+        """
+        if match.known is None or match.known.state != "gone" or match.certain:
             return False
         after = [other for other in self._matches if other.attnum > match.attnum]
         return not any(other.known is not None and other.known.state != "gone" for other in after)
@@ -157,7 +162,8 @@ class _SchemaDraft:
             match.known.name: match.column.name
             for match in self._matches
             if match.known is not None
-            and match.known.state == "live"
+            and match.known.state != "hidden"
+            and match.attnum not in self._republished
             and match.known.name != match.column.name
             and match.known.name in self._fields
             and self._definition.replicates(match.column.name)

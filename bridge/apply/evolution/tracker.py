@@ -86,11 +86,13 @@ class DefinitionTracker:
         *,
         replicated: Collection[str] | None,
         key: Collection[str],
+        xid: int | None = None,
     ) -> Plan:
         """Plan how a target follows a definition. The plan counts from now on.
 
         Args:
             replicated: Names of the replicated columns, which the target must have; None for all.
+            xid: The transaction that brings it.
 
         Raises:
             TargetError: The target cannot follow it.
@@ -108,6 +110,7 @@ class DefinitionTracker:
             self._types,
             value_from_text,
             self._variant,
+            xid,
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:
