@@ -22,7 +22,7 @@ from bridge.apply.handler import HandlerApplier
 from bridge.apply.next_batch import Growth
 from bridge.apply.undo import BatchUndo
 from bridge.apply.worker import ApplyWorker, Stream
-from bridge.errors import BridgeError, ConfigError, StreamError
+from bridge.errors import ApplyError, BridgeError, ConfigError, StreamError
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.receive import undecodable
@@ -35,6 +35,7 @@ from bridge.track import refresh
 from bridge.track.held import fence_lsn, give_up_batch
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
+from protocol.errors import UnsupportedBinary
 from protocol.lsn import INVALID
 from protocol.transactions import TransactionRun
 
@@ -167,8 +168,14 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         if not (error.retry and once.streaming):
             undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
+    except ApplyError as error:
+        binary = isinstance(error.__cause__, UnsupportedBinary)
+        if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
+            raise
+        log.info("receiving the same transactions again, as text", reason=error.message)
+        return True
     if once.over:
-        log.info("streaming is on again: the WAL that the publisher could not stream is applied")
+        log.info("the stream is as configured again: what it could not get past is applied")
     return once.over or again
 
 
@@ -270,9 +277,8 @@ def _stream(  # noqa: PLR0913 - as `stream`
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
     asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
-    control.options = options = pgoutput_options(
-        asked, published.publisher.version, binary_readable=published.binary_readable
-    )
+    readable = published.binary_readable and not history.fallback.text
+    control.options = options = pgoutput_options(asked, published.publisher.version, binary_readable=readable)
     receiver = WalReceiver(
         subscription.connection,
         StreamOptions(subscription.slot_name, remote_lsn, options, memory_bytes, subscription.wal_receiver_timeout_s),

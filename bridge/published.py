@@ -19,7 +19,7 @@ from bridge.receive.server_types import ServerTypes
 from bridge.track import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -62,6 +62,7 @@ class Published:
         publisher: Publisher,
         log: FilteringBoundLogger,
         filter_server: FilterServer | None = None,
+        followed: Collection[tuple[str, str]] = (),
     ) -> Published:
         """Read the server's catalog.
 
@@ -71,6 +72,8 @@ class Published:
             log: The worker's logger.
             filter_server: Computes row filters that have no translation, if the subscription is configured so; and
                 others, for the rows with a value that Spark has no equal of.
+            followed: (namespace, name) of the subscription's tables: the definitions may name them although they do
+                not exist any more, because the stream may still have rows of them.
 
         Raises:
             PublisherError: The server cannot answer, or before PostgreSQL 18, a publication does not exist.
@@ -86,7 +89,7 @@ class Published:
             )
         applied = None
         if definitions is not None:
-            applied = apply_publications(publisher, subscription.publications, definitions)
+            applied = apply_publications(publisher, subscription.publications, definitions, followed=followed)
             applied.check()
             for gap in applied.gaps:
                 log.warning("the stream lacks something that the definitions publish", gap=gap.message)

@@ -308,7 +308,8 @@ class SubscriptionWorker:
             server = check.look()
             recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
-            published = Published.read(self.subscription, publisher, self._log, filter_server)
+            followed = [(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)]
+            published = Published.read(self.subscription, publisher, self._log, filter_server, followed)
             self._check_configured(published, adds=bool(requests))
             sync = TableSync(
                 self._spark,

@@ -119,7 +119,7 @@ class RowMessages:
                 columns, or a value does not have the form of its type.
             UnrepresentableValue: A value cannot be held, and the policy is "error" or the column is in the key;
                 `row` is its row in the table that would have been returned.
-            UnsupportedMessage: A value is in binary form, and its type is read from text only.
+            UnsupportedBinary: A value is in binary form, and its type is read from text only.
             ValueError: A message is of another relation; a mistake of the caller's.
         """
         chosen = np.arange(len(self)) if rows is None else rows

@@ -4,6 +4,7 @@
       MalformedMessage      the bytes of one message do not have the form of its tag
       UnexpectedMessage     a well-formed message that the protocol does not allow at this point
       UnsupportedMessage    a tag, or a value's form, that no supported version has
+        UnsupportedBinary   a value in binary form, of a type that is read from text only
       UnrepresentableValue  a valid value of PostgreSQL that the target's type cannot hold
 
 Decoding raises only these, whatever the bytes; any other exception is a bug. Encoding raises MalformedMessage for a
@@ -49,6 +50,10 @@ class UnexpectedMessage(ProtocolError):
 
 class UnsupportedMessage(ProtocolError):
     """A message tag or a value's form that is not supported."""
+
+
+class UnsupportedBinary(UnsupportedMessage):
+    """A value in binary form, of a type that is read from text only: a stream in text can be read."""
 
 
 class UnrepresentableValue(ProtocolError):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.errors import UnsupportedMessage
+from protocol.errors import UnsupportedBinary
 from protocol.messages import VALUE_KINDS, VALUES_WITHOUT_DATA, Value
 from protocol.values.value_array import Bools, Bytes, Ints, ValueArray, merge, numbers_at
 
@@ -163,7 +163,7 @@ class Tuples:
     def _read_values(self, column: Column, owners: Ints, values: ValueArray, kind: int) -> pa.Array:
         if kind == _BINARY and not column.type.binary:
             reason = f"a value of type {column.type.oid} in binary form, which is read from text only"
-            raise UnsupportedMessage(f'column "{column.name}": {reason}')
+            raise UnsupportedBinary(f'column "{column.name}": {reason}')
         if not column.shown:
             return self._chunk.read(column, owners, values, binary=kind == _BINARY)
         array, texts = self._chunk.read_showing(column, owners, values, binary=kind == _BINARY)

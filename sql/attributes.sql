@@ -8,8 +8,8 @@
 --          the type's), filled bool (rows from before ADD COLUMN may have
 --          values that the catalog does not know: from a volatile default, or from a constant one in a table that was
 --          rewritten since),
---          xid int8 (the transaction that gave the row of pg_attribute its present form; 2 (FrozenTransactionId) if it is
---          too old to be compared);
+--          xid int8 (the transaction that gave the row of pg_attribute its present form; 2, FrozenTransactionId, if it
+--          is too old to be compared);
 --          ordered by relid, attnum
 -- Lowest version: 12 (pg_partition_tree, generated columns)
 SELECT a.attrelid AS relid, a.attnum, CASE WHEN NOT a.attisdropped THEN a.attname::text END AS name,

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 from bridge.errors import PublicationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from bridge.publication.publication import Publication, PublicationTable
     from bridge.publication.tables import CatalogRelation, Relations
+
+    Name = tuple[str, str]
 
 _SYSTEM_COLUMNS = frozenset({"tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"})
 _NO_TABLE = {
@@ -64,13 +66,16 @@ class Membership:
         return frozenset(column.name for column in relation.columns if column.generated in generated)
 
 
-def resolve(publication: Publication, relations: Relations, *, missing_ok: bool = False) -> Membership:
+def resolve(
+    publication: Publication, relations: Relations, *, missing_ok: bool = False, followed: Collection[Name] = ()
+) -> Membership:
     """Look a publication's tables up.
 
     Args:
         publication: The publication.
         relations: The server's tables.
         missing_ok: Pass over tables that do not exist, as PostgreSQL does after DROP TABLE.
+        followed: (namespace, name) of tables that existed: those of them that do not exist any more are passed over.
 
     Raises:
         PublicationError: The server would refuse this publication.
@@ -90,16 +95,23 @@ def resolve(publication: Publication, relations: Relations, *, missing_ok: bool 
         if schema in {"pg_catalog", "pg_toast"}:
             detail = "This operation is not supported for system schemas."
             _refuse(publication.place, f'cannot add schema "{schema}" to publication', detail)
-        if schema not in relations.schemas and not missing_ok:
+        existed = missing_ok or any(schema == namespace for namespace, _ in followed)
+        if schema not in relations.schemas and not existed:
             _refuse(publication.place, f'schema "{schema}" does not exist')
     return Membership(publication, _members(named, relations), frozenset(_members(excepted, relations)))
 
 
 def resolve_all(
-    publications: Iterable[Publication], relations: Relations, *, missing_ok: bool = False
+    publications: Iterable[Publication],
+    relations: Relations,
+    *,
+    missing_ok: bool = False,
+    followed: Collection[Name] = (),
 ) -> tuple[Membership, ...]:
     """Look several publications' tables up; raises as `resolve` does."""
-    return tuple(resolve(publication, relations, missing_ok=missing_ok) for publication in publications)
+    return tuple(
+        resolve(publication, relations, missing_ok=missing_ok, followed=followed) for publication in publications
+    )
 
 
 def _named(

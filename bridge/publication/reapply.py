@@ -15,7 +15,7 @@ from bridge.publication.replica_identity import Refusal, refusals
 from bridge.publication.routing import Routing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from bridge.publication.publication import Publication
     from bridge.publication.tables import Relations
@@ -65,6 +65,7 @@ def reapply(
     relations: Relations,
     *,
     missing_ok: bool = False,
+    followed: Collection[tuple[str, str]] = (),
 ) -> Applied:
     """Work out what applies to a subscription's stream.
 
@@ -74,6 +75,7 @@ def reapply(
         relations: The server's tables.
         missing_ok: Pass over tables of the definitions that do not exist: while the stream runs, one may just have
             been dropped.
+        followed: As for `membership.resolve`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.
@@ -81,6 +83,6 @@ def reapply(
     stream = Routing(server_publications, relations, missing_ok=True)
     if definitions is None:
         return Applied(stream, stream)
-    routing = Routing(definitions, relations, missing_ok=missing_ok)
+    routing = Routing(definitions, relations, missing_ok=missing_ok, followed=followed)
     refused = (*refusals(routing), *partition_refusals(routing, stream))
     return Applied(routing, stream, tuple(gaps(routing, stream)), refused)

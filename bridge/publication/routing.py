@@ -16,7 +16,7 @@ from bridge.publication.partition_root import entry_of_root, publish_as, publish
 from bridge.publication.row_filters import action_filters, copy_filters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from bridge.publication.membership import Membership
     from bridge.publication.publication import Action, Publication
@@ -31,14 +31,22 @@ class Routing:
         publications: Those of a file, or the server's own.
         relations: The server's tables.
         missing_ok: Pass over a publication's tables that do not exist.
+        followed: As for `membership.resolve`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.
     """
 
-    def __init__(self, publications: Iterable[Publication], relations: Relations, *, missing_ok: bool = False) -> None:
+    def __init__(
+        self,
+        publications: Iterable[Publication],
+        relations: Relations,
+        *,
+        missing_ok: bool = False,
+        followed: Collection[tuple[str, str]] = (),
+    ) -> None:
         self.relations = relations
-        self.memberships = resolve_all(publications, relations, missing_ok=missing_ok)
+        self.memberships = resolve_all(publications, relations, missing_ok=missing_ok, followed=followed)
         self._entries: dict[int, Entry] = {}
         for relation in relations.publishable:
             entry = self._entry(relation)

@@ -11,7 +11,7 @@ from bridge.publication.reapply import Applied, reapply
 from bridge.receive.relations import read_relations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from bridge.receive.publisher import Publisher
 
@@ -62,6 +62,7 @@ def apply_publications(
     definitions: tuple[Publication, ...] | None,
     *,
     missing_ok: bool = False,
+    followed: Collection[tuple[str, str]] = (),
 ) -> Applied:
     """Read the catalog, and work out what applies to a subscription's stream.
 
@@ -70,10 +71,13 @@ def apply_publications(
         names: The server's publications that the stream has.
         definitions: The publications of the subscription's file; None without one.
         missing_ok: As for `reapply`.
+        followed: As for `reapply`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.
         PublisherError: As `read_publications`.
     """
     relations = read_relations(publisher)
-    return reapply(definitions, read_publications(publisher, names), relations, missing_ok=missing_ok)
+    return reapply(
+        definitions, read_publications(publisher, names), relations, missing_ok=missing_ok, followed=followed
+    )

@@ -1,8 +1,11 @@
-"""Streams that the server ends with the same error again and again: one without `streaming` gets past it.
+"""Streams that cannot get past a position as they were asked for: one without `streaming`, or in text, can.
 
 The server decodes a transaction in progress by what its catalog says at that time, and that can fail: "could not map
 filenumber … to relation OID", where a subtransaction altered a table before it was rolled back. Decoded at its commit,
-the same transaction is whole. Pure: no I/O, no clock.
+the same transaction is whole.
+
+And a stream in binary form cannot be read where a column has a type that is read from text only. The catalog says so
+before the stream begins, unless the column was dropped since. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -19,12 +22,29 @@ REPEATS: Final = 3
 
 
 class StreamingFallback:
-    """Decides from a subscription's errors whether its next stream does without `streaming`."""
+    """Decides from a subscription's errors whether its next stream does without `streaming`, or without `binary`."""
 
     def __init__(self) -> None:
         self._last: tuple[str, Lsn] | None = None
         self._count = 0
         self._until_lsn: Lsn | None = None
+        self._text_until_lsn: Lsn | None = None
+
+    def needs_text(self, flush_lsn: Callable[[], Lsn]) -> bool:
+        """Have the next streams be in text, because one in binary form cannot be read; False if they are already.
+
+        Args:
+            flush_lsn: How much WAL the server has. The fallback lasts until that is applied.
+        """
+        if self.text:
+            return False
+        self._text_until_lsn = flush_lsn()
+        return True
+
+    @property
+    def text(self) -> bool:
+        """Whether the next stream is in text."""
+        return self._text_until_lsn is not None
 
     def failed(self, message: str, remote_lsn: Lsn) -> None:
         """Count a stream that the server ended with an error, with the origin at `remote_lsn`."""
@@ -46,7 +66,10 @@ class StreamingFallback:
         return True
 
     def ends(self, durable_lsn: Lsn) -> bool:
-        """Whether the fallback ends now: all WAL that the server had when it began is applied."""
+        """Whether a fallback ends now: all WAL that the server had when it began is applied."""
+        if self._text_until_lsn is not None and durable_lsn >= self._text_until_lsn:
+            self._text_until_lsn = None
+            return True
         if self._until_lsn is None or durable_lsn < self._until_lsn:
             return False
         self._reset()

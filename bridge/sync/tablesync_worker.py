@@ -226,7 +226,8 @@ class TableSyncWorker:
             wanted = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)}
             if not wanted:
                 return
-            published = Published.read(self._subscription, publisher, self._log, filter_server)
+            of_stream = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._main.name)}
+            published = Published.read(self._subscription, publisher, self._log, filter_server, wanted | of_stream)
             tables = {name: table for name, table in published.tables.items() if name in wanted}
             sync = TableSync(
                 self._spark,

@@ -141,10 +141,19 @@ class ReappliedRoutes(Routes):
                 self.reread_catalog()
             found = self._routing.find(relation.relation_id, *name_of(relation))
             if found is not None:
-                return found
+                return self._as_named_then(found, relation)
         gone = from_relation_message(relation)
         self._use(self._routing.including(gone))
         return gone
+
+    def _as_named_then(self, known: CatalogRelation, relation: Relation) -> CatalogRelation:
+        """Give a followed table that has been renamed since the name that it had, which the definitions have."""
+        name = name_of(relation)
+        if (known.namespace, known.name) == name or self.names.get(known.relid) != name:
+            return known
+        renamed = replace(known, namespace=name[0], name=name[1])
+        self._use(self._routing.including(renamed))
+        return renamed
 
     def _route(self, relation: Relation) -> Subscribed | None:
         known = self._in_catalog(relation)  # may read the catalog again

@@ -202,7 +202,8 @@ def _score(
         return score + (_OTHER_NAME if exists or not attributes else _DROPPED_SINCE if score else _UNLIKELY)
     if attribute is None:
         return _IMPOSSIBLE if attributes else 0  # the catalog has every number that was ever used
-    unlikely = row is not None or (exists and (attribute.name in names or not score))
+    altered_now = held is None and exists and (attribute.name in names or not score)
+    unlikely = row is not None or altered_now
     # renamed or dropped since; on a tie the first, because numbers are assigned in order
     return _UNLIKELY if unlikely else _SINCE
 

@@ -54,3 +54,14 @@ def test_on_again_when_it_fails_without_as_well(active):
     active.failed("no such file", AT)
     assert not active.active
     assert not active.begins(lambda: FLUSHED)
+
+
+def test_text_until_the_wal_that_cannot_be_read_in_binary_form_is_behind():
+    fallback = StreamingFallback()
+    assert fallback.needs_text(lambda: FLUSHED)
+    assert fallback.text
+    assert not fallback.needs_text(lambda: FLUSHED), "the stream is in text already"
+    assert not fallback.ends(Lsn(499))
+    assert fallback.ends(FLUSHED)
+    assert not fallback.text
+    assert not fallback.active

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bridge.apply.evolution.attrmap import align
-from bridge.publication.tables import Attribute
+from bridge.publication.tables import Attribute, held
 from bridge.track.catalog_rows import ColumnRow
 from protocol.messages import Column
 
@@ -174,3 +174,39 @@ def test_whatever_is_done_between_two_messages_is_understood():
             live = [ColumnRow(c.attnum, str(c.name), c.type_oid, -1) for c in server.alive()]
             was = sorted([*gone, *live], key=lambda row: row.attnum)
             assert {row.attnum for row in was} <= {column.attnum for column in server.columns}
+
+
+@pytest.mark.parametrize(
+    ("was", "columns", "now", "expected"),
+    [
+        # the transaction is 100: a column that was altered before it is as it was, one that was altered since is not
+        ("id c", "id c", "id:9 -:200 c:200", [1, 2]),
+        ("id c", "id c", "id:9 -:50 c:50", [1, 3]),
+        ("id", "id c", "id:9 -:200 c:201", [1, 2]),
+        ("id", "id c", "id:9 -:50 c:201", [1, 3]),
+        ("id", "id b", "id:9 a:200 b:201", [1, 2]),
+        ("id [c]", "id c", "id:9 c:9", [1, 2]),
+        ("id [c]", "id c", "id:9 -:50 c:50", [1, 3]),
+        ("id [c]", "id c", "id:9 -:200", [1, 2]),
+        # a part of the transaction itself altered it: the names decide
+        ("id c", "id c", "id:9 -:100 c:100", [1, 3]),
+    ],
+)
+def test_the_transaction_of_a_column_tells_whether_it_was_there(was, columns, now, expected):
+    current = [
+        Attribute(number, None if name == "-" else name, 0 if name == "-" else INT, -1, xid=int(xid))
+        for number, (name, xid) in enumerate((item.split(":") for item in now.split()), 1)
+    ]
+    found = align(known(*was.split()), message(*columns.split()), current, 100)
+    assert found is not None
+    assert [match.attnum for match in found.matches] == expected
+    assert [match.doubtful for match in found.matches] == [False, "-:100" in now]
+
+
+@pytest.mark.parametrize(
+    ("altered_by", "xid", "expected"),
+    [(5, 6, True), (6, 5, False), (5, 5, None), (0, 5, None), (5, None, None), (2, 5, True), (2**32 - 1, 3, True)],
+)
+def test_the_order_of_transactions(altered_by, xid, expected):
+    """Also across the wraparound of their ids, and for a frozen one."""
+    assert held(altered_by, xid) is expected
