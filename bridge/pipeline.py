@@ -175,7 +175,8 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         log.info("receiving the same transactions again, as text", reason=error.message)
         return True
     if once.over:
-        log.info("the stream is as configured again: what it could not get past is applied")
+        event = "streaming is on again: the WAL that the publisher could not stream is applied"
+        log.info(event if not once.streaming else "the next stream is in binary form again")
     return once.over or again
 
 

@@ -29,7 +29,7 @@ def test_every_published_table_follows(tmp_path):
         (rel,) = catalog.rels("sub")
         assert (rel.qualified_name, rel.state, tables.needs_copy(rel)) == ("public.t", "r", False)
         assert tables.copy({}, publisher, None) == {}  # type: ignore[arg-type]
-    assert (found.target.mode, found.lsn, found.primary_key) == ("handler", 0, ("id",))
+    assert (found.target.mode, found.lsn) == ("handler", 0)
     assert [(field.name, field.arrow) for field in found.target.schema] == [("id", pa.int32())]
     other = tables.other("public", "new")
     assert (other.target.qualified_name, other.target.every_change) == ("public.new", True)
