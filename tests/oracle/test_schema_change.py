@@ -179,7 +179,7 @@ def test_all_of_it_while_the_bridge_is_stopped(publisher, pipeline, equal, tmp_p
     publisher.execute(f"CREATE PUBLICATION pub FOR TABLE {tables}, away")
     file = tmp_path / "definitions.sql"
     file.write_text(f"CREATE PUBLICATION pub FOR TABLE {tables}, away;")
-    bridge = pipeline(**({"publication_definitions": file} if own_definitions else {}))
+    bridge = pipeline(**({"publication_definitions": str(file)} if own_definitions else {}))
     bridge.catch_up()
     for statement in WHILE_STOPPED:
         publisher.execute(statement)
