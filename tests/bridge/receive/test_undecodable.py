@@ -119,10 +119,8 @@ def database(publisher, often, tmp_path):
     yield make
     for name, connection, stream in made:
         stream.receiver.stop()
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
-            " AND database = current_database()"
-        )
+        with ReplicationConnection(stream.conninfo, application_name="test") as replication:
+            replication.drop_slot(stream.slot_name)  # it waits for the walsender's end
         connection.close()
         publisher.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
