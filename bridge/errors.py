@@ -13,6 +13,7 @@
       PublicationError      publications contradict each other or the tables
       VerifyError           source and target could not be compared
       TargetError           a Delta table is not as it must be
+        OwnColumnError      a column that only the table has, or that Delta fills by itself, is in the way
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again

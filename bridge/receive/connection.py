@@ -13,7 +13,7 @@ from psycopg.pq import Conninfo
 
 import sql
 from bridge.errors import ConfigError, PublisherError
-from bridge.receive.readiness import readable
+from bridge.receive.readiness import cut_after, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,6 +58,9 @@ _POOLER_ANSWERS_S = 2.0
 """How long a second session waits: with none left in a pool, a pooler lets it wait for much longer."""
 
 _CONNECT_TIMEOUT_S = 10
+_SILENT_S, _CATALOG_SILENT_S = 60.0, 600.0
+"""So long a server may take for the first statement, and for one about its catalog, which may wait for a lock. Beyond
+it nobody is behind a proxy that answers for it."""
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """A server that vanishes is noticed within a minute: by the first three while no data is on its way to it, by the last
 (in milliseconds) while some is, which the kernel would retransmit for some 15 minutes."""
@@ -153,8 +156,9 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
         try:
-            if _settle(connection) and not replication:  # a walsender is never shared
-                _refuse_shared(connection, parameters)
+            with cut_after(connection.fileno(), _SILENT_S):
+                if _settle(connection) and not replication:  # a walsender is never shared
+                    _refuse_shared(connection, parameters)
         except BaseException:
             connection.close()
             raise
@@ -303,7 +307,8 @@ def read_rows(
         PublisherError: The server cannot answer.
     """
     try:
-        return list(dictionaries(connection.execute(sql.load(statement), parameters)))
+        with cut_after(connection.fileno(), _CATALOG_SILENT_S):
+            return list(dictionaries(connection.execute(sql.load(statement), parameters)))
     except psycopg.Error as error:
         raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
 

@@ -4,8 +4,37 @@ from __future__ import annotations
 
 import os
 import select
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from bridge.closing import Closing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def cut_after(fileno: int, timeout_s: float) -> Iterator[None]:
+    """Shut a socket down unless the block ends in time; who waits for it in the block then reads its end.
+
+    TCP's keepalives do not tell of a proxy that is there while the server behind it is gone.
+    """
+
+    def cut() -> None:
+        with suppress(OSError):  # its end was noticed meanwhile
+            connection.shutdown(socket.SHUT_RDWR)
+
+    with socket.socket(fileno=os.dup(fileno)) as connection:
+        timer = threading.Timer(timeout_s, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 def readable(fileno: int, timeout_s: float | None = None) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import time
 from contextlib import closing
@@ -15,7 +17,16 @@ from psycopg.conninfo import make_conninfo
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import ConfigError, PublisherError
 from bridge.receive import connection as module
-from bridge.receive.connection import SESSION_SETTINGS, Login, connect, dictionaries, has_password, login, translated
+from bridge.receive.connection import (
+    SESSION_SETTINGS,
+    Login,
+    connect,
+    dictionaries,
+    has_password,
+    login,
+    read_rows,
+    translated,
+)
 from tests.bridge.receive.pooler import Pooler
 
 CONTRARY = {
@@ -467,3 +478,17 @@ def test_what_the_hint_says_lets_the_role_in(publisher, role, limit, remedy):
     assert statement[1] == remedy.format(**names)
     publisher.execute(statement[1])
     connect(conninfo, application_name="test", replication=replication).close()
+
+
+def test_a_server_that_does_not_answer_is_given_up(publisher, monkeypatch):
+    """A proxy may keep the connection of a server that is gone: nothing ends the wait then."""
+    monkeypatch.setattr(module, "_CATALOG_SILENT_S", 0.2)
+    with closing(connect(publisher.conninfo, application_name="silent")) as connection:
+        pid = connection.info.backend_pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(PublisherError, match="cannot read the publisher's catalog") as caught:
+                read_rows(connection, "server")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert caught.value.retry
