@@ -7,7 +7,8 @@
 --                     null without one), digest of the column list or null, digest of the row filter or null]]
 --          tables: {relid: {name: [namespace, name], ancestors: [relid], identity: d | n | f | i,
 --                   nullable: [columns of the identity whose NOT NULL is not validated],
---                   types: [oid], partitions: [[relid, namespace.name, parent's relid, leaf, attached, has rows, xid]]}}
+--                   types: [oid],
+--                   partitions: [[relid, namespace.name, parent's relid, leaf, attached, has rows, xid]]}}
 --          types: {oid: [namespace.name, typtype, [[oid or attnum, label or attribute]], [oids that it consists of]]}
 --          `attached`: it became a partition after it was created, by `xid`; only then `has rows` is looked at.
 -- Lowest version: 14
@@ -47,7 +48,8 @@ WITH RECURSIVE publication AS (
            JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE c.relkind IN ('r', 'p')
 ), node AS (
-    SELECT r.oid, p.relid, p.parentrelid AS parent, p.isleaf, i.xmin::text AS xid, i.xmin::text <> a.xmin::text AS attached
+    SELECT r.oid, p.relid, p.parentrelid AS parent, p.isleaf, i.xmin::text AS xid,
+           i.xmin::text <> a.xmin::text AS attached
       FROM relation r
            CROSS JOIN LATERAL pg_partition_tree(r.oid) AS p
            JOIN pg_inherits i ON i.inhrelid = p.relid AND i.inhparent = p.parentrelid
