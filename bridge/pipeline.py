@@ -164,8 +164,11 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
             history=history,
         )
     except StreamError as error:
-        fallback.failed(error.message, catalog.remote_lsn(name) or INVALID)
-        if not (error.retry and once.streaming):
+        streams = once.streaming and published.subscription.streaming != "off"
+        fallback.failed(error.message, catalog.remote_lsn(name) or INVALID, lasting=not error.retry)
+        if streams and not error.retry and error.finish_lsn is None:
+            error.retry = True  # the next stream is without `streaming`, and can tell the transaction
+        elif not (error.retry and once.streaming):
             undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
     except ApplyError as error:
@@ -347,7 +350,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
             return worker.run()
         except StreamError as error:
             check.certify()
-            if not undecodable.passes(error, catalog, name, log):
+            if not undecodable.passes(error, subscription, options, catalog, log):
                 raise
             return True
     finally:

@@ -46,11 +46,12 @@ class StreamingFallback:
         """Whether the next stream is in text."""
         return self._text_until_lsn is not None
 
-    def failed(self, message: str, remote_lsn: Lsn) -> None:
-        """Count a stream that the server ended with an error, with the origin at `remote_lsn`."""
+    def failed(self, message: str, remote_lsn: Lsn, *, lasting: bool = False) -> None:
+        """Count a stream that the server ended with an error, the origin at `remote_lsn`; a lasting one suffices."""
         if self._until_lsn is not None:  # streaming was not the reason
             self._reset()
-        self._count = self._count + 1 if self._last == (message, remote_lsn) else 1
+            lasting = False
+        self._count = REPEATS if lasting else self._count + 1 if self._last == (message, remote_lsn) else 1
         self._last = (message, remote_lsn)
 
     def begins(self, flush_lsn: Callable[[], Lsn]) -> bool:

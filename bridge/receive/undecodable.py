@@ -39,16 +39,22 @@ def behind(finish_lsn: Lsn) -> Lsn:
     return Lsn(finish_lsn + _ALIGNMENT)
 
 
-def passes(error: StreamError, catalog: Catalog, name: str, log: FilteringBoundLogger) -> bool:
+def passes(
+    error: StreamError,
+    subscription: Subscription,
+    options: PgoutputOptions,
+    catalog: Catalog,
+    log: FilteringBoundLogger,
+) -> bool:
     """Have a subscription's origin pass the transaction that the server could not send, if that is the one to skip.
 
     Those before it must be durable: else the next stream has them again, and comes here once more.
     """
-    skip_lsn, remote_lsn, last = catalog.skip_lsn(name), catalog.remote_lsn(name), catalog.last_error(name)
-    named = error.finish_lsn or (last.finish_lsn if last is not None and error.message in last.message else None)
-    if skip_lsn is None or skip_lsn != named or remote_lsn is None or remote_lsn < error.after:
+    name = subscription.name
+    skip_lsn, remote_lsn = catalog.skip_lsn(name), catalog.remote_lsn(name)
+    if skip_lsn is None or remote_lsn is None or remote_lsn < error.after:
         return False
-    if not catalog.advance_origin(name, behind(skip_lsn)):
+    if skip_lsn != _culprit(error, subscription, options, log) or not catalog.advance_origin(name, behind(skip_lsn)):
         return False
     catalog.set_skip_lsn(name, None)
     log.warning(
@@ -68,22 +74,43 @@ def name_culprit(
 ) -> None:
     """Give an error the finish LSN of the transaction that the server could not send, and a hint how to go on."""
     name, last = subscription.name, catalog.last_error(subscription.name)
-    if error.finish_lsn is None and last is not None and error.message in last.message:
-        error.finish_lsn = last.finish_lsn
-    if error.finish_lsn is None and options is not None:
-        try:
-            error.finish_lsn = find(
-                *(subscription.connection, subscription.slot_name, options, error.after, error.sqlstate),
-                application_name=name,
-            )
-        except PublisherError as failure:
-            log.warning("the transaction that the publisher could not send is not known", reason=str(failure))
     owner = owner_of(name)
     if owner != name:
         error.finish_lsn = None  # `skip` is of the subscription's own stream
         error.hint = f"the change is in the WAL; to copy the added tables anew, run: {remedies.refresh(owner)}"
-    elif error.finish_lsn is not None:
+        return
+    known = last.finish_lsn if last is not None and error.message in last.message else None
+    if known is not None and known >= max(error.after, catalog.remote_lsn(name) or error.after):
+        error.finish_lsn = known  # it failed before, and nothing has moved since
+    elif options is not None:
+        error.finish_lsn = _culprit(error, subscription, options, log)
+    if error.finish_lsn is not None:
         error.hint = f"the change is in the WAL; to skip its transaction, run: {remedies.skip(name, error.finish_lsn)}"
+    else:
+        error.hint = (
+            "the change is in the WAL, and its transaction is not known; to copy all tables again, run: "
+            f"{remedies.start_afresh(name)}"
+        )
+
+
+def _culprit(
+    error: StreamError, subscription: Subscription, options: PgoutputOptions, log: FilteringBoundLogger
+) -> Lsn | None:
+    """The finish LSN of the transaction that the server could not send; None if it is not known.
+
+    It is the transaction whose Begin was sent. Without one, the server must have failed at a commit record: with
+    `streaming` or `two_phase` it may have been at an earlier record of a transaction that ends later.
+    """
+    if error.finish_lsn is not None or options.get("streaming", "off") != "off":
+        return error.finish_lsn
+    try:
+        return find(
+            *(subscription.connection, subscription.slot_name, options, error.after, error.sqlstate),
+            application_name=subscription.name,
+        )
+    except PublisherError as failure:
+        log.warning("the transaction that the publisher could not send is not known", reason=str(failure))
+        return None
 
 
 def find(
@@ -105,7 +132,8 @@ def find(
         PublisherError: The server cannot be asked: for example, it has no slot left for the copy.
 
     Returns:
-        The LSN of the record at which decoding fails; None if it does not.
+        The LSN of the record at which decoding fails; None if it does not, or if the slot has two_phase, which its
+        copies do not have.
     """
     with connect(conninfo, application_name=application_name) as connection:
         try:
@@ -136,11 +164,17 @@ class _Tries:
 
     def first_failing(self, works: Lsn) -> Lsn | None:
         """The begin of the first record at which decoding fails; up to `works` it does not."""
-        (flush_lsn, page_bytes, segment_bytes) = self._row(
-            "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
-            "::text, current_setting('wal_block_size')::int8, pg_size_bytes(current_setting('wal_segment_size'))"
+        # numbers alone: texts of a SQL_ASCII database come as bytes
+        (flush, page_bytes, segment_bytes, two_phase) = self._row(
+            "SELECT ((CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)"
+            " - '0/0')::int8, current_setting('wal_block_size')::int8,"
+            " pg_size_bytes(current_setting('wal_segment_size')),"
+            " (SELECT two_phase FROM pg_replication_slots WHERE slot_name = %s)",
+            self._slot_name,
         )
-        end, step = Lsn.parse(flush_lsn), _FIRST_STEP_BYTES
+        if two_phase:
+            return None
+        end, step = Lsn(flush), _FIRST_STEP_BYTES
         fails = min(Lsn(works + step), end)
         while not self._fails(fails):
             if fails >= end:

@@ -293,7 +293,7 @@ class WalReceiver:
                 self._spools.file_for(transaction).discard()
             return False
         if transaction.ending is Ending.PREPARE:
-            self._spools.file_for(transaction).keep(transaction, self._send_status_if_due)
+            self._spools.file_for(transaction).keep(transaction, self._send_while_spooling)
             faults.reach("prepare_kept")
             # One prepared before the slot had two_phase comes with its COMMIT PREPARED, out of order.
             return transaction.end_lsn > self._progress.handed_over_lsn
@@ -304,7 +304,13 @@ class WalReceiver:
         in_progress = self._assembler.in_progress()
         while sum(transaction.memory_bytes for transaction in in_progress) > self._stream.memory_bytes:
             largest = max(in_progress, key=lambda transaction: transaction.memory_bytes)
-            self._spools.file_for(largest).append(largest, self._send_status_if_due)
+            self._spools.file_for(largest).append(largest, self._send_while_spooling)
+
+    def _send_while_spooling(self) -> None:
+        try:
+            self._send_status_if_due()
+        except OSError as error:  # of the connection, not of the file
+            raise psycopg.OperationalError(str(error)) from error
 
     def _send_status_if_due(self) -> None:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:

@@ -139,9 +139,19 @@ class Refresh:
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
         keeping = [name for name in {**rels, **tables} if self._mode_of(".".join(name)) != "mirror"]
-        planned = plan(asked, tables, rels, keeping, refresh.removed(self._catalog, self._name))
+        formerly = refresh.removed(self._catalog, self._name)
+        named = {row.table for row in asked if not row.unpublished}
+        planned = plan(asked, tables, rels, keeping, formerly)
         known = [rel for name, rel in rels.items() if name not in planned.removed]
-        new = (self._new(tables[name], known, replacing=name in planned.replacing) for name in planned.copied)
+        new = (
+            self._new(
+                tables[name],
+                known,
+                replacing=name in planned.replacing,
+                former=None if name in named else formerly.get(name),
+            )
+            for name in planned.copied
+        )
         bring_in = [rel for rel in new if rel is not None]
         new = (self._new(tables[name], known, publisher) for name in planned.uncopied)
         follow = [rel for rel in new if rel is not None]
@@ -179,10 +189,12 @@ class Refresh:
         publisher: Publisher | None = None,
         *,
         replacing: bool = False,
+        former: str | None = None,
     ) -> RelRow | None:
         """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error.
 
-        The table joins `known`, the subscription's tables. With `replacing` the copy replaces what its Delta table has.
+        The table joins `known`, the subscription's tables. With `replacing` the copy replaces what its Delta table has,
+        unless that is elsewhere than the `former` one, which was removed.
         """
         try:
             found = self._sync.new_rels([table], known)
@@ -190,7 +202,7 @@ class Refresh:
                 return None
             (rel,) = found
             if publisher is None:
-                rel = replace(rel, state="d") if replacing else rel
+                rel = replace(rel, state="d") if replacing and former in {None, rel.path} else rel
                 self._sync.check_copied_to(rel)
             else:
                 rel = self._sync.uncopied(rel, table, publisher)

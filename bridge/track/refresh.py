@@ -86,9 +86,10 @@ def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     ]
 
 
-def removed(catalog: Catalog, subscription: str) -> set[tuple[str, str]]:
-    """The tables that a refresh has removed, and none has added since: what their Delta tables have is ours."""
-    return set(catalog.rows("SELECT namespace, name FROM removed WHERE subscription = ?", subscription))
+def removed(catalog: Catalog, subscription: str) -> dict[tuple[str, str], str]:
+    """Where the tables are that a refresh has removed, and none has added since: what is there is ours."""
+    rows = catalog.rows("SELECT namespace, name, path FROM removed WHERE subscription = ?", subscription)
+    return {(namespace, name): path for namespace, name, path in rows}
 
 
 def take_up(

@@ -30,6 +30,14 @@ def test_the_same_error_at_one_position_thrice():
     assert not fallback.begins(lambda: FLUSHED), "it is said once"
 
 
+def test_an_error_that_does_not_go_away_by_itself_is_not_waited_for():
+    fallback = StreamingFallback()
+    fallback.failed("division by zero", AT, lasting=True)
+    assert fallback.begins(lambda: FLUSHED)
+    fallback.failed("division by zero", AT, lasting=True)
+    assert not fallback.begins(lambda: FLUSHED), "streaming was not why"
+
+
 @pytest.mark.parametrize("others", [[("another", AT)], [("no such file", Lsn(101))]])
 def test_other_errors_and_other_positions_begin_anew(others):
     """A stream that makes progress may get past the error by itself, as with PostgreSQL's own subscriber."""

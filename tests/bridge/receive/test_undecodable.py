@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import psycopg
 import pytest
+import structlog
 from psycopg.conninfo import make_conninfo
 
+from bridge.config import Subscription
 from bridge.errors import StreamError, TargetError
 from bridge.receive import undecodable
 from bridge.receive.connection import connect
@@ -13,8 +17,12 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.sync.copy_reader import copy_rows, copy_spec, range_statement
 from bridge.sync.copy_statement import BlockRange
+from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.receive.streams import Stream, ids, inserted
+
+if TYPE_CHECKING:
+    from protocol.walsender import PgoutputOptions
 
 FILTERED = "CREATE PUBLICATION filtered FOR TABLE t WHERE (1 / id > -5)"
 
@@ -91,6 +99,68 @@ def test_a_commit_record_at_the_begin_of_a_page(filtered, publisher):
     filtered.open(after)
 
 
+def test_a_slot_with_two_phase(filtered, publisher):
+    """The server may fail at a PREPARE, and the slot's copies at its COMMIT PREPARED, behind what commits between."""
+    publisher.query("SELECT pg_create_logical_replication_slot('prepares', 'pgoutput', false, true)")
+    publisher.execute("INSERT INTO t VALUES (0, 'b')")
+    after = filtered.start_lsn
+    arguments = (filtered.options, after, "22012")
+    assert undecodable.find(publisher.conninfo, "prepares", *arguments, application_name="test") is None
+    assert undecodable.find(publisher.conninfo, filtered.slot_name, *arguments, application_name="test") is not None
+    publisher.query("SELECT pg_drop_replication_slot('prepares')")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """Of a subscription whose origin is at 0/1000, and which is to skip 0/2000."""
+    made = Catalog(catalog_path(tmp_path / "state"))
+    made.register("shop", enabled=True)
+    made.set_slot("shop", slot_name="shop", slot_state="creating", system_identifier="7")
+    made.create_origin("shop", Lsn(0x1000), "i", [], 1)
+    made.set_skip_lsn("shop", Lsn(0x2000))
+    yield made
+    made.close()
+
+
+SHOP = Subscription(name="shop", connection="", publications=("p",), warehouse="lake")
+PLAIN: PgoutputOptions = {"proto_version": 1, "publication_names": ["p"]}
+STREAMING: PgoutputOptions = {"proto_version": 2, "publication_names": ["p"], "streaming": "on"}
+
+
+@pytest.mark.parametrize(
+    ("options", "begun", "culprit", "passed"),
+    [
+        (PLAIN, None, 0x2000, True),
+        (PLAIN, None, 0x3000, False),
+        (PLAIN, 0x2000, None, True),
+        (STREAMING, None, 0x2000, False),  # it failed before that commit record, and others commit between
+        (STREAMING, 0x2000, None, True),
+    ],
+)
+def test_only_where_the_server_failed_at_the_commit_record(catalog, monkeypatch, options, begun, culprit, passed):
+    monkeypatch.setattr(undecodable, "find", lambda *_, **__: Lsn(culprit) if culprit else None)
+    error = StreamError("division by zero", "22012", Lsn(0x1000), Lsn(begun) if begun else None)
+    assert undecodable.passes(error, SHOP, options, catalog, structlog.get_logger()) is passed
+    assert (catalog.remote_lsn("shop"), catalog.skip_lsn("shop")) == (
+        (Lsn(0x2008), None) if passed else (Lsn(0x1000), Lsn(0x2000))
+    )
+
+
+def test_a_second_one_with_the_same_words_has_its_own_lsn(catalog, monkeypatch):
+    """What was found before is known as long as nothing has moved."""
+    asked = iter([Lsn(0x2000), Lsn(0x3000)])
+    monkeypatch.setattr(undecodable, "find", lambda *_, **__: next(asked))
+    named = []
+    for after in (0x1000, 0x1000, 0x2008, 0x2008):
+        error = StreamError("division by zero", "22012", Lsn(after))
+        undecodable.name_culprit(error, SHOP, PLAIN, catalog, structlog.get_logger())
+        catalog.record_error("shop", str(error), counter=None, finish_lsn=error.finish_lsn)
+        catalog.advance_origin("shop", Lsn(after))
+        named.append(error.finish_lsn)
+    assert named == [0x2000, 0x2000, 0x3000, 0x3000]
+    assert "pgbridge skip shop --lsn 0/3000" in error.hint
+
+
 def test_nothing_fails(filtered, publisher):
     """An error that only `streaming` has, or that is over."""
     publisher.execute("INSERT INTO t VALUES (1, 'a')")
@@ -148,6 +218,15 @@ def test_sql_ascii_sends_bytes_as_they_are(database):
         assert copied("null") == [{"id": 1, "v": None}, {"id": 2, "v": "é"}]
         with pytest.raises(TargetError, match=r'"public.t": column "v": value .*636166e9.* holds UTF-8 only'):
             copied("error")
+
+
+def test_a_filter_that_raises_in_a_database_of_bytes(database):
+    connection, stream = database("SQL_ASCII")
+    connection.execute(FILTERED)
+    connection.execute("INSERT INTO t VALUES (0, 'b')")
+    stream.receiver.stop()
+    stream.options["publication_names"] = ["filtered"]
+    assert search(stream, stream, stream.start_lsn) > stream.start_lsn
 
 
 def test_a_character_that_utf8_has_not(database):
