@@ -57,8 +57,10 @@ class CatalogLook:
             definitions=subscription.publication_definitions is not None,
         )
 
-    def look(self, publisher: Publisher) -> Comparison:
+    def look(self, publisher: Publisher, *, patient: bool = False) -> Comparison:
         """Ask the server, and compare. Nothing is recorded. Before the first start all that is published is followed.
+
+        With `patient` it waits for those who lock a published table.
 
         Raises:
             PublisherError: The server cannot answer.
@@ -66,13 +68,13 @@ class CatalogLook:
         """
         name, catalog = self._subscription.name, self._catalog
         if catalog is None or catalog.remote_lsn(name) is None:
-            picture, published = self._ask(publisher, {})
+            picture, published = self._ask(publisher, {}, patient=patient)
             return compare(published, {}, picture, published, (), self._remedies)
         kept = followed.pictures(catalog, name)
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
         copied = {(rel.namespace, rel.name): rel.relid for rel in rels if rel.state not in "id"}
         relids = {table: kept[table].relid if table in kept else relid for table, relid in copied.items()}
-        picture, published = self._ask(publisher, relids)
+        picture, published = self._ask(publisher, relids, patient=patient)
         return compare(
             copied,
             kept,
@@ -84,12 +86,12 @@ class CatalogLook:
         )
 
     def _ask(
-        self, publisher: Publisher, tables: Mapping[Name, int | None]
+        self, publisher: Publisher, tables: Mapping[Name, int | None], *, patient: bool
     ) -> tuple[CatalogPicture, Mapping[Name, int]]:
         """The catalog's picture, and the relids of what is published by the definitions, or by the publications."""
         publications = self._subscription.publications
         known = self._answer[0] if self._answer is not None else None
-        digest, text = publisher.picture(publications, tables, known)
+        digest, text = publisher.picture(publications, tables, known, patient=patient)
         if self._answer is None or text is not None:
             picture = parse(text or "{}")
             targets: Mapping[Name, int] = picture.targets
@@ -169,7 +171,7 @@ class CatalogWatch(Closing):
                     if self._publisher is None:
                         application_name = f"{self._subscription.name}_look"
                         self._publisher = Publisher(self._subscription.connection, application_name=application_name)
-                    self._record(self._look.look(self._publisher))
+                    self._record(self._look.look(self._publisher, patient=True))
                 except BridgeError as error:
                     if self._publisher is not None:
                         self._publisher.close()

@@ -5,14 +5,17 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.receive.connection import connect, read_rows
+from bridge.receive.connection import connect, read_rows, translated
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
 
@@ -202,7 +205,12 @@ class Publisher(Closing):
         return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
 
     def picture(
-        self, publications: Sequence[str], tables: Mapping[tuple[str, str], int | None], known: str | None = None
+        self,
+        publications: Sequence[str],
+        tables: Mapping[tuple[str, str], int | None],
+        known: str | None = None,
+        *,
+        patient: bool = False,
     ) -> tuple[str, str | None]:
         """What is published now, and what some tables are now, in one query (`bridge.publication.catalog_picture`).
 
@@ -210,6 +218,7 @@ class Publisher(Closing):
             publications: The publications; ones that do not exist are left out.
             tables: The tables to look at beside the published ones: their relids, None if unknown.
             known: The digest of the last answer.
+            patient: Wait for those who lock a table, however long; else a second.
 
         Returns:
             The digest and the picture's JSON; None for the picture whose digest is known.
@@ -221,7 +230,16 @@ class Publisher(Closing):
             "names": [name for _, name in tables],
             "known": known,
         }
-        (row,) = self.rows("catalog_picture", asked)
+        if patient:
+            (row,) = self.rows("catalog_picture", asked)
+        else:
+            try:
+                self.connection.execute("SET lock_timeout = '1s'")
+                with ExitStack() as stack:
+                    stack.callback(self.connection.execute, "SET lock_timeout = 0")
+                    (row,) = self.rows("catalog_picture", asked)
+            except psycopg.Error as error:
+                raise translated(error, "cannot look at what is published") from error
         return row["digest"], row["picture"]
 
     def primary_key(self, relid: int) -> PrimaryKey | None:

@@ -202,8 +202,7 @@ class TableSync:
         ):
             rels = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name) if self.needs_copy(rel)}
             wanted = {key: tables[key].relid for key in rels if key in tables}
-            # the catalog's facts as of the snapshot, or a moment later
-            picture = parse(publisher.picture(self._subscription.publications, wanted)[1] or "") if wanted else None
+            picture = self._picture(publisher, wanted) if wanted else None
             copies = {
                 key: pool.submit(self._copy_in_turn, rels[key], tables[key], publisher, snapshot, monitor, picture)
                 for key in wanted
@@ -217,6 +216,17 @@ class TableSync:
                 if not self._stopping():
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))
         return errors
+
+    def _picture(self, publisher: Publisher, wanted: Mapping[tuple[str, str], int]) -> CatalogPicture | None:
+        """The catalog's facts as of the snapshot, or a moment later; None while somebody locks one of the tables.
+
+        Then the next look has them: no table waits for another one's lock.
+        """
+        try:
+            return parse(publisher.picture(self._subscription.publications, wanted)[1] or "")
+        except PublisherError as error:
+            self._log.info("what is published is looked at after the copies", reason=error.message)
+            return None
 
     def _copy_in_turn(
         self,
@@ -235,9 +245,8 @@ class TableSync:
             ),
         ):
             self._copy_table(rel, table, publisher, snapshot, monitor)
-        if picture is not None:
-            key, now = (rel.namespace, rel.name), picture.table(table.relid)
-            followed.copied(self._catalog, owner_of(self._subscription.name), key, now)
+        now = None if picture is None else picture.table(table.relid)
+        followed.copied(self._catalog, owner_of(self._subscription.name), (rel.namespace, rel.name), now)
 
     def _copy_table(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor

@@ -189,3 +189,14 @@ def test_for_tables_in_schema(asked, publisher):
     assert list(published(asked, "p")) == ["s.a"]
     publisher.execute("CREATE TABLE s.b (n int)")
     assert list(published(asked, "p")) == ["s.a", "s.b"]
+
+
+def test_a_look_does_not_wait_for_a_lock(publisher):
+    """Nor does it leave its timeout behind."""
+    publisher.execute("CREATE TABLE locked (id int PRIMARY KEY); CREATE PUBLICATION p_locked FOR TABLE locked")
+    with publisher.connect() as other, other.transaction():
+        other.execute("LOCK TABLE locked")
+        with Publisher(publisher.conninfo, application_name="test") as looking:
+            with pytest.raises(PublisherError, match="lock timeout"):
+                looking.picture(["p_locked"], {})
+            assert looking.connection.execute("SHOW lock_timeout").fetchone() == ("0",)
