@@ -276,7 +276,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
         stage=SparkStage(spark),
         memory_bytes=memory_bytes,
         tracker=_tracker(published, catalog, events) if handling is None else None,
-        primary_key=published.publisher.primary_key,
+        primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
     )
     queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
     progress = Progress(remote_lsn)
@@ -378,7 +378,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
     return DefinitionTracker(
         refresh.owner_of(subscription.name),
         known=catalog.columns(subscription.name),
-        attributes=published.publisher.attributes,
+        attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
         types=published.types,
         warn=events.schema_differs,
         variant=subscription.jsonb == "variant",

@@ -165,7 +165,7 @@ class Attribute:
         missing: `attmissingval`, as the type's output function writes it; None for NULL.
         filled: Whether rows from before ADD COLUMN may have values that the catalog does not know: from a volatile
             default, or from a constant one in a table that was rewritten since.
-        xid: The transaction that gave the row its present form; 0 if that is not known.
+        settled: Whether it is proved to have been as it is now for the transaction that was asked about.
     """
 
     attnum: int
@@ -176,11 +176,7 @@ class Attribute:
     has_missing: bool = False
     missing: str | None = None
     filled: bool = False
-    xid: int = 0
-
-    def held(self, xid: int | None) -> bool | None:
-        """Whether the column was as it is now for a transaction that changed the table's rows; None if not known."""
-        return held(self.xid, xid)
+    settled: bool = False
 
 
 class PrimaryKey(NamedTuple):
@@ -188,40 +184,11 @@ class PrimaryKey(NamedTuple):
 
     Attributes:
         columns: Names of its columns.
-        xids: The transactions that gave it and its columns their present form.
+        settled: As in `Attribute`, of the key and its columns.
     """
 
     columns: tuple[str, ...]
-    xids: tuple[int, ...]
-
-    def held(self, xid: int | None) -> bool | None:
-        """As `Attribute.held`."""
-        verdicts = [held(one, xid) for one in self.xids]
-        return None if None in verdicts else all(verdicts)
-
-
-_FIRST_NORMAL_XID = 3
-
-
-def held(altered_by: int, xid: int | None) -> bool | None:
-    """Whether a table's definition was altered before a transaction changed its rows.
-
-    ALTER TABLE locks the table against every transaction that changes rows. So it came wholly before or wholly after,
-    and the order of the two transactions' ids tells which. (If one of them had its id long before it came to the
-    table, the order may be the other one; then what the stream itself says of the columns is decisive.)
-
-    Args:
-        altered_by: The transaction that altered the table; 0 if it is not known.
-        xid: The transaction that changed its rows; None if it is not known.
-
-    Returns:
-        None if it is not known, or both are one transaction.
-    """
-    if xid is None or altered_by in {0, xid}:
-        return None
-    if altered_by < _FIRST_NORMAL_XID:  # it is frozen
-        return True
-    return (xid - altered_by) % 2**32 < 2**31  # as TransactionIdPrecedes
+    settled: bool
 
 
 def from_relation_message(message: Relation) -> CatalogRelation:

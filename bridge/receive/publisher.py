@@ -199,9 +199,16 @@ class Publisher(Closing):
             columns.setdefault(row["relid"], []).append(row)
         return columns
 
-    def attributes(self, relid: int) -> tuple[Attribute, ...]:
-        """All columns that a table ever had, in the order of attnum; empty if the table does not exist."""
-        rows = self.rows("attributes", {"relids": [relid]})
+    def attributes(self, relid: int, xid: int | None = None, *, slot_name: str = "") -> tuple[Attribute, ...]:
+        """All columns that a table ever had, in the order of attnum; empty if the table does not exist.
+
+        Args:
+            xid: The transaction that `Attribute.settled` is about. It is not durable yet.
+            slot_name: The slot that has sent it.
+        """
+        rows = self.rows(
+            "attributes", {"relids": [relid], "slot_name": slot_name, "xid": None if xid is None else str(xid)}
+        )
         return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
 
     def picture(
@@ -242,10 +249,15 @@ class Publisher(Closing):
                 raise translated(error, "cannot look at what is published") from error
         return row["digest"], row["picture"]
 
-    def primary_key(self, relid: int) -> PrimaryKey | None:
-        """A table's primary key; None if it has none, or a deferrable one, or does not exist."""
-        rows = self.rows("primary_key", {"relid": relid})
-        return PrimaryKey(tuple(rows[0]["columns"]), tuple(rows[0]["xids"])) if rows else None
+    def primary_key(self, relid: int, xid: int | None = None, *, slot_name: str = "") -> PrimaryKey | None:
+        """A table's primary key; None if it has none, or a deferrable one, or does not exist.
+
+        The arguments are those of `attributes`.
+        """
+        rows = self.rows(
+            "primary_key", {"relid": relid, "slot_name": slot_name, "xid": None if xid is None else str(xid)}
+        )
+        return PrimaryKey(tuple(rows[0]["columns"]), rows[0]["settled"]) if rows else None
 
     def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
         """What is needed to decode values of these types.

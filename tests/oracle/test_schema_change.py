@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -153,8 +156,6 @@ WHILE_STOPPED = (
     "INSERT INTO again VALUES (2, 20); UPDATE again SET c = 11 WHERE id = 1",
     "ALTER TABLE again DROP c, ADD c int DEFAULT 7",
     "INSERT INTO again (id) VALUES (3); UPDATE again SET c = 12 WHERE id = 1",
-    "ALTER TABLE again DROP c, ADD c int",
-    "INSERT INTO again (id, c) VALUES (4, 40)",
     "INSERT INTO twins VALUES (1, 1), (1, 1), (2, 2); DELETE FROM twins WHERE ctid = (SELECT min(ctid) FROM twins)",
     "ALTER TABLE twins RENAME a TO x; ALTER TABLE twins RENAME b TO a; ALTER TABLE twins RENAME x TO b",
     "UPDATE twins SET a = 5 WHERE ctid = (SELECT max(ctid) FROM twins); DELETE FROM twins WHERE a = 1",
@@ -173,7 +174,10 @@ WHILE_STOPPED = (
 
 @pytest.mark.parametrize("own_definitions", [False, True], ids=["server", "definitions"])
 def test_all_of_it_while_the_bridge_is_stopped(publisher, pipeline, equal, tmp_path, own_definitions):
-    """A column replaced by its like, or unpublished for a while; a later key; a type of text only; a dropped table."""
+    """A column replaced by its like, or unpublished for a while; a later key; a type of text only; a dropped table.
+
+    A column that was replaced twice is not among them: which one the stream speaks of cannot be told, only warned of.
+    """
     tables = "again, twins, shape, doomed, old_name"
     publisher.execute(FOLLOWED)
     publisher.execute(f"CREATE PUBLICATION pub FOR TABLE {tables}, away")
@@ -380,13 +384,15 @@ def _widened(value, type_):
     """What Delta makes of a value when its column is widened."""
     if isinstance(value, dt.date):
         return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 - of a column without a zone
+    if isinstance(value, int) and pa.types.is_decimal(type_):
+        value = Decimal(value)  # it is of an integer type that pyarrow cannot know
     return pa.array([value]).cast(type_)[0].as_py()
 
 
 def transactions(publisher, slot):
-    """What a slot has, as the receiver would hand it on."""
+    """What a slot has, as the receiver would hand it on. It is not confirmed yet."""
     query = (
-        "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, "
+        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, "
         "'proto_version', '1', 'publication_names', 'pub')"
     )
     made = []
@@ -403,13 +409,40 @@ def transactions(publisher, slot):
     return made
 
 
+def confirm(publisher, slot):
+    """All that a slot has is durable. The CHECKPOINT writes which transactions run: its catalog_xmin may advance."""
+    publisher.execute("CHECKPOINT")
+    publisher.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_flush_lsn())", (slot,))
+
+
+def _follow(waiting, former, model, rng):
+    while waiting:
+        some = waiting[: rng.randrange(1, 7)]
+        waiting = waiting[len(some) :]
+        batch = former.form(some, Lsn(1))
+        if rng.random() < 0.25:
+            former.rewind(batch)
+            batch = former.form(some, Lsn(1))
+        for changes in batch.tables:
+            model.apply(changes)
+
+
 @pytest.mark.parametrize(
     ("seeds", "reuses_names"),
-    [(range(4), False), (range(4), True), pytest.param(range(4, 60), False, marks=pytest.mark.soak)],
-    ids=["few", "few, same names", "many"],
+    [
+        (range(4), False),
+        (range(4), True),
+        pytest.param(range(4, 60), False, marks=pytest.mark.soak),
+        pytest.param(range(4, 40), True, marks=pytest.mark.soak),
+    ],
+    ids=["few", "few, same names", "many", "many, same names"],
 )
 def test_random_changes_without_spark(publisher, seeds, reuses_names):
-    """Batches of a few transactions, of which one in four is formed twice, as after a batch that was divided."""
+    """Batches of a few transactions, of which one in four is formed twice, as after a batch that was divided.
+
+    With few names a column may be taken for another: then a warning says so, or an error whose remedy is a fresh copy.
+    """
+    equal = 0
     publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
     with Publisher(publisher.conninfo, application_name="test") as catalog:
         for seed in seeds:
@@ -417,23 +450,25 @@ def test_random_changes_without_spark(publisher, seeds, reuses_names):
             table, model = Altered(publisher, seed, reuses_names=reuses_names), Model()
             slot = f"{publisher.name}_{seed}"
             publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-            former = _former(catalog)
+            warnings: list[str] = []
+            former = _former(catalog, slot, warnings)
             for life in range(6 if seed % 2 else 50):
                 table.next_life(life)
                 for _ in range(12 if seed % 2 else 1):
                     table.transaction()
                 publisher.execute("INSERT INTO r (id) VALUES (-1); DELETE FROM r WHERE id = -1")
-                waiting = transactions(publisher, slot)
-                while waiting:
-                    some = waiting[: table.random.randrange(1, 7)]
-                    waiting = waiting[len(some) :]
-                    batch = former.form(some, Lsn(1))
-                    if table.random.random() < 0.25:
-                        former.rewind(batch)
-                        batch = former.form(some, Lsn(1))
-                    for changes in batch.tables:
-                        model.apply(changes)
+                try:
+                    _follow(transactions(publisher, slot), former, model, table.random)
+                except ApplyError as error:
+                    if not reuses_names:
+                        raise
+                    warnings.append(error.hint)
+                confirm(publisher, slot)
+                told = [text for text in warnings if "is assumed to be" in text or "copy the table afresh" in text]
+                if reuses_names and told:
+                    break
                 columns = ["id", *table.columns]
+                equal += 1
                 expected = text_rows(publisher.conninfo, "r", columns)
                 readers = [_READERS.get(table.columns.get(name, "int"), Decimal) for name in columns]
                 assert model.texts(columns) == sorted(
@@ -441,35 +476,114 @@ def test_random_changes_without_spark(publisher, seeds, reuses_names):
                     for row in expected
                 ), (seed, life)
             publisher.query("SELECT pg_drop_replication_slot(%s)", (slot,))
+    assert equal >= 2 * len(seeds)
+
+
+def keys_of(publisher, catalog, slot):
+    """The key of each transaction that a slot has, and that changes rows of the table `r`."""
+    schema = target_schema([(name, pa.int32()) for name in ("id", "b", "c")])
+    routes = Routes({("public", "r"): Subscribed(Target("public", "r", "/lake/public/r", schema), INVALID)})
+    former = Batcher("pgbridge_shop", routes, _resolved, primary_key=partial(catalog.primary_key, slot_name=slot))
+    formed = [former.form([item], Lsn(1)).tables for item in transactions(publisher, slot)]
+    confirm(publisher, slot)
+    return [[part.columns[k].name for k in part.key] for (part,) in filter(None, formed)]
 
 
 def test_a_primary_key_finds_no_rows_from_before_it(publisher):
     """Under REPLICA IDENTITY FULL rows may be twins until it is added, and another column may have its name."""
-    publisher.execute("CREATE TABLE r (id int, b int); ALTER TABLE r REPLICA IDENTITY FULL")
+    slot = publisher.name
+    publisher.execute("CREATE TABLE r (id int, b int PRIMARY KEY); ALTER TABLE r REPLICA IDENTITY FULL")
     publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
-    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (publisher.name,))
-    for statement in (
-        "INSERT INTO r VALUES (1, 1), (1, 2)",
-        "DELETE FROM r WHERE b = 1",
-        "ALTER TABLE r RENAME id TO x; ALTER TABLE r RENAME b TO id; ALTER TABLE r RENAME x TO b",
-        "UPDATE r SET b = 3",
-        "ALTER TABLE r ADD PRIMARY KEY (id)",
-        "UPDATE r SET b = 4",
-        "ALTER TABLE r DROP CONSTRAINT r_pkey",
-        "INSERT INTO r VALUES (5, 2)",
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    with Publisher(publisher.conninfo, application_name="test") as catalog:
+        publisher.execute("INSERT INTO r VALUES (1, 1), (1, 2)")
+        assert keys_of(publisher, catalog, slot) == [["b"]], "a key from before the slot counts from the first row on"
+        for statement in (
+            "ALTER TABLE r DROP CONSTRAINT r_pkey",
+            "INSERT INTO r VALUES (1, 2)",
+            "DELETE FROM r WHERE ctid = (SELECT max(ctid) FROM r)",
+            "ALTER TABLE r RENAME id TO x; ALTER TABLE r RENAME b TO id; ALTER TABLE r RENAME x TO b",
+            "UPDATE r SET b = 3",
+            "ALTER TABLE r ADD PRIMARY KEY (id)",
+            "UPDATE r SET b = 4",
+        ):
+            publisher.execute(statement)
+        assert keys_of(publisher, catalog, slot) == [[], [], [], []]
+        publisher.execute("UPDATE r SET b = 5")
+        assert keys_of(publisher, catalog, slot) == [["id"]]
+
+
+@pytest.mark.parametrize("own_xid_first", [False, True], ids=["ALTER has the lower xid", "ALTER has the higher xid"])
+def test_transactions_that_wait_for_each_other_are_not_in_the_order_of_their_ids(publisher, own_xid_first):
+    """ALTER TABLE has its id before it has its lock: with either order, the writer of before is told from after."""
+    slot = publisher.name
+    publisher.execute("CREATE TABLE r (id int, b int, c int); ALTER TABLE r REPLICA IDENTITY FULL")
+    publisher.execute("INSERT INTO r VALUES (1, 1, 7), (1, 1, 7)")
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    (relid,) = publisher.query("SELECT 'r'::regclass::oid")[0]
+    with (
+        psycopg.connect(publisher.conninfo) as writer,
+        psycopg.connect(publisher.conninfo, autocommit=True) as altering,
+        Publisher(publisher.conninfo, application_name="test") as catalog,
     ):
-        publisher.execute(statement)
-        if "ADD PRIMARY" in statement:
-            with Publisher(publisher.conninfo, application_name="test") as catalog:
-                key = catalog.primary_key(publisher.query("SELECT 'r'::regclass::oid")[0][0])
-    assert key is not None
-    assert key.columns == ("id",)
-    target = Target("public", "r", "/lake/public/r", target_schema([("id", pa.int32()), ("b", pa.int32())]))
-    routes = Routes({("public", "r"): Subscribed(target, INVALID)})
-    batcher = Batcher("pgbridge_shop", routes, _resolved, primary_key=lambda _: key)
-    formed = [batcher.form([one], Lsn(1)).tables for one in transactions(publisher, publisher.name)]
-    keys = [[part.columns[k].name for k in part.key] for (part,) in filter(None, formed)]
-    assert keys == [[], [], [], ["id"], ["id"]], "the catalog that was read has the key still"
+        writer.execute("LOCK TABLE r IN ROW EXCLUSIVE MODE")
+        if own_xid_first:
+            writer.execute("SELECT pg_current_xact_id()")
+        altered = threading.Thread(
+            target=altering.execute, args=("ALTER TABLE r ADD PRIMARY KEY (id), DROP c, ADD c int",)
+        )
+        altered.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s AND pid = %s"
+        while publisher.query(waits, (relid, altering.info.backend_pid)) != [(1,)]:
+            pass
+        writer.execute("DELETE FROM r WHERE ctid = (SELECT min(ctid) FROM r)")
+        ((xid,),) = writer.execute("SELECT pg_current_xact_id()::xid::text::int").fetchall()
+        writer.commit()
+        altered.join()
+        ((altered_by,),) = publisher.query("SELECT xmin::text::int FROM pg_constraint WHERE conname = 'r_pkey'")
+        assert (altered_by < xid) is not own_xid_first
+        now = catalog.attributes(relid, xid, slot_name=slot)
+        assert [(column.name, column.settled) for column in now] == [
+            ("id", False),  # it is NOT NULL now
+            ("b", True),
+            (None, False),
+            ("c", False),
+        ]
+        assert keys_of(publisher, catalog, slot) == [[]], "the key would find both twins"
+        publisher.execute("UPDATE r SET b = 2")
+        xid = int(publisher.query("SELECT xmin::text FROM r")[0][0])
+        assert all(column.settled for column in catalog.attributes(relid, xid, slot_name=slot))
+        assert keys_of(publisher, catalog, slot) == [["id"]]
+
+
+def test_nothing_is_settled_for_a_transaction_that_cannot_be_seen_yet(publisher):
+    """Its COMMIT is sent before others see it: what it altered looks as before."""
+    publisher.execute("CREATE TABLE r (id int PRIMARY KEY)")
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (publisher.name,))
+    (relid,) = publisher.query("SELECT 'r'::regclass::oid")[0]
+    with (
+        psycopg.connect(publisher.conninfo) as altering,
+        Publisher(publisher.conninfo, application_name="test") as catalog,
+    ):
+        ((xid,),) = altering.execute("SELECT pg_current_xact_id()::xid::text::int").fetchall()
+        for later in (False, True):
+            if later:
+                publisher.execute("INSERT INTO r VALUES (1)")
+            found = catalog.primary_key(relid, xid, slot_name=publisher.name)
+            assert found is not None
+            assert not found.settled
+            assert not any(column.settled for column in catalog.attributes(relid, xid, slot_name=publisher.name))
+        altering.commit()
+        for asked, slot, expected in (
+            (xid, publisher.name, True),
+            (xid, "other", False),
+            (None, publisher.name, False),
+        ):
+            found = catalog.primary_key(relid, asked, slot_name=slot)
+            assert found is not None
+            assert found.settled is expected
+            assert [column.settled for column in catalog.attributes(relid, asked, slot_name=slot)] == [expected]
 
 
 _READERS: dict[str, Callable[[str], object]] = {
@@ -481,10 +595,16 @@ _READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def _former(catalog):
+def _former(catalog, slot, warnings):
     """Of the table `r`, which has one column so far."""
     target = Target("public", "r", "/lake/public/r", target_schema([("id", pa.int32())]))
-    tracker = DefinitionTracker("shop", known={}, attributes=catalog.attributes, types=_resolved)
+    tracker = DefinitionTracker(
+        "shop",
+        known={},
+        attributes=partial(catalog.attributes, slot_name=slot),
+        types=_resolved,
+        warn=lambda _, warning, __: warnings.append(warning),
+    )
     routes = Routes({("public", "r"): Subscribed(target, INVALID, ("id",))})
     return Batcher("pgbridge_shop", routes, _resolved, tracker=tracker)
 

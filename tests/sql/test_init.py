@@ -27,6 +27,7 @@ ARGUMENTS = {
     "relids": [1259],
     "slot_name": "no_such_slot",
     "wanted": ["logical"],
+    "xid": "3",
 }
 """A value for every parameter that a statement has."""
 

@@ -46,7 +46,8 @@ class Batcher:
         ignored: Called with a table that has changes and is not subscribed.
         stage: Takes changes that memory cannot hold.
         memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
-        primary_key: Returns a table's primary key in the publisher's present catalog; None: the routes know it.
+        primary_key: Returns a table's primary key in the publisher's present catalog, for a transaction (`settled`);
+            None: the routes know it.
     """
 
     def __init__(  # noqa: PLR0913 - what a stream has, and what its catalog says
@@ -60,7 +61,7 @@ class Batcher:
         stage: Stage | None = None,
         memory_bytes: int = 64 << 20,
         tracker: DefinitionTracker | None = None,
-        primary_key: Callable[[int], PrimaryKey | None] | None = None,
+        primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
     ) -> None:
         self._every_change = routes.every_change
         self._origin_name = origin_name

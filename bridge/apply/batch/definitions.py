@@ -48,11 +48,11 @@ class Definitions:
         self,
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         tracker: DefinitionTracker | None,
-        primary_key: Callable[[int], PrimaryKey | None] | None = None,
+        primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
     ) -> None:
         self.relations = RelationCache()
         self._primary_key = primary_key
-        self._keys: dict[int, PrimaryKey | None] = {}  # by the relid of the message; None: none that held
+        self._keys: dict[int, PrimaryKey | None] = {}  # by the relid of the message
         self._types = types
         self._tracker = tracker
         self._followed: dict[int, RelationColumns] = {}  # by relid
@@ -66,6 +66,8 @@ class Definitions:
     def begin(self, batch: Batch) -> None:
         """Note in a batch what is known before it."""
         batch.relations_before = self.relations.session()
+        # a key that was not settled may be by now
+        self._keys = {relid: key for relid, key in self._keys.items() if key is None or key.settled}
         if self._tracker is not None:
             batch.columns_before = self._tracker.state
 
@@ -93,28 +95,23 @@ class Definitions:
             self._tracker.restore(batch.columns_before)
 
     def with_primary_key(self, relation: Relation, subscribed: Subscribed, xid: int) -> Subscribed:
-        """Return a subscribed table with the primary key that it had for a transaction; none if that is not known.
+        """Return a subscribed table with the primary key that it had for a transaction; none if that is not proved.
 
         Under REPLICA IDENTITY FULL it finds rows faster than all columns do, and as exactly. The server announces a
-        definition again after a key was added or dropped, so what is known counts until then.
+        definition again after a key was added or dropped, so what is proved for a transaction counts until then.
         """
         if self._primary_key is None or relation.replica_identity != "f":
             return subscribed
         if relation.relation_id not in self._keys:
             own = name_of(relation) == (subscribed.target.namespace, subscribed.target.name)
             relid = relation.relation_id if own or subscribed.relid is None else subscribed.relid
-            self._keys[relation.relation_id] = self._primary_key(relid)
+            self._keys[relation.relation_id] = key = self._primary_key(relid, xid)
+            if key is not None and key.settled:  # it was not, perhaps: its columns are to be checked
+                self._followed.pop(relation.relation_id, None)
         key = self._keys[relation.relation_id]
-        held = key is not None and key.held(xid)
-        if held is False:
-            self._keys[relation.relation_id] = None
-        if (
-            key is None
-            or not held
-            or (subscribed.columns is not None and not subscribed.columns.issuperset(key.columns))
-        ):
-            return replace(subscribed, primary_key=())
-        return replace(subscribed, primary_key=key.columns)
+        published = subscribed.columns
+        counts = key is not None and key.settled and (published is None or published.issuperset(key.columns))
+        return replace(subscribed, primary_key=key.columns if key is not None and counts else ())
 
     def follow(
         self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector, xid: int | None = None

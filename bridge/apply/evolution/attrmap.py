@@ -3,9 +3,8 @@
 A column keeps its attribute number (`pg_attribute.attnum`) when it is renamed or changes its type, and a dropped
 column's number is never used again. So numbers tell a rename from a DROP COLUMN with an ADD COLUMN. The message does
 not carry them. Two sources are known: the columns before the message, and the publisher's present catalog, which is
-ahead of the message if the stream lags. The catalog tells which transaction gave each column its present form
-(`Attribute.held`): a column from before the message's transaction was in the table just as it is now, one that was
-dropped before was not, and one that was altered or dropped since may have been anything. Between the two:
+ahead of the message if the stream lags. A column that is settled (`Attribute.settled`) was in the table just as it is
+now, or was dropped already. Any other may have been anything. Between the two:
 
 * pgoutput writes columns in the order of their numbers (`logicalrep_write_attrs`). So numbers rise along the message,
   and a column between two known ones is not new.
@@ -20,15 +19,14 @@ An assignment counts as a rename if one of these holds:
 * the old column is dropped by now, and the type is the same. A new number would be possible too, but fewer numbers
   leave more room for later columns.
 
-If a column was dropped and another of the same name and type was added, the message may look as before: the
-transactions decide. Where they do not (the message's own transaction altered the column), the catalog does.
-`Match.doubtful` marks columns for which another assignment is possible.
+If a column was dropped and another of the same name and type was added, the message may look as before: the catalog
+decides. `Match.doubtful` marks columns for which another assignment is possible.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +43,8 @@ no such number."""
 _SINCE, _UNSEEN, _MISSED = 100, 1, 500
 """Score of a new column that was renamed or dropped since; cost of skipping a column that was dropped before it was
 seen; cost of skipping a column that exists before and after."""
-_CERTAIN, _NAME_LATER = 10000, 300
-"""Scores of a column that was then as it is in the catalog now; of a name that the catalog has for a column that was
-altered since."""
+_CERTAIN = 10000
+"""Score of a column that is settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,6 @@ class Match:
         known: The column as it was known before; None for a new one.
         attribute: The column in the catalog; None if it has been dropped.
         doubtful: Whether it may be another column, of the same name or type, that has been dropped.
-        certain: Whether the transactions tell what the column was then, so its number is not an assumption.
     """
 
     column: Column
@@ -67,7 +63,6 @@ class Match:
     known: ColumnRow | None
     attribute: Attribute | None
     doubtful: bool = False
-    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +73,12 @@ class Alignment:
     absent: tuple[ColumnRow, ...]
 
 
-def align(
-    known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Sequence[Attribute], xid: int | None = None
-) -> Alignment | None:
+def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Sequence[Attribute]) -> Alignment | None:
     """Give each column of a message its attribute number.
 
     Args:
         known: The columns before the message.
         attributes: The publisher's present catalog; empty if the table has been dropped.
-        xid: The transaction that the message came in; None if it is not known.
 
     Returns:
         None if no rising numbers are possible: the known columns are another table's.
@@ -96,19 +88,19 @@ def align(
     last = max((*known_by_attnum, *by_attnum, 0))
     fresh = range(last + 1, last + 1 + len(columns))  # for columns that were added and dropped since, without a trace
     numbers = sorted(number for number in {*known_by_attnum, *by_attnum, *fresh} if number > 0)
-    catalog = _Catalog(by_attnum, xid)
-    chosen = _best(columns, numbers, known_by_attnum, catalog)
+    chosen = _best(columns, numbers, known_by_attnum, by_attnum)
     if chosen is None:
         return None
     absent: list[ColumnRow] = []
     for row in known:
         if row.attnum not in chosen:
-            absent.append(_renumbered(row, catalog, {*known_by_attnum, *chosen, *(other.attnum for other in absent)}))
+            absent.append(_renumbered(row, by_attnum, {*known_by_attnum, *chosen, *(other.attnum for other in absent)}))
     names = frozenset(column.name for column in columns)
-    left = [row for row in known if row.state == "live" and row.attnum not in chosen]
+    settled = {attribute.attnum for attribute in attributes if attribute.settled}
+    left = [row for row in known if row.state == "live" and row.attnum not in {*chosen, *settled}]
     matches = (
-        _match(column, number, known_by_attnum, catalog, left, names)
-        for column, number in zip(columns, chosen, strict=True)
+        _match(column, number, known_by_attnum, by_attnum, left, names, unseen)
+        for column, number, unseen in zip(columns, chosen, _unseen(chosen, known_by_attnum, by_attnum), strict=True)
     )
     return Alignment(tuple(matches), tuple(absent))
 
@@ -118,23 +110,11 @@ def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:
     return replace(row, attnum=min(-1, min(others, default=0) - 1))
 
 
-class _Catalog(NamedTuple):
-    """The publisher's present catalog, seen from a transaction that may be older."""
-
-    attributes: Mapping[int, Attribute]
-    xid: int | None
-
-    def held(self, number: int) -> bool | None:
-        """As `Attribute.held`; None for a number that the catalog does not have."""
-        attribute = self.attributes.get(number)
-        return None if attribute is None else attribute.held(self.xid)
-
-
 def _best(
     columns: Sequence[Column],
     numbers: Sequence[int],
     known: Mapping[int, ColumnRow],
-    catalog: _Catalog,
+    attributes: Mapping[int, Attribute],
 ) -> list[int] | None:
     """Return the rising numbers with the highest score; on a tie the highest, or the lowest of those not in use."""
     names = frozenset(column.name for column in columns)
@@ -144,10 +124,10 @@ def _best(
     for number in numbers:
         before, row, marks = scores[-1], [], []
         for i in range(len(columns) + 1):
-            without = before[i] - _missed(number, known, catalog, more=i < len(columns))
-            with_ = before[i - 1] + _score(columns[i - 1], number, known, catalog, names) if i else lost
+            without = before[i] - _missed(number, known, attributes, more=i < len(columns))
+            with_ = before[i - 1] + _score(columns[i - 1], number, known, attributes, names) if i else lost
             row.append(max(without, with_))
-            known_somewhere = number in known or number in catalog.attributes
+            known_somewhere = number in known or number in attributes
             marks.append(with_ > lost and (with_ > without or (with_ == without and known_somewhere)))
         scores.append(row)
         taken.append(marks)
@@ -162,19 +142,18 @@ def _best(
     return found[::-1]
 
 
-def _missed(number: int, known: Mapping[int, ColumnRow], catalog: _Catalog, *, more: bool) -> int:
+def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], *, more: bool) -> int:
     """Return the cost of the message lacking this column.
 
     If the message has `more` columns, with higher numbers, this one existed, too: it was dropped before it was seen, or
     it is not published.
     """
-    row, attributes = known.get(number), catalog.attributes
+    row = known.get(number)
     exists = number in attributes and attributes[number].name is not None
-    dropped_since = not exists and catalog.held(number) is False
     if row is not None and row.state == "live":
-        return _MISSED if exists or dropped_since else 0 if attributes else _OTHER_NAME // 2
+        return _MISSED if exists else 0 if attributes else _OTHER_NAME // 2
     if row is None and more and number in attributes:
-        return _MISSED if exists or dropped_since else _UNSEEN
+        return _MISSED if exists else _UNSEEN
     return 0
 
 
@@ -182,28 +161,27 @@ def _score(
     column: Column,
     number: int,
     known: Mapping[int, ColumnRow],
-    catalog: _Catalog,
+    attributes: Mapping[int, Attribute],
     names: frozenset[str],
 ) -> int:
     """Return how well a column of the message matches a number."""
-    attributes = catalog.attributes
-    row, attribute, held = known.get(number), attributes.get(number), catalog.held(number)
-    was = row if row is not None and (row.state != "gone" or held is False) else None
+    row, attribute = known.get(number), attributes.get(number)
+    was = row if row is not None and row.state != "gone" else None
     exists = attribute is not None and attribute.name is not None
-    if not exists and (held or (held is None and row is not None and row.state == "gone")):
+    settled = attribute is not None and attribute.settled
+    if not exists and (settled or (row is not None and row.state == "gone")):
         return 2 * _IMPOSSIBLE  # a dropped column never returns
-    if attribute is not None and held:
+    if settled:
         return _CERTAIN if _same_name(column, attribute) and _same_type(column, attribute) else _IMPOSSIBLE
     score = _NAME * _same_name(column, was) + _TYPE * (_same_type(column, was) + _same_type(column, attribute))
-    score += _same_name(column, attribute) * (_NAME_NOW if held is None else _NAME_LATER)
-    if score >= _NAME or (was is None and score >= _NAME_LATER):
+    score += _NAME_NOW * _same_name(column, attribute)
+    if score >= _NAME:
         return score
     if was is not None and was.state == "live":
         return score + (_OTHER_NAME if exists or not attributes else _DROPPED_SINCE if score else _UNLIKELY)
     if attribute is None:
         return _IMPOSSIBLE if attributes else 0  # the catalog has every number that was ever used
-    altered_now = held is None and exists and (attribute.name in names or not score)
-    unlikely = row is not None or altered_now
+    unlikely = row is not None or (exists and (attribute.name in names or not score))
     # renamed or dropped since; on a tie the first, because numbers are assigned in order
     return _UNLIKELY if unlikely else _SINCE
 
@@ -222,43 +200,52 @@ def _match(
     column: Column,
     number: int,
     known: Mapping[int, ColumnRow],
-    catalog: _Catalog,
+    attributes: Mapping[int, Attribute],
     left: Sequence[ColumnRow],
     names: frozenset[str],
+    unseen: bool,
 ) -> Match:
-    """Match a column with its number. `left` are live columns that the message lacks; `names` the message's names."""
-    attributes = catalog.attributes
-    row, attribute, certain = known.get(number), attributes.get(number), catalog.held(number) is not None
+    """Match a column with its number.
+
+    `left` are live columns that the message lacks and that may have been dropped since it; `names` the message's names;
+    `unseen` is from `_unseen`.
+    """
+    row, attribute = known.get(number), attributes.get(number)
     exists = attribute is not None and attribute.name is not None
     type_ = (column.type_oid, column.typmod)
     doubtful = False
-    if certain:
+    if attribute is not None and attribute.settled:
         pass
-    elif row is None and attribute is not None:
+    elif attribute is not None and (row is None or row.state == "gone"):
         # it was added after the other was dropped; or it is the other, which is dropped later
         same = next((other for other in left if other.name == column.name), None)
         decided = same is None or (same.type_oid, same.typmod) != type_ == (attribute.type_oid, attribute.typmod)
-        doubtful = not decided
+        doubtful = not decided or (exists and unseen)
     elif row is not None and row.state == "live" and row.name != column.name and not exists:
         # it was renamed, then dropped; or it is another, added in its place, then renamed
         others = (
             a for a in attributes.values() if a.attnum not in known and a.name is not None and a.name not in names
         )
         doubtful = any((a.type_oid, a.typmod) == type_ for a in others)
-    return Match(column, number, row, attribute if exists else None, doubtful, certain)
+    return Match(column, number, row, attribute if exists else None, doubtful)
 
 
-def _renumbered(row: ColumnRow, catalog: _Catalog, others: set[int]) -> ColumnRow:
+def _unseen(chosen: Sequence[int], known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute]) -> list[bool]:
+    """Whether each number may be another column's, of the same name, that came unseen and was dropped since."""
+    dropped = [a.attnum for a in attributes.values() if a.name is None and not a.settled and a.attnum not in known]
+    return [any(last < number < own for number in dropped) for last, own in zip([0, *chosen], chosen, strict=False)]
+
+
+def _renumbered(row: ColumnRow, attributes: Mapping[int, Attribute], others: set[int]) -> ColumnRow:
     """Correct the number of a column that the message lacks, if that number is in use in the catalog.
 
     The column was first seen when the catalog was already ahead: the column had been dropped there, and another one of
     its name been added. So it got the later column's number. Its own is that of a dropped column that was never seen.
-    Not so if the transactions tell of that number: then it is the column's own, which is not published now.
+    Not so if that number is settled: then it is the column's own, which is not published now.
     `others` are the numbers of other columns.
     """
-    attributes = catalog.attributes
     attribute = attributes.get(row.attnum)
-    if row.state != "live" or attribute is None or attribute.name is None or catalog.held(row.attnum) is not None:
+    if row.state != "live" or attribute is None or attribute.name is None or attribute.settled:
         return row
     below = max((number for number in others if number < row.attnum), default=0)
     dropped = [number for number in attributes if below < number < row.attnum and attributes[number].name is None]

@@ -71,7 +71,6 @@ class Definition:
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
         variant: Whether new columns of jsonb become VARIANT, except in the key.
-        xid: The transaction that the definition came in; None if it is not known.
     """
 
     relation: str
@@ -85,7 +84,6 @@ class Definition:
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
     variant: bool = False
-    xid: int | None = None
 
     def replicates(self, name: str) -> bool:
         """Whether a column is replicated."""
@@ -109,7 +107,7 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
 def _align(definition: Definition, schema: TargetSchema) -> Alignment:
     """Give each column its attribute number; columns that are not known yet are matched with the target's by name."""
     known = definition.known
-    found = align(known, definition.columns, definition.attributes, definition.xid)
+    found = align(known, definition.columns, definition.attributes)
     if not known and found is not None:
         names = {field.name for field in schema}
         known = [
@@ -118,9 +116,11 @@ def _align(definition: Definition, schema: TargetSchema) -> Alignment:
             if match.column.name in names
         ]
         by_number = {row.attnum: row for row in known}
-        return replace(
-            found, matches=tuple(replace(match, known=by_number.get(match.attnum)) for match in found.matches)
+        matches = (
+            replace(match, known=by_number.get(match.attnum), doubtful=match.doubtful and match.attnum not in by_number)
+            for match in found.matches
         )
+        return replace(found, matches=tuple(matches))
     if found is None:
         listed = ", ".join(f'"{column.name}"' for column in definition.columns)
         raise TargetError(
@@ -147,9 +147,15 @@ class _SchemaDraft:
     def _is_republished(self, match: Match) -> bool:
         """Whether a column that the message lacked has returned behind all known ones: there it counts as new.
 
-        Not so if its number is certain: no column gets a dropped one's number, so it was not published for some time.
+        Not so if the catalog has its number: no column gets a dropped one's, so it was not published for some time.
         """
-        if match.known is None or match.known.state != "gone" or match.certain:
+        known, column, attribute = match.known, match.column, match.attribute
+        if known is None or known.state != "gone":
+            return False
+        same_type = (known.type_oid, known.typmod) == (column.type_oid, column.typmod)
+        if attribute is not None and (
+            attribute.settled or (attribute.name == column.name and same_type and not match.doubtful)
+        ):
             return False
         after = [other for other in self._matches if other.attnum > match.attnum]
         return not any(other.known is not None and other.known.state != "gone" for other in after)
@@ -241,7 +247,7 @@ class _SchemaDraft:
                 self.warnings.append(
                     f'column "{name}" was not published for some time: existing rows may have outdated values in it'
                 )
-            if match.doubtful:
+            elif match.doubtful:
                 self.warnings.append(
                     f'column "{name}" is assumed to be column "{known.name}", renamed. If it is a new column (the '
                     f'stream lags behind the catalog), existing rows wrongly have the values of "{known.name}" in it'
@@ -314,8 +320,8 @@ class _SchemaDraft:
             self._warn_of_nulls(name, unknown)
         elif match.doubtful or match.attnum in self._republished:
             self.warnings.append(
-                f'column "{name}" is assumed to be a new column in place of a dropped one. If it is the old column '
-                "(not published for some time, or the stream lags behind the catalog), existing rows lack its values"
+                f'column "{name}" is assumed to be the new column that the server has now. If it is an older one of '
+                "its name (not published for some time, or the stream lags behind the catalog), rows have wrong values"
             )
         self._fields[name] = variant_field(name) if variant else target_field(name, type_.arrow)
         self.alterations.append(AddColumn(name, type_.arrow, value, variant))

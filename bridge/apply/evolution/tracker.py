@@ -44,7 +44,7 @@ class DefinitionTracker:
 
     Args:
         known: The published tables' columns, by relid, as of the origin's LSN.
-        attributes: Returns a table's columns in the publisher's present catalog.
+        attributes: Returns a table's columns in the publisher's present catalog, for a transaction (`settled`).
         types: Resolves (type oid, typmod).
         warn: Called with the relation, how its target may differ from the server, and the command that removes the
             difference.
@@ -56,7 +56,7 @@ class DefinitionTracker:
         subscription: str,
         *,
         known: Mapping[int, tuple[ColumnRow, ...]],
-        attributes: Callable[[int], Sequence[Attribute]],
+        attributes: Callable[[int, int | None], Sequence[Attribute]],
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         warn: Callable[[str, str, str], None] = lambda *_: None,
         variant: bool = False,
@@ -105,12 +105,11 @@ class DefinitionTracker:
             replicated,
             key,
             self._known.get(relation.relation_id, ()),
-            self._attributes(relation.relation_id),
+            self._attributes(relation.relation_id, xid),
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
             value_from_text,
             self._variant,
-            xid,
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:

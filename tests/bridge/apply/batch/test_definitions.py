@@ -14,7 +14,7 @@ from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenCol
 from bridge.apply.evolution.tracker import DefinitionTracker
 from bridge.apply.target.target import Target, variant_field
 from bridge.errors import ApplyError
-from bridge.publication.tables import Attribute
+from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.track.catalog_rows import ColumnRow
 from protocol.lsn import INVALID, Lsn
 from protocol.messages import Column, Delete, Insert, Relation, Truncate, Update
@@ -40,7 +40,7 @@ def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(),
     tracker = DefinitionTracker(
         "shop",
         known={1: tuple(ColumnRow(number, name, oid, -1) for number, name, oid in known)},
-        attributes=lambda _: attributes,
+        attributes=lambda *_: attributes,
         types=lambda wanted: [resolve(*item) for item in wanted],
     )
     return batcher(*(tables or [subscribed(T)]), tracker=tracker, **options)
@@ -144,7 +144,7 @@ def test_a_truncate_of_a_root_knows_the_columns_that_it_has_by_then():
     tracker = DefinitionTracker(
         "shop",
         known={1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
-        attributes=lambda _: (ID, Attribute(2, "text", TEXT, -1)),
+        attributes=lambda *_: (ID, Attribute(2, "text", TEXT, -1)),
         types=lambda wanted: [resolve(*item) for item in wanted],
     )
     routes = OfPartitions({("public", "t"): subscribed(T)})
@@ -242,3 +242,22 @@ def test_a_document_that_identifies_rows_is_refused():
                 ApplyError, match='column "doc" identifies the rows of table "public.t", but is VARIANT'
             ):
                 form()
+
+
+def test_under_full_a_primary_key_counts_once_it_is_settled():
+    """Until then rows are found by all their columns; it is asked for once in each batch."""
+    full = Relation(1, "public", "t", "f", tuple(Column(c.name, c.type_oid, -1, is_key=True) for c in T.columns))
+    keys, asked = {100: PrimaryKey(("id",), settled=False)}, []
+
+    def primary_key(relid, xid):
+        asked.append((relid, xid))
+        return keys.get(xid, PrimaryKey(("id",), settled=True))
+
+    bridge = batcher(subscribed(full), primary_key=primary_key)
+    update = Update(1, (text(2), text("b")), old_tuple=(text(1), text("a")))
+    formed = []
+    for xid, rows in ((100, (full, update)), (101, (update,)), (102, (update,)), (103, (full, update))):
+        (table,) = bridge.form([replace(transaction(xid, *rows), xid=xid)], Lsn(50)).tables
+        formed.append(table.key)
+    assert formed == [(), (0,), (0,), (0,)]
+    assert asked == [(1, 100), (1, 101), (1, 103)]

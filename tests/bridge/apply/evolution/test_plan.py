@@ -158,15 +158,26 @@ def test_a_new_column_with_the_name_of_a_dropped_one():
 def test_dropped_and_added_again_between_two_messages_is_warned_of():
     found = planned(known("id", "c"), message("id", "c"), catalog("id", None, "c"))
     assert found.alterations == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.int32()))
-    assert "assumed to be a new column in place of a dropped one" in found.warnings[0]
+    assert "assumed to be the new column that the server has now" in found.warnings[0]
+
+
+def test_a_column_that_may_have_come_and_gone_unseen_is_warned_of():
+    """The new column of a name may be an older one, which was dropped behind the message."""
+    found = planned(known("id"), message("id", "c"), catalog("id", None, "c"))
+    assert found.alterations == (AddColumn("c", pa.int32()),)
+    assert "assumed to be the new column that the server has now" in found.warnings[0]
 
 
 def test_a_column_that_was_left_out_for_a_while():
-    """Between known columns it is the same one, with outdated values; behind all of them it counts as new."""
+    """It is the same one, with outdated values; unless its number may be that of another, and no column follows it."""
     found = planned(known("id", "[a]", "b"), message("id", "a", "b"), catalog("id", "a", "b"))
     assert found.alterations == ()
     assert "not published for some time" in found.warnings[0]
     found = planned(known("id", "[a]"), message("id", "a"), catalog("id", "a"))
+    assert found.alterations == ()
+    assert "not published for some time" in found.warnings[0]
+    was = [*known("id"), ColumnRow(3, "a", INT, -1, "gone")]
+    found = planned(was, message("id", "a"), catalog("id", None, "a"))
     assert found.alterations == (RenameColumn("a", "a_dropped"), AddColumn("a", pa.int32()))
     assert len(found.warnings) == 1
 

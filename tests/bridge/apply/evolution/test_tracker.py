@@ -34,7 +34,7 @@ class World:
         self.tracker = DefinitionTracker(
             "shop",
             known={7: KNOWN},
-            attributes=lambda _: self.attributes,
+            attributes=lambda *_: self.attributes,
             types=lambda wanted: [resolve(*item) for item in wanted],
             warn=lambda *words: self.warned.append(words),
         )
