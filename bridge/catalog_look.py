@@ -150,6 +150,13 @@ class CatalogWatch(Closing):
                 self._lock.release()
 
     def _run(self) -> None:
+        try:
+            self._look_again_and_again()
+        finally:  # perhaps it was opened when the end had begun
+            if self._publisher is not None:
+                self._publisher.close()
+
+    def _look_again_and_again(self) -> None:
         while True:
             self._wake.wait(self._subscription.catalog_check_s)
             wanted, self._wanted = self._wanted, False
