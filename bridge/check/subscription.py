@@ -137,8 +137,11 @@ def _publications(
         )
     definitions = load_optional(subscription.publication_definitions)
     names = subscription.publications
+    rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     try:
-        applied = apply_publications(publisher, names, definitions)
+        applied = apply_publications(
+            publisher, names, definitions, followed=[(rel.namespace, rel.name) for rel in rels]
+        )
     except PublicationError as error:
         yield failed(_DEFINITIONS if definitions is not None else "publications", error)
         if definitions is None:

@@ -51,7 +51,7 @@ def ask(
     name = subscription.name
     if catalog.remote_lsn(name) is None:
         return [f'subscription "{name}" has not started yet: its first start subscribes to all published tables']
-    published, missing = _published(subscription)
+    published, missing = _published(subscription, [(rel.namespace, rel.name) for rel in catalog.rels(name)])
     pending = refresh.asked(catalog, name)  # read first: a request carried out meanwhile shows in the tables, too
     with catalog.transaction():  # because a hand-over moves tables from one name to the other
         rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
@@ -87,15 +87,20 @@ def published_tables(subscription: Subscription) -> Mapping[tuple[str, str], Pub
     return _published(subscription)[0]
 
 
-def _published(subscription: Subscription) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
-    """Return the published tables, and the names of publications that do not exist."""
+def _published(
+    subscription: Subscription, followed: Collection[tuple[str, str]] = ()
+) -> tuple[dict[tuple[str, str], PublishedTable], list[str]]:
+    """Return the published tables, and the names of publications that do not exist.
+
+    Definitions may name tables that were `followed` and do not exist any more.
+    """
     definitions = load_optional(subscription.publication_definitions)
     with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
         missing = publisher.missing(subscription.publications)
         if definitions is None:
             tables = publisher.tables(subscription.publications)
         else:
-            applied = apply_publications(publisher, subscription.publications, definitions)
+            applied = apply_publications(publisher, subscription.publications, definitions, followed=followed)
             applied.check()
             tables = applied.routing.tables()
     return {(table.namespace, table.name): table for table in tables}, missing

@@ -81,7 +81,8 @@ def resolve(
         PublicationError: The server would refuse this publication.
     """
     named, excepted = (
-        _named(tables, relations, missing_ok=missing_ok) for tables in (publication.tables, publication.except_tables)
+        _named(tables, relations, missing_ok=missing_ok, followed=followed)
+        for tables in (publication.tables, publication.except_tables)
     )
     for relation, table in named:
         _check_kind(relation, table.place, f'cannot add relation "{relation.name}" to publication')
@@ -115,14 +116,14 @@ def resolve_all(
 
 
 def _named(
-    tables: Iterable[PublicationTable], relations: Relations, *, missing_ok: bool
+    tables: Iterable[PublicationTable], relations: Relations, *, missing_ok: bool, followed: Collection[Name]
 ) -> list[tuple[CatalogRelation, PublicationTable]]:
     found = []
     for table in tables:
         relation = relations.by_name.get((table.namespace, table.name))
         if relation is not None:
             found.append((relation, table))
-        elif not missing_ok:
+        elif not missing_ok and (table.namespace, table.name) not in followed:
             _unknown(table, relations)
     return found
 
