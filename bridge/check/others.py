@@ -10,6 +10,7 @@ from bridge.apply.delta.durable import real_location
 from bridge.check.server import Needs
 from bridge.errors import ConfigError
 from bridge.receive.connection import conninfo_parameters
+from bridge.track.refresh import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,8 @@ class Owners:
         """Other subscriptions than `name` that write to Delta tables, by those of the paths that are theirs."""
         begun = catalog.taken(name, real_location) if catalog is not None else {}
         owners = {path: begun.get(real_location(path)) or self._first((real_location(path),), name) for path in paths}
-        return {path: owner for path, owner in owners.items() if owner is not None}
+        # a tablesync worker's tables are its subscription's
+        return {path: owner for path, owner in owners.items() if owner is not None and owner_of(owner) != name}
 
     def of_slot(self, system_identifier: str, slot_name: str, name: str, catalog: Catalog | None) -> str | None:
         """Another subscription that streams from a server's slot; None if it is the first that wants it."""

@@ -45,7 +45,8 @@ def test_it_is_taken_up_when_it_appears(spark, publisher, pipeline):
             publisher.execute("INSERT INTO t VALUES (3); INSERT INTO u VALUES (3)")
             bridge.catch_up()
         ignored = [event for event in events if event["log_level"] == "warning"]
-        assert [event["relation"] for event in ignored if "relation" in event] == ["public.u"]
+        # by the look at what is published, and by the stream
+        assert {event["relation"] for event in ignored if "relation" in event} == {"public.u"}
         native.execute(f"ALTER SUBSCRIPTION {native.name} REFRESH PUBLICATION")
         refresh.ask(bridge.catalog, bridge.subscription.name, [None], copy_data=True)
         bridge.catch_up()
