@@ -134,7 +134,7 @@ def test_what_delta_cannot_fill_is_refused_for_its_table_alone(spark, publisher,
     with pytest.raises(BridgeError, match="|".join(message for _, message in REFUSED.values())):
         bridge.catch_up()
     assert bridge.rows("fine") == [{"id": 1}]
-    found = check_subscription(bridge.subscription, Known(bridge.catalog, running=False))
+    found = list(check_subscription(bridge.subscription, Known(bridge.catalog, running=False)))
     failures = {one.subject: one for one in found if one.level is Level.FAILURE}
     for name, (_, message) in REFUSED.items():
         assert re.search(message, failures.pop(f"Delta table of public.{name}").message)
