@@ -17,6 +17,7 @@ from bridge.check.finding import Level
 from bridge.check.others import Known
 from bridge.check.subscription import check_subscription
 from bridge.errors import BridgeError
+from bridge.track import refresh
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -141,6 +142,7 @@ def test_what_delta_cannot_fill_is_refused_for_its_table_alone(spark, publisher,
     assert not failures
     assert any("Delta's MERGE uses itself" in one.message for one in found if one.level is Level.WARNING)
     publisher.execute("DROP TABLE counted")
+    refresh.ask(bridge.catalog, bridge.subscription.name, [None], copy_data=True)
     spark.sql(f"ALTER TABLE delta.`{bridge.subscription.warehouse}/public/wanting` ALTER COLUMN more DROP NOT NULL")
     bridge.catch_up()
     assert bridge.rows("wanting") == [{"id": 1, "v": 1, "more": None}]
