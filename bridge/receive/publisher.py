@@ -5,7 +5,6 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -241,9 +240,8 @@ class Publisher(Closing):
             (row,) = self.rows("catalog_picture", asked)
         else:
             try:
-                self.connection.execute("SET lock_timeout = '1s'")
-                with ExitStack() as stack:
-                    stack.callback(self.connection.execute, "SET lock_timeout = 0")
+                with self.connection.transaction():
+                    self.connection.execute("SET LOCAL lock_timeout = '1s'")
                     (row,) = self.rows("catalog_picture", asked)
             except psycopg.Error as error:
                 raise translated(error, "cannot look at what is published") from error

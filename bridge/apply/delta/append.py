@@ -181,5 +181,6 @@ def truncate_table(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table does not exist any more.
     """
-    schema = written_schema(spark, path) or existing_schema(spark, path)
-    overwrite_rows(spark.createDataFrame([], schema), path)
+    schema = written_schema(spark, path)
+    # where nothing is at the location, `existing_schema` says so
+    overwrite_rows(spark.createDataFrame([], existing_schema(spark, path) if schema is None else schema), path)
