@@ -116,7 +116,7 @@ class CatalogWatch(Closing):
         self._look = CatalogLook(subscription, catalog)
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._wanted = self._stopping = self._failing = False
+        self._wanted = self._stopping = self._cut = self._failing = False
         self._publisher: Publisher | None = None
         # a daemon thread, because a look may wait for a lock on the server
         self._thread = threading.Thread(target=self._run, name=f"catalog {subscription.name}", daemon=True)
@@ -131,13 +131,15 @@ class CatalogWatch(Closing):
         self._wake.set()
 
     def close(self) -> None:
-        """Stop, after a look that was asked for; one that lasts is cut short."""
+        """Stop, after a look that was asked for; one that lasts is cut short. Nothing is recorded afterwards."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(_LAST_S if self._wanted else 0)
-        if (publisher := self._publisher) is not None:
-            publisher.close()
+            self._cut = True
+            if (publisher := self._publisher) is not None:
+                publisher.cut()  # only the thread itself closes what it may be waiting for
+            self._thread.join(_LAST_S)
 
     def look(self, publisher: Publisher) -> None:
         """Look once, on a connection of the caller's, unless a look lasts. A failure is logged once."""
@@ -152,7 +154,7 @@ class CatalogWatch(Closing):
     def _run(self) -> None:
         try:
             self._look_again_and_again()
-        finally:  # perhaps it was opened when the end had begun
+        finally:
             if self._publisher is not None:
                 self._publisher.close()
 
@@ -170,23 +172,23 @@ class CatalogWatch(Closing):
 
     def _look_once(self) -> None:
         """Look on the open connection; where it was lost meanwhile, on another one."""
-        if self._catalog.remote_lsn(self._subscription.name) is None:
+        if self._cut or self._catalog.remote_lsn(self._subscription.name) is None:
             return
-        for fresh in (False, True):
-            if fresh or self._publisher is not None:
-                try:
-                    if self._publisher is None:
-                        application_name = f"{self._subscription.name}_look"
-                        self._publisher = Publisher(self._subscription.connection, application_name=application_name)
-                    self._record(self._look.look(self._publisher, patient=True))
-                except BridgeError as error:
-                    if self._publisher is not None:
-                        self._publisher.close()
-                        self._publisher = None
-                    if fresh and not self._stopping:
-                        self._failed(error)
-                else:
-                    return
+        fresh = self._publisher is None
+        try:
+            if self._publisher is None:
+                application_name = f"{self._subscription.name}_look"
+                self._publisher = Publisher(self._subscription.connection, application_name=application_name)
+            if not self._cut:
+                self._record(self._look.look(self._publisher, patient=True))
+        except BridgeError as error:
+            if self._publisher is not None:
+                self._publisher.close()
+                self._publisher = None
+            if not fresh:
+                self._look_once()
+            elif not self._stopping:
+                self._failed(error)
 
     def _failed(self, error: BridgeError) -> None:
         if not self._failing:

@@ -5,6 +5,7 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.receive.connection import connect, read_rows, translated
+from bridge.receive.readiness import shut_down
 from protocol.lsn import Lsn
 from protocol.values.types import BUILTIN, TypeInfo
 
@@ -26,6 +28,7 @@ PASSWORD_WARNING_S = 7 * 86400.0
 """How long before its end a password is warned of: the default of PostgreSQL 19's
 password_expiration_warning_threshold, whose notice comes with the login, where psycopg drops it."""
 
+_CANCEL_TIMEOUT_S = 2.0
 _ORIGIN_VERSION = 160000
 _MISSING_VERSION = 180000
 _ON_DEMAND_VERSION = 190000
@@ -92,6 +95,16 @@ class Publisher(Closing):
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+    def cut(self) -> None:
+        """End the connection from another thread: who waits for an answer on it gets a PublisherError.
+
+        The statement is cancelled, because a server that waits for a lock does not notice the connection's end.
+        """
+        with suppress(psycopg.Error):  # it has ended, or the server does not answer
+            self.connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+        with suppress(psycopg.Error, OSError):
+            shut_down(self.connection.fileno())
 
     def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run `sql/<statement>.sql`; return its rows, each by column name."""

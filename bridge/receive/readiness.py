@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def shut_down(fileno: int) -> None:
+    """Shut a socket down, and leave it open: who waits for it reads its end.
+
+    Raises:
+        OSError: It is no open socket.
+    """
+    with socket.socket(fileno=os.dup(fileno)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 @contextmanager
 def cut_after(fileno: int, timeout_s: float) -> Iterator[None]:
     """Shut a socket down unless the block ends in time; who waits for it in the block then reads its end.

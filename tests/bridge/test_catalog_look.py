@@ -380,7 +380,10 @@ def test_a_look_that_waits_holds_up_nobody(look):
         begin_s = time.monotonic()
         looked.watch.look(looked.publisher)
         looked.watch.close()
+        looked.catalog.close()  # whoever looks no more records nothing, or pytest sees the thread's error
         assert time.monotonic() - begin_s < 5
+        assert not looked.watch._thread.is_alive()
+        wait_until(lambda: not looked.server.query(waiting))
 
 
 def wait_until(condition, timeout_s=60):
